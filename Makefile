@@ -17,7 +17,7 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 -p winhost.core -m winhost.agent.linux_agent -m winhost.bundle.linux_run
+	$(BIN)/mypy --python-version 3.10 -p winhost.core -p winhost.gateway -p winhost.agent -m winhost.bundle.linux_commands
 
 bench: $(READY)
 	$(BIN)/python -m bench

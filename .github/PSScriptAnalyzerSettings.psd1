@@ -21,6 +21,7 @@
             # first, and the stand-ins hold them to their documented parameters.
             IgnoreCommands = @(
                 'Add-VMAssignableDevice'
+                'Add-VMDvdDrive'
                 'Add-VMHardDiskDrive'
                 'Connect-VMNetworkAdapter'
                 'Dismount-VMHostAssignableDevice'
@@ -28,6 +29,8 @@
                 'Get-VHD'
                 'Get-VM'
                 'Get-VMAssignableDevice'
+                'Get-VMComPort'
+                'Get-VMDvdDrive'
                 'Get-VMFirmware'
                 'Get-VMGpuPartitionAdapter'
                 'Get-VMHardDiskDrive'
@@ -51,6 +54,7 @@
                 'Save-VM'
                 'Set-VM'
                 'Set-VMComPort'
+                'Set-VMDvdDrive'
                 'Set-VMFirmware'
                 'Set-VMMemory'
                 'Set-VMNetworkAdapter'

@@ -7,9 +7,12 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from bench import gateway
 from bench.commands import help_start, offline_plan
 from bench.judging import assessing, explaining
-from bench.measure import Case, Ratio, measure
+from bench.linux import looked_at
+from bench.measure import Case, NotHere, Ratio, measure
+from bench.turns import first_swap, later_swap
 from bench.wire import detect
 from winhost.cli.tables import table
 
@@ -19,6 +22,9 @@ PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     detect,
     assessing,
     explaining,
+    looked_at,
+    first_swap,
+    later_swap,
 )
 
 
@@ -33,12 +39,16 @@ def bench(rounds: int) -> None:
     )
     click.echo("Taken turn about in one run. Ratios, too, differ from machine to machine and with what else it does;")
     click.echo("the lab is no Windows, and its wire is loopback: on a network the share of our own work is smaller.")
+    gateway.show(max(1, rounds // 5))
 
 
 def _row(prepare: Callable[[Path], AbstractContextManager[Case]], rounds: int) -> tuple[str, ...]:
-    with TemporaryDirectory() as folder, prepare(Path(folder)) as case:
-        click.echo(f"{case.what} …", err=True)
-        found = measure(case, rounds)
+    try:
+        with TemporaryDirectory() as folder, prepare(Path(folder)) as case:
+            click.echo(f"{case.what} …", err=True)
+            found = measure(case, rounds)
+    except NotHere as why:
+        return (prepare.__name__, f"not run: {why}", "", "", "")
     return (
         case.what,
         case.against,

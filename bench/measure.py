@@ -6,6 +6,10 @@ from statistics import median
 from timeit import timeit
 
 
+class NotHere(Exception):
+    """Why something cannot be measured on this machine."""
+
+
 @dataclass(frozen=True)
 class Case:
     """`work` is held against `yardstick`. A turn is so many `calls` of one; `aim` is the ratio we want at most."""

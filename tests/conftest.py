@@ -12,15 +12,19 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# How long an example takes says how busy the machine is. The part "properties" of make real draws the many.
+settings.register_profile("few", deadline=None, max_examples=20)
+settings.register_profile("many", deadline=None, max_examples=200)
+settings.load_profile("few")
 
 # Run in the background, Ctrl-C is ignored by us and all that we start: tests of it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test that fails prints what winhost asked of its hosts. Libraries' loggers stay as they are: theirs is too much.
 logging.getLogger("winhost").setLevel(logging.DEBUG)
+
+# Some machines set it: each of the hundreds of winhost processes that tests start would compile winhost for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A journal is on disk before anything is done: thousands of runs wait for a disk most of the time, unless it is memory.
 MEMORY = Path("/dev/shm")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import winhost
+from tests.cases import read_cases
+from tests.engine.guest_world import with_image
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.errors import raises
@@ -37,7 +38,7 @@ from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.windows_scripts import agent_digest
 
 ROOT = Path(__file__).parents[2]
-READMES = yaml.safe_load((ROOT / "tests" / "data" / "bundle" / "readmes.yaml").read_text("utf-8"))
+READMES = read_cases(ROOT / "tests" / "data" / "bundle" / "readmes.yaml")
 
 
 def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
@@ -86,6 +87,18 @@ def test_a_plan_for_a_linux_says_for_which(tmp_path: Path) -> None:
 def test_the_plan_goes_with_it_as_winhost_writes_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, {"host": "server2025-3gpu"})
     assert bundle(plan)["plan.json"] == write_document(plan).encode()
+
+
+def test_a_file_that_lies_beside_the_scripts_is_fetched_through_no_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = with_image(tmp_path, monkeypatch)
+    here.settings = {**here.settings, "upload": "http"}
+    plan = here.plan()
+    assert [(step.resource, step.risks) for step in plan.steps if step.risks] == [("StagedFile", ("network",))]
+    carried = bundle(plan)
+    assert [step for step in json.loads(carried["plan.json"])["stages"][0]["steps"] if step["risks"]] == []
+    assert b"-Accept network" not in carried["README.md"]
 
 
 def test_the_shared_part_ends_with_what_goes_over_the_wire() -> None:

@@ -49,6 +49,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("report", "report", "*", "-o", "report.html")
     ask("diff", "diff", one, other)
     ask("explanation", "explain", "dda.client-sku")
+    ask("diagnosis", "explain", "0xC035001E")
     ask("codes", "explain", "--list")
     ask("lint", "lint", "wslconf", "wsl.conf")
     ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
@@ -57,8 +58,12 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     return said
 
 
+# Theirs need a hub, a registry or an endpoint: test_workload_init, test_fetch and test_serve_target have them.
+ELSEWHERE = {"draft", "fetched", "serving", "serving-change", "serving-log", "serving-test"}
+
+
 def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:
-    assert every.keys() == KINDS.keys()
+    assert every.keys() == KINDS.keys() - ELSEWHERE
     for kind, answers in every.items():
         schema = line("schema", kind).json
         for said in answers:

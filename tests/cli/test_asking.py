@@ -13,7 +13,7 @@ from tests.cli.terminal import talk
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+pytestmark = [pytest.mark.real, pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")]
 
 
 @pytest.fixture

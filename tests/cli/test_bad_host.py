@@ -75,10 +75,10 @@ def test_the_others_are_changed(line: Line, bad: Bad) -> None:
 def test_a_fault_of_ours_is_one_hosts(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = host_session.read_facts
 
-    def failing(agent: Any, **how: Any) -> Any:
+    def failing(agent: Any, *named: Any, **how: Any) -> Any:
         if agent.host == "desk-01":
             raise KeyError("what-a-host-said")
-        return real(agent, **how)
+        return real(agent, *named, **how)
 
     monkeypatch.setattr(host_session, "read_facts", failing)
     said = line("detect", "*", "-o", "facts")

@@ -13,6 +13,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
+from winhost.symptoms.table import symptoms
 
 FLEET = """
 schema: winhost.fleet/1
@@ -117,7 +118,7 @@ def test_consents_are_offered_behind_each_comma(command: str) -> None:
 
 
 def test_codes_remedies_and_lab_hosts_are_offered() -> None:
-    assert set(offered("explain", "")) == set(catalogue.entries())
+    assert set(offered("explain", "")) == {*catalogue.entries(), *symptoms()}
     assert offered("explain", "dda.client-s") == ["dda.client-sku"]
     assert set(offered("assess", "--what-if", "")) == set(catalogue.remedies())
     assert offered("lab", "up", "") == [*example_hosts(), "FILES"]

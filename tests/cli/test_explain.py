@@ -1,10 +1,14 @@
 """The story of a reason, from the command line."""
 
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import Line
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
+from winhost.symptoms.table import said_of
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -16,19 +20,12 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
     assert line("explain", code, "--json").result["related"] == list(told.related)
 
 
-SAYS = [(code, words) for code, entry in catalogue.own_entries().items() for words in entry.says]
+SAYS = [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
 
 
 @pytest.mark.parametrize(("code", "words"), SAYS)
-def test_a_line_of_a_log_finds_what_it_is_about(line: Line, code: str, words: str) -> None:
-    said = line("explain", f"(EngineCore pid=4522) ERROR 11-22 10:55:07 [core.py:1231] RuntimeError: {words}, and more")
-    assert said.code == 0
-    assert said.out.startswith(f"{code}\n")
-    assert f"  In logs: {words}\n" in said.out
-
-
-def test_words_that_no_failure_has_are_no_code(line: Line) -> None:
-    assert line("explain", "RuntimeError: something else").code == 2
+def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: str) -> None:
+    assert f"  In logs: {words}\n" in line("explain", code).out
 
 
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
@@ -40,3 +37,84 @@ def test_evidence_says_how_sure_it_makes(line: Line) -> None:
 def test_what_is_listed_can_be_explained(line: Line) -> None:
     for row in line("explain", "--list", "kv-", "--json").results:
         assert line("explain", row["code"]).code == 0
+
+
+def test_an_error_that_is_pasted_is_answered(line: Line) -> None:
+    said = line("explain", "Fehlercode:", "Wsl/Service/CreateInstance/CreateVm/HCS/0x80070569")
+    assert said.code == 0
+    assert said.out.startswith("wsl.service-logon (Hyper-V and wsl.exe)\n")
+    for part in ("  1. A group policy", "     To tell: ", "     Remedy: ", "     Evidence: microsoft/WSL #5401"):
+        assert part in said.out
+
+
+@pytest.mark.parametrize("code", ["-2147023511", "0x80070569", "80070569", "2147943785"])
+def test_a_code_is_read_however_it_is_written(line: Line, code: str) -> None:
+    (found,) = line("explain", code, "--json").result["found"]
+    assert (found["symptom"], found["line"], found["count"]) == ("wsl.service-logon", 1, 1)
+
+
+def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = "all is well\r\nError: 0x80070569\r\nError: 0x80070569\r\n".encode("utf-16")
+    Path("wsl.log").write_bytes(log)
+    said = line("explain", "wsl.log")
+    assert said.out.startswith(
+        "wsl.log: 1 known problem in 3 lines\n\nwsl.service-logon (Hyper-V and wsl.exe) line 2, 2 "
+    )
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(log)))
+    assert line("explain", "-", "--json").result["found"] == line("explain", "wsl.log", "--json").result["found"]
+
+
+def test_several_files_have_an_answer_each(line: Line) -> None:
+    Path("a.log").write_text("0x80070569", "utf-8")
+    Path("b.log").write_text("healthy", "utf-8")
+    said = line("explain", "a.log", "b.log", "--json")
+    assert [(each["source"], len(each["found"])) for each in said.results] == [("a.log", 1), ("b.log", 0)]
+    assert said.code == 1
+    assert "b.log: nothing known in 1 line.\n" in line("explain", "a.log", "b.log").out
+
+
+def test_facts_rule_out_what_the_host_contradicts(line: Line) -> None:
+    facts = line.facts("win11-pro-1gpu")
+    said = line("explain", "0xC035001E", "--facts", facts)
+    assert "     Found on desk-01: Microsoft Windows 11 Pro (edition Professional" in said.out
+    assert "  Ruled out on desk-01: A policy requires that assigned devices can be isolated." in said.out
+    facts = line.facts("server2025-2x4090")
+    assert "contradict every cause that is known" in line("explain", "0xC035001E", "--facts", facts).out
+
+
+def test_an_unknown_code_says_what_its_number_does(line: Line) -> None:
+    said = line("explain", "HRESULT: 0x8007274C")
+    assert said.code == 1
+    assert said.out == (
+        "Nothing is known of this text.\n"
+        "0x8007274C: nothing is known of it here. "
+        "HRESULT of Win32 error 10060; on Windows, net helpmsg 10060 says what it is.\n"
+    )
+
+
+def test_a_word_that_is_nothing_is_a_misspelt_code_or_a_missing_file(line: Line) -> None:
+    assert "no reason has the code 'dda.client'" in line("explain", "dda.client").err
+    said = line("explain", "./serve.log")
+    assert (said.code, said.err.splitlines()[0]) == (2, "error: cannot read ./serve.log: no such file")
+
+
+CANARY = "c4naryS3cr3tValue"
+HOLDERS = [
+    f"HF_TOKEN=hf_{CANARY} Error code: 0x80070569",
+    f"Authorization: Bearer {CANARY} 0x80070569",
+    f"0x80070569 at https://user:{CANARY}@proxy.example.com/x",
+    f"password: '{CANARY}' 0x80070569",
+    f"hf_{CANARY}.log",
+    f"hf_{CANARY}",
+    f"./token={CANARY}",
+]
+
+
+@pytest.mark.parametrize("text", HOLDERS)
+@pytest.mark.parametrize("form", [(), ("--json",), ("-o", "yaml"), ("-v",), ("--list",)])
+def test_no_secret_of_a_pasted_text_comes_out(line: Line, text: str, form: tuple[str, ...]) -> None:
+    said = line("explain", text, *form)
+    assert CANARY not in said.out + said.err
+    Path("log").write_text(f"first\n{text}\n", "utf-8")
+    said = line("explain", "log", *form)
+    assert CANARY not in said.out + said.err

@@ -100,8 +100,6 @@ def test_both_kinds_are_read_and_assessed_together(line: Line, lab: Lab) -> None
 REFUSED = {
     "a path of Windows": ("plan", "llm-01", "--path", "wsl2"),
     "an evaluation of such a path": ("assess", "llm-01", "--path", "dda"),
-    "needs": ("assess", "llm-01", "--need", "gpu-p2p"),
-    "a report": ("report", "llm-01", "-o", "report.html"),
 }
 
 
@@ -112,11 +110,24 @@ def test_what_it_has_not_is_refused_in_a_sentence(line: Line, lab: Lab, words: t
     assert "llm-01 is a Linux of its own" in said.err
 
 
-def test_a_bundle_of_it_is_refused_in_a_sentence(line: Line, lab: Lab) -> None:
+def test_a_bundle_of_it_has_what_runs_there_and_nothing_to_sign(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
-    said = line("bundle", "plan.json", "-o", "bundle")
+    said = line("bundle", "plan.json", "-o", "bundle", "--sign-with", "true")
     assert said.code == 2
-    assert "Apply the plan over SSH" in said.err
+    assert "no PowerShell scripts to sign" in said.err
+    assert line("bundle", "plan.json", "-o", "bundle").code == 0
+    assert {path.name for path in (line.folder / "bundle").iterdir()} == {"README.md", "SHA256SUMS", "linux"}
+
+
+def test_a_report_has_both_kinds_of_hosts(line: Line, lab: Lab) -> None:
+    said = line("report", "*", "-o", "report.html")
+    assert said.code == 0, said.err
+    assert "2 hosts" in said.out
+    page = (line.folder / "report.html").read_text()
+    for part in ("llm-01", "desk-09", "What a plan would do", "NVIDIA Container Toolkit", "0000:65:00.0"):
+        assert part in page, part
+    assert line("report", "llm-01", "-o", "pages/", "--brief").code == 0
+    assert {path.name for path in (line.folder / "pages").iterdir()} == {"host-llm-01.html", "index.html"}
 
 
 def test_a_windows_host_has_no_path_linux(line: Line, lab: Lab) -> None:
@@ -129,7 +140,12 @@ def test_its_facts_make_a_replica(line: Line, lab: Lab, tmp_path: Path) -> None:
     line("detect", "llm-01", "-o", "facts")
     found = read(line)
     with Lab([line.folder / "facts/llm-01.json"], tmp_path / "other", scale=0.001):
-        assert line("detect", "llm-01", "--fleet", tmp_path / "other", "--json").result["facts"]["resources"] == found
+        shown = line("detect", "llm-01", "--fleet", tmp_path / "other", "--json").result["facts"]["resources"]
+    # Each lab lets itself in.
+    own = next(record for record in shown["SshKey"] if record not in found["SshKey"])
+    shown["SshKey"].remove(own)
+    assert own["state"]["comment"] == "lab"
+    assert shown == found
 
 
 def test_an_old_toolkit_is_refused(line: Line, lab: Lab) -> None:

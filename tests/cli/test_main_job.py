@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from winhost.lab.running_lab import Lab
@@ -13,6 +15,7 @@ from winhost.lab.wire.wsman import Action
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
 
+@pytest.mark.real
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo")
     assert said.code == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import read_cases
 from tests.cli.conftest import Line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
@@ -19,7 +20,7 @@ L40S = ("--card", "NVIDIA L40S")
 
 def playbook(folder: Path, resource: str, desired: dict[str, Any]) -> Path:
     """The shipped one with other values."""
-    book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    book = read_cases(shipped("playbooks") / "dda.yaml")
     entry = next(entry for entry in book["resources"] if entry["resource"] == resource)
     entry["desired"] |= desired
     path = folder / "mine.yaml"
@@ -58,7 +59,7 @@ def test_a_window_that_is_too_small_is_refused_wherever_it_is_written(line: Line
 
 
 def test_one_thing_wanted_twice_in_two_ways_is_refused(line: Line, tmp_path: Path) -> None:
-    book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    book = read_cases(shipped("playbooks") / "dda.yaml")
     entry = next(entry for entry in book["resources"] if entry["resource"] == "VmMemory")
     book["resources"].append({**copy.deepcopy(entry), "desired": {"dynamic": True}})
     path = tmp_path / "twice.yaml"
@@ -159,13 +160,13 @@ def lab_late(tmp_path: Path, line: Line) -> Any:
 def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
     line: Line, lab: Lab, tmp_path: Path
 ) -> None:
-    book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    book = read_cases(shipped("playbooks") / "dda.yaml")
     file = {"resource": "LinuxFile", "key": {"path": "/etc/wsl.conf"}, "desired": {"text": ""}}
     book["resources"].append({**file, "title": "A file", "why": "So."})
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
     said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json")
     assert (said.code, "A file: So." in said.out) == (0, True), said.err
-    fleet = yaml.safe_load(lab.fleet_file.read_text(encoding="utf-8"))
+    fleet = read_cases(lab.fleet_file)
     del fleet["hosts"]["gpu-03"]["ssh"]
     lab.fleet_file.write_text(yaml.safe_dump(fleet), encoding="utf-8")
     said = line("apply", "plan.json", *CONSENTS)

@@ -29,9 +29,9 @@ def edited(line: Line, example: str, old: str, new: str) -> Path:
 def test_each_model_has_its_block(line: Line) -> None:
     said = served(line, "three-share-a-card")
     assert said.code == 0
-    for number, name in enumerate(("general", "code", "small")):
+    for name in ("general", "code", "small"):
         assert f"# {name}: profile wsl2\n" in said.out
-        assert f"--port={8000 + number} " in said.out
+        assert f"--uds=/run/winhost-engines/{name}/engine.sock " in said.out
     assert "(simulated)" in said.out
     assert "--explain" in said.out
 
@@ -75,7 +75,7 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
     assert said.code == 0
     (chat,) = said.result["models"]
     assert said.result["vllm"] is None
-    assert chat["command"].startswith("docker run --detach --name=chat --gpus=all")
+    assert chat["command"].startswith("docker run --detach --name=chat --network=none")
     assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
     assert chat["shared_memory"] == 16 << 30
 
@@ -83,7 +83,7 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        ("server2025-3gpu", "There is no profile for it yet"),
+        ("win11-pro-2xl20-tcc", "--path dual-boot"),
         ("win11-no-gpu", "wsl2.no-card"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:
 
 
 @pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
-def test_a_hostile_model_is_one_word_of_the_command(line: Line) -> None:
+def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
     hostile = "x; rm -rf ~ $(id) 'y"
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps(hostile))
     said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path, "--explain")
@@ -108,7 +108,9 @@ def test_a_hostile_model_is_one_word_of_the_command(line: Line) -> None:
     done = subprocess.run(
         [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=60
     )
-    assert hostile in done.stdout.splitlines()
+    assert hostile in said.out
+    assert done.stdout.startswith("run\n--detach\n")
+    assert "rm" not in done.stdout
     assert done.stderr == ""
 
 
@@ -128,3 +130,15 @@ def test_a_hostile_name_in_a_comment_is_shown(capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "# a\\n\\x1b[2Jb: profile wsl2" in out
     assert "\x1b" not in out
+
+
+def test_a_server_whose_cards_are_assigned_gets_the_profile_of_its_guest(line: Line) -> None:
+    said = served(line, "one-7b-on-24gb", host="server2025-3gpu")
+    assert (said.code, "# chat: profile dda\n" in said.out) == (0, True)
+    asked = served(line, "one-7b-on-24gb", "--path", "bare-metal", host="server2025-3gpu")
+    assert (asked.code, "# chat: profile bare-metal\n" in asked.out) == (0, True)
+
+
+@pytest.mark.parametrize("words", [("--path", "dda", "--profile", "wsl2"), ("--path", "linux")], ids=str)
+def test_a_path_and_a_profile_that_do_not_go_together_are_wrong_usage(line: Line, words: tuple[str, ...]) -> None:
+    assert served(line, "one-7b-on-24gb", *words).code == 2

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from winhost.cli.formats import KINDS, schema_of
 from winhost.cli.schema import FILES, results_schema
 from winhost.model.documents import json_schema
 
 # Version → the names of all fields that documents of it may have, as they were when it was published.
-PUBLISHED: dict[str, list[str]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "data" / "shapes.yaml").read_text(encoding="utf-8")
-)
+PUBLISHED: dict[str, list[str]] = read_cases(Path(__file__).parents[1] / "data" / "shapes.yaml")
 
 
 def fields(schema: Any) -> Iterator[str]:
@@ -27,18 +25,17 @@ def fields(schema: Any) -> Iterator[str]:
             yield from fields(part)
 
 
-def schemas() -> dict[str, Any]:
-    files = [json_schema(FILES[name]) for name in FILES if name != "journal"]
-    return {schema_of(kind): results_schema(kind) for kind in KINDS} | {
-        _version(schema["properties"]["schema"]): schema for schema in files
-    }
-
-
 def _version(field: dict[str, Any]) -> str:
     return str(field.get("const") or field["default"])
 
 
-@pytest.mark.parametrize(("version", "schema"), schemas().items(), ids=schemas())
+OF_FILES = [json_schema(FILES[name]) for name in FILES if name != "journal"]
+SCHEMAS = {schema_of(kind): results_schema(kind) for kind in KINDS} | {
+    _version(schema["properties"]["schema"]): schema for schema in OF_FILES
+}
+
+
+@pytest.mark.parametrize(("version", "schema"), SCHEMAS.items(), ids=SCHEMAS)
 def test_a_published_shape_keeps_its_fields_or_gets_a_new_version(version: str, schema: Any) -> None:
     assert set(PUBLISHED[version]) <= set(fields(schema)), f"{version} lost a field: give it the next version"
     assert set(fields(schema)) <= set(PUBLISHED[version]), (

@@ -21,9 +21,10 @@ from winhost.engine.host_session import ProgressEvent
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 
+pytestmark = pytest.mark.real
+
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no /dev/full and no pseudo terminal")
 old_pages = pytest.mark.parametrize("page", ["cp1252", "cp850"])
-buffering = pytest.mark.parametrize("unbuffered", ["", "1"])
 
 
 @pytest.fixture
@@ -40,9 +41,16 @@ def winhost(*words: object, stdout: Any = subprocess.PIPE, **variables: str) -> 
 # ---- nobody reads, nothing takes it
 
 
-@buffering
 @pytest.mark.parametrize(
-    "words", [("--help",), ("lab", "list"), ("explain", "--list", "--json"), ("runs",), ("assess", "--facts", "FACTS")]
+    ("words", "unbuffered"),
+    [
+        (("--help",), ""),
+        (("lab", "list"), "1"),
+        (("explain", "--list", "--json"), ""),
+        (("runs",), "1"),
+        (("assess", "--facts", "FACTS"), ""),
+        (("assess", "--facts", "FACTS"), "1"),
+    ],
 )
 def test_a_reader_who_has_enough_ends_us_quietly(facts: Path, words: tuple[str, ...], unbuffered: str) -> None:
     reading, writing = os.pipe()
@@ -59,8 +67,9 @@ def test_a_reader_who_reads_all_hears_the_verdict(facts: Path) -> None:
 
 
 @posix
-@buffering
-@pytest.mark.parametrize("words", [("lab", "list"), ("runs",), ("runs", "--json")])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [(("lab", "list"), ""), (("lab", "list"), "1"), (("runs",), ""), (("runs", "--json"), "1")]
+)
 def test_a_full_disk_is_one_sentence(line: Line, words: tuple[str, ...], unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = winhost(*words, stdout=full, PYTHONUNBUFFERED=unbuffered)

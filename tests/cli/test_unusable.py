@@ -270,8 +270,8 @@ def test_what_waits_in_a_plan_waits_for_something_and_asks_what_is_known(line: L
     ("shipped_text", "mistyped", "told"),
     [
         ('key: {vm: "${vm.id}"}', 'key: {vm: "${vm.idd}"}', "${vm.idd} is not decided here; did you mean 'vm.id'?"),
-        ("for_each: companions", "for_each: gpu", "resources[9].for_each: should be one of: gpus, companions"),
-        ("title: Power of ${vm.name}", "title: ${each.name}", "resources[10].title: ${each.name} is not decided here"),
+        ("for_each: companions", "for_each: gpu", "resources[N].for_each: should be one of: gpus, companions"),
+        ("title: Power of ${vm.name}", "title: ${each.name}", "resources[N].title: ${each.name} is not decided here"),
         ("${mmio.why}", "${}", "${} is not decided here; there are: vm.id"),
         ("${mmio.why}", "${_facts}", "${_facts} is not decided here"),
     ],
@@ -283,9 +283,9 @@ def test_a_reference_to_nothing_is_a_fault_at_its_place(
     Path("mine.yaml").write_text(text.replace(shipped_text, mistyped, 1), encoding="utf-8")
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml")
     assert said.code == 2
-    number = 1 + text[: text.index(shipped_text)].count("\n")
-    assert f"mine.yaml:{number}:" in said.err
-    assert told in said.err
+    before = text[: text.index(shipped_text)]
+    assert f"mine.yaml:{1 + before.count(chr(10))}:" in said.err
+    assert told.replace("[N]", f"[{before.count('- resource:') - 1}]") in said.err
 
 
 def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, facts: Path) -> None:

@@ -209,7 +209,7 @@ def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytes
 
     monkeypatch.setattr(watch, "SILENT", 0.01)
     shown = threading.Event()
-    with Screen(reads=True) as told:
+    with Screen(reads=True, stops=watch.STOPS) as told:
         monkeypatch.setattr(Screen, "rows", lambda self: shown.set() or "")
 
         def reads() -> Iterator[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import read_cases
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -202,7 +203,7 @@ def test_a_fault_of_a_playbook_is_told_with_its_line(line: Line, old: str) -> No
 
 
 def test_a_playbook_of_ones_own_may_do_with_less(line: Line) -> None:
-    book = yaml.safe_load((shipped("playbooks") / "wsl2.yaml").read_text(encoding="utf-8"))
+    book = read_cases(shipped("playbooks") / "wsl2.yaml")
     book["resources"] = [entry for entry in book["resources"] if entry["resource"] not in ("HyperVFirewall", "CdiSpec")]
     Path("mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
     document = plan(line, *WITH_KEY, "--playbook", "mine.yaml", "--json").result["plan"]

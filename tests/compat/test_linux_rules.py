@@ -5,26 +5,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.errors import raises
 from winhost.compat.assess import assess
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import Needs
+from winhost.compat.needs import Needs, wanted
+from winhost.compat.remedy import as_if
 from winhost.compat.rule import RULES
+from winhost.compat.stated import parse
 from winhost.core.answers import Record, Unavailable
 from winhost.engine.choosing import recommended
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX
+from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RULES_OF_LINUX, host_answers, is_linux
 
 ROOT = Path(__file__).parents[2]
 FACTS = read_facts(ROOT / "examples/linux/ubuntu-2xh100.json")
-CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/linux_rules.yaml").read_text(encoding="utf-8"))
+CASES: dict[str, Any] = read_cases(ROOT / "tests/data/linux_rules.yaml")
 
 
 def changed(change: dict[str, Any]) -> Facts:
@@ -32,7 +35,10 @@ def changed(change: dict[str, Any]) -> Facts:
     for resource, edit in change.items():
         answer = resources[resource]
         assert isinstance(answer, tuple)
-        resources[resource] = tuple(Record({**r.state, **edit}, r.key) for r in answer) if edit else ()
+        if isinstance(edit, list):
+            resources[resource] = tuple(Record(each["state"], each["key"]) for each in edit)
+        else:
+            resources[resource] = tuple(Record({**r.state, **edit}, r.key) for r in answer)
     return replace(FACTS, resources=resources)
 
 
@@ -50,6 +56,18 @@ def test_a_rule_finds_what_it_is_for(code: str) -> None:
     assert found.verdict.value == CASES[code]["verdict"]
 
 
+@pytest.mark.parametrize("code", CASES)
+def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
+    facts = changed(CASES[code]["change"])
+    found = [reason for path in assess(HostFacts(facts)).paths for reason in path.reasons]
+    for mend in (catalogue.remedies()[each] for each in {reason.remedy for reason in found if reason.remedy}):
+        if not mend.effect:
+            continue
+        (after,) = assess(HostFacts(as_if(facts, [mend]))).paths
+        gone = {reason.code for reason in found if reason.remedy == mend.id}
+        assert gone.isdisjoint({reason.code for reason in after.reasons}), mend.id
+
+
 def test_every_rule_has_a_case() -> None:
     rules = [rule for rule in RULES if rule.path in PATHS_OF_LINUX]
     assert len(rules) == len([code for code in CASES if code != "linux.unknown"])
@@ -62,12 +80,55 @@ def test_what_cannot_serve_is_not_recommended() -> None:
 
 
 def test_what_windows_hosts_have_is_refused_in_a_sentence() -> None:
-    for asked in (Requirements(path="wsl2"), Requirements(needs=Needs(("gpu-p2p",)))):
+    for asked in (Requirements(path="wsl2"), Requirements(assumed=parse("os=win11-pro"))):
         with raises("OtherSystem", match="llm-01 is a Linux of its own"):
             evaluate(FACTS, asked)
     windows, _ = expand(find("server2025-3gpu"))
     with raises("OtherSystem", match="is a Windows host"):
         evaluate(windows, Requirements(path="linux"))
+
+
+NEEDS = {
+    "gpu-compute": "supported",
+    "multi-gpu": "supported",
+    "gpu-p2p": "unverified",
+    "windows-desktop": "unsupported",
+}
+
+
+@pytest.mark.parametrize("need", NEEDS)
+def test_it_is_compared_with_what_is_needed(need: str) -> None:
+    (fit,) = evaluate(FACTS, Requirements(needs=Needs((need,)))).fits
+    assert fit.verdict.value == NEEDS[need]
+
+
+def test_in_a_vm_no_document_of_metal_speaks_for_its_links() -> None:
+    two_h200 = {"LinuxGpu": {"device": "10de:2335"}}
+    for where, verdict in (("none", "supported"), ("kvm", "unverified"), ("microsoft", "unverified")):
+        facts = changed({**two_h200, "LinuxSystem": {"virtualization": where}})
+        (fit,) = evaluate(facts, Requirements(needs=Needs(("nvlink",)))).fits
+        assert fit.verdict.value == verdict, where
+
+
+def test_a_workload_is_added_up_against_its_gpus_and_memory() -> None:
+    workload = load_workload(ROOT / "examples/workloads/70b-awq-on-2x48gb.yaml")
+    (fit,) = evaluate(FACTS, Requirements(wanted((), workload), workload=workload)).fits
+    assert fit.budget is not None
+    assert fit.budget.fits
+    small = changed({"LinuxGpu": {"vram": 8 << 30}})
+    (fit,) = evaluate(small, Requirements(wanted((), workload), workload=workload)).fits
+    assert fit.budget is not None
+    assert not fit.budget.fits
+
+
+def test_before_there_is_a_driver_its_gpus_are_known_by_the_catalogue() -> None:
+    facts = changed({"LinuxGpu": {"name": None, "vram": None}, "LinuxGpuDriver": {"loaded": None, "installed": None}})
+    (path,) = assess(HostFacts(facts)).paths
+    assert path.available_memory is not None
+    assert path.available_memory.cards == (80 << 30, 80 << 30)
+    unread = {"unknown": {"category": "PermissionDenied"}}
+    (path,) = assess(HostFacts(changed({"LinuxGpu": {"name": unread, "vram": unread}}))).paths
+    assert path.available_memory is not None
 
 
 def test_nothing_of_linux_waits_for_windows_on_a_machine_of_its_own() -> None:
@@ -76,5 +137,5 @@ def test_nothing_of_linux_waits_for_windows_on_a_machine_of_its_own() -> None:
     assert host.rules is RULES_OF_LINUX
     assert not isinstance(host.answer("DebianPackage"), Unavailable)
     assert {(rules.requires, rules.within) for rules in RULES_OF_LINUX.values() if rules.name.startswith("Linux")} == {
-        ("", None)
+        ("", ())
     }

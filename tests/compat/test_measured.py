@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.compat.test_rules import DATA, FILES, facts_of, merged
 from winhost.compat.assess import assess
 from winhost.model.documents import parse_document, plain
@@ -14,7 +14,7 @@ from winhost.model.reason import CapabilityVerdict
 from winhost.resources.host import HostFacts
 
 PATH = FILES["gpu"].parents[1] / "measured.yaml"
-CASES: Mapping[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+CASES: Mapping[str, Any] = read_cases(PATH)
 
 
 def offered(case: Mapping[str, Any], variant: str = "wsl2/nat") -> CapabilityVerdict:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from packaging.version import Version
 
+from tests.cases import read_cases
 from winhost.compat.assess import assess
 from winhost.hardware.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
@@ -25,7 +25,7 @@ from winhost.paths.dda_selection import Selection, choose_cards, choose_vm
 from winhost.resources.host import HostFacts
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
-CASES: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
+CASES: dict[str, Any] = {path.stem: read_cases(path) for path in FILES}
 
 
 def facts_of(host: str | Mapping[str, Any], folder: Path) -> HostFacts:

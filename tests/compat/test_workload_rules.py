@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import read_cases
 from tests.compat.test_rules import HOSTS, OF_WORKLOADS, merged
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, needs_of
@@ -19,7 +20,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 
 ROOT = Path(__file__).parents[2]
-CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/workloads/rules.yaml").read_text(encoding="utf-8"))
+CASES: dict[str, Any] = read_cases(ROOT / "tests/data/workloads/rules.yaml")
 OF_MEMORY = {"gpu-memory.does-not-fit", "gpu-memory.fit-unknown", "gpu-memory.room-unknown"}  # test_needs.py
 
 
@@ -29,7 +30,7 @@ def example(name: str) -> Path:
 
 def workload_of(case: dict[str, Any], folder: Path) -> Workload:
     assert case.keys() <= {"workload", "change", "host", "variant", "says"}
-    file = merged(yaml.safe_load(example(case["workload"]).read_text(encoding="utf-8")), case.get("change", {}))
+    file = merged(read_cases(example(case["workload"])), case.get("change", {}))
     (folder / "workload.yaml").write_text(yaml.safe_dump(without_nulls(file)), encoding="utf-8")
     return load_workload(folder / "workload.yaml")
 
@@ -55,7 +56,7 @@ def test_a_wish_is_judged_as_its_case_says(name: str, tmp_path: Path) -> None:
 
 
 def test_every_code_about_workloads_has_a_case() -> None:
-    codes = set(yaml.safe_load(OF_WORKLOADS.read_text(encoding="utf-8")))
+    codes = set(read_cases(OF_WORKLOADS))
     assert {code for case in CASES.values() for code in case["says"]} == codes - OF_MEMORY
 
 

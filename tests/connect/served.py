@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.reboot import Patience
+from winhost.connect.patience import Patience
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.uploads import beside
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
@@ -150,7 +151,9 @@ class Served:
         connector: Connector | None = None,
         folder: Path = Path(),
     ) -> HostSession:
-        return HostSession(connector or self.connector(), QUICK, tell or self.events.append, within=0, folder=folder)
+        return HostSession(
+            connector or self.connector(), QUICK, tell or self.events.append, within=0, find=beside(folder)
+        )
 
     def boot_id(self) -> str:
         return str(self.host.answers.machine.answer("Boot")[0].state["boot_id"])  # type: ignore[index]

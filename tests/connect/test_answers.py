@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from winhost.cli.output import error_text
 from winhost.connect import checked_answers
 from winhost.connect.agent import NOT_TEXT, Agent
@@ -16,7 +16,7 @@ from winhost.connect.wire_errors import BAD_ANSWER, RemoteError
 from winhost.core.answers import Unknown
 from winhost.resources.shape import misfit
 
-CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "answers.yaml").read_text("utf-8"))
+CASES = read_cases(Path(__file__).parent.parent / "data" / "connect" / "answers.yaml")
 KEYS = {"call", "says", "answer", "fails", "tells"}
 
 CALLS: dict[str, Callable[[Agent], Any]] = {

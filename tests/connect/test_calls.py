@@ -19,7 +19,7 @@ from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
 from winhost.lab.wire.wire_troubles import Moment, When, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import WireKind
+from winhost.model.fleet import OVER_NETWORKS, WireKind
 from winhost.resources.registry import WINDOWS
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -28,7 +28,7 @@ START: dict[str, Any] = {"start": "nothing"}
 only_psrp = pytest.mark.parametrize("served", [WireKind.PSRP], indirect=True)
 
 
-@pytest.fixture(params=WireKind)
+@pytest.fixture(params=OVER_NETWORKS)
 def served(serve: Serve, request: pytest.FixtureRequest) -> Served:
     """A host that is spoken with in each way that there is."""
     served = serve()

@@ -17,7 +17,7 @@ from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.wire.wire_troubles import When, drop, refuse
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import WireKind
+from winhost.model.fleet import OVER_NETWORKS, WireKind
 
 CANARY = "a c4nary in the c0al mine"
 
@@ -36,7 +36,7 @@ def assert_lines(found: Sequence[str], *patterns: str) -> None:
         assert any(re.fullmatch(expression, line) for line in rest), (pattern, found)
 
 
-@pytest.mark.parametrize("kind", WireKind)
+@pytest.mark.parametrize("kind", OVER_NETWORKS)
 def test_each_call_is_a_line_with_its_time_and_size(
     served: Served, caplog: pytest.LogCaptureFixture, kind: WireKind
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_restart_is_told_with_each_look_and_both_boots(served: Served, caplog:
     assert_lines_match(lines(caplog, logging.DEBUG), r": boot_id=\S+, logon_ready=True, servicing=")
 
 
-@pytest.mark.parametrize("kind", WireKind)
+@pytest.mark.parametrize("kind", OVER_NETWORKS)
 def test_a_file_is_a_line_and_its_pieces_are_lines_for_debugging(
     served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: WireKind
 ) -> None:

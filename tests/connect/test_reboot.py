@@ -14,7 +14,7 @@ from tests.connect.served import QUICK, Served
 from tests.errors import raises
 from winhost.connect import reboot
 from winhost.connect.agent import Agent
-from winhost.connect.reboot import Patience
+from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     RemoteError,

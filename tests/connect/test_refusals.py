@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
@@ -21,10 +21,10 @@ from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action, WSManFault
 from winhost.model.errors import WinhostError
-from winhost.model.fleet import Auth, WireKind
+from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind
 from winhost.model.secrets import SecretRef
 
-CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml").read_text("utf-8"))
+CASES = read_cases(Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml")
 KEYS = {"tls", "transport", "strikes", "says", "ends", "error", "exit", "tells", "kinds"}
 
 
@@ -192,7 +192,7 @@ OTHER_SERVICES = {
 }
 
 
-@pytest.mark.parametrize("kind", WireKind)
+@pytest.mark.parametrize("kind", OVER_NETWORKS)
 @pytest.mark.parametrize("auth", [Auth.NTLM, Auth.BASIC])
 @pytest.mark.parametrize("answer", OTHER_SERVICES.values(), ids=OTHER_SERVICES.keys())
 def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(

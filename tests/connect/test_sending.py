@@ -10,12 +10,13 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
+from winhost.connect.admin_share import NoShare, _copied
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
 from winhost.lab.wire.wire_troubles import When, drop
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import WireKind
+from winhost.model.fleet import OVER_NETWORKS
 from winhost.model.units import MiB
 
 CONTENT = os.urandom(MiB) * 3 + b"its end"
@@ -31,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-WIRES = [(kind, tls) for kind in WireKind for tls in (False, True)]
+WIRES = [(kind, tls) for kind in OVER_NETWORKS for tls in (False, True)]
 
 
 @pytest.fixture(params=WIRES, ids=[f"{kind}, {'tls' if tls else 'sealed'}" for kind, tls in WIRES])
@@ -93,3 +94,27 @@ def test_without_the_file_nothing_is_sent(served: Served, folder: Path) -> None:
         hands.set(STEP, frozenset())
     hands.close()
     assert [call for call in served.host.calls("send") if call.get("piece")] == []
+
+
+class SmallTarget:
+    """A file on a share that takes only so many bytes at a time, and in all."""
+
+    def __init__(self, most: int, room: int) -> None:
+        self.content = b""
+        self._most, self._room = most, room
+
+    def write(self, piece: memoryview) -> int:
+        taken = min(len(piece), self._most, self._room - len(self.content))
+        self.content += piece[:taken]
+        return taken
+
+
+def test_a_share_that_takes_less_than_it_is_given_gets_all(folder: Path) -> None:
+    target = SmallTarget(300_000, len(CONTENT))
+    assert list(_copied(folder / NAME, MiB, target)) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
+    assert target.content == CONTENT[MiB:]
+
+
+def test_a_share_that_takes_nothing_more_ends_it(folder: Path) -> None:
+    with pytest.raises(NoShare):
+        list(_copied(folder / NAME, 0, SmallTarget(MiB, 2 * MiB + 5)))

@@ -18,12 +18,12 @@ from winhost.cli.output import error_text
 from winhost.connect import guard
 from winhost.connect.guard import Guard, connected
 from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
-from winhost.model.fleet import WireKind
+from winhost.model.fleet import OVER_NETWORKS, WireKind
 
 DEADLINE = 1
 LATE_S = 2.0
 
-both = pytest.mark.parametrize("kind", WireKind)
+both = pytest.mark.parametrize("kind", OVER_NETWORKS)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def test_a_host_may_not_answer_a_call_without_end(
 
 def test_an_answer_in_an_encoding_that_nobody_asked_for_is_not_unpacked(serve: Serve) -> None:
     bomb = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n123456789"
-    for kind in WireKind:
+    for kind in OVER_NETWORKS:
         with listening(flooding(bomb, b" ")) as port, raises("NoSession", match=r"encoding .*gzip"):
             serve().open(kind=kind, port=port)
 

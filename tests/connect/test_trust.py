@@ -18,9 +18,9 @@ from tests.connect.test_refusals import session
 from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.lab.wire import certificate
-from winhost.model.fleet import Auth, WireKind
+from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind
 
-both = pytest.mark.parametrize("kind", WireKind)
+both = pytest.mark.parametrize("kind", OVER_NETWORKS)
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 

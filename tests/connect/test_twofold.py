@@ -156,7 +156,7 @@ def test_a_resource_goes_to_the_machine_that_has_it_and_linux_is_entered_when_it
     assert [asked[:2] for asked in here.windows.asked] == [
         ("get", "Boot"),
         ("set", "VmPower"),
-        ("read", ("WslAccess", "PortForward")),
+        ("read", ("WslAccess", "PortForward", "VmSeed", "VmPower")),
     ]
 
 
@@ -379,7 +379,7 @@ def test_a_set_whose_answer_is_lost_on_the_way_is_done_once(served: Served) -> N
 def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._BEAT_S", 0.05)
     host = served.lab.hosts[served.target.name]
-    host.linux.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
+    host.linux.distros.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)
     hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
     with closing(connector_for(hasty).open()) as agent:

@@ -9,13 +9,14 @@ from typing import Any
 
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World
 from winhost.engine.planning import make_plan
-from winhost.engine.run import Outcome
+from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
@@ -40,9 +41,12 @@ class NewVmWorld(World):
     settings: Mapping[str, Any] = field(default_factory=lambda: NEW_VM)
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
+        return self.plan_of(self.facts(), vm, **request)
+
+    def plan_of(self, facts: Facts, vm: str | None = None, **request: Any) -> Plan:
         book = copy.deepcopy(PLAYBOOK)
         book["settings"] = {"new_vm": dict(self.settings)}
-        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", book, vm, **request)))
+        return make_plan(HostFacts(facts), parse_request(PlanRequest("dda", book, vm, **request)))
 
     def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
         return super().rollback(accepted)

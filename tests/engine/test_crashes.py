@@ -18,6 +18,7 @@ from winhost.resources.host import HostFacts
 # Without the role the run restarts and has two stages; with it a VM runs whose power has to be as it was.
 HOSTS = ("server2025-3gpu", "server2025-role-installed")
 INSTALLED = "server2025-role-installed"
+SOME = pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.real)])
 
 
 class Abandoned(BaseException):
@@ -97,8 +98,11 @@ def test_the_straight_run_changes_the_host_and_gives_it_back(reference: Straight
     assert reference.back > reference.there + 20
 
 
-def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path, reference: Straight) -> None:
-    for line, when in crash_points(1, reference.there):
+@SOME
+def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
+    tmp_path: Path, reference: Straight, every: int
+) -> None:
+    for line, when in crash_points(1, reference.there)[::every]:
         here = abandoned_run(tmp_path, reference, line, when)
         if not here.store.runs():
             assert here.state() == reference.found, (line, when)
@@ -108,21 +112,24 @@ def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path,
         assert_gives_back(here, reference.found, (line, when))
 
 
-def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight) -> None:
-    for line, when in crash_points(1, reference.there):
+@SOME
+def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight, every: int) -> None:
+    for line, when in crash_points(1, reference.there)[::every]:
         here = abandoned_run(tmp_path, reference, line, when)
         if here.store.runs():
             assert_gives_back(here, reference.found, (line, when))
         assert here.state() == reference.found, (line, when)
 
 
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight) -> None:
-    for line, when in crash_points(reference.there + 1, reference.back):
+@SOME
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight, every: int) -> None:
+    for line, when in crash_points(reference.there + 1, reference.back)[::every]:
         here = world(tmp_path / f"{line}-{when}", reference.host)
         abandon(here, line, when, partial(there_and_back, here, reference.plan))
         assert_gives_back(here, reference.found, (line, when))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("again", [1, 2, 5, 8, 11])
 def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_path: Path, again: int) -> None:
     run = straight(tmp_path / "straight", INSTALLED)
@@ -132,6 +139,7 @@ def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_p
         assert_gives_back(here, run.found, (line, again))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("again", [2, 3, 7])
 def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) -> None:
     run = straight(tmp_path / "straight", INSTALLED)
@@ -142,13 +150,14 @@ def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) 
         assert_gives_back(here, run.found, (line, again))
 
 
-def test_a_vm_that_was_stopped_for_other_steps_alone_runs_again_after_a_crash(tmp_path: Path) -> None:
+@SOME
+def test_a_vm_that_was_stopped_for_other_steps_alone_runs_again_after_a_crash(tmp_path: Path, every: int) -> None:
     """Nothing requests its power to be anything: who goes on finds it off, and must not take that for how it was."""
     here = world(tmp_path / "straight", INSTALLED)
     plan = need_only(here)
     here.apply(plan)
     made = here.state()
-    for line, when in crash_points(2, lines_of(here)):
+    for line, when in crash_points(2, lines_of(here))[::every]:
         here = world(tmp_path / f"{line}-{when}", INSTALLED)
         found = here.state()
         abandon(here, line, when, partial(here.apply, plan))

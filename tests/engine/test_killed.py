@@ -19,7 +19,7 @@ from winhost.lab.running_lab import Lab
 ACCEPT = ("--accept", "vm-stop,restart,force-dismount", "--yes")
 LINES = range(1, 36)
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
+pytestmark = [pytest.mark.real, pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")]
 
 
 @pytest.fixture

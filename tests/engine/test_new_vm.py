@@ -1,12 +1,13 @@
 """A VM that winhost makes for the GPUs: made whole, taken back whole, and nobody else's is touched."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.engine.test_crashes import abandon, crash_points, lines_of
 from winhost.connect.wire_errors import RemoteError
@@ -19,8 +20,10 @@ from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 
-CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "plans" / "new_vm_refused.yaml").read_text("utf-8"))
-SOME = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.crash)])
+CASES = read_cases(Path(__file__).parents[1] / "data" / "plans" / "new_vm_refused.yaml")
+SOME = pytest.mark.parametrize(
+    "every", [17, pytest.param(5, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
+)
 
 
 def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None:
@@ -70,6 +73,80 @@ def test_it_has_the_vlan_and_switch_that_are_asked_for(tmp_path: Path) -> None:
     assert (here.made.vlan, here.made.traits["secure_boot"]) == (20, False)
 
 
+@pytest.mark.parametrize("sockets", [1, 2])
+def test_on_several_sockets_a_plan_says_that_numa_is_unverified(tmp_path: Path, sockets: int) -> None:
+    here = new_vm_world(tmp_path)
+    facts = here.facts()
+    (one,) = facts.resources["Processor"]  # type: ignore[misc]
+    plan = here.plan_of(replace(facts, resources={**facts.resources, "Processor": (one,) * sockets}))
+    notes = [note.partition(".")[0] for note in plan.notes if note.endswith("[vm.numa]")]
+    assert notes == ["unverified: the request: The host has 2 sockets"] * (sockets - 1)
+
+
+WITH_NAT = (*CONSENTS, "network")
+
+
+def behind_nat(folder: Path) -> NewVmWorld:
+    """On a host without any switch."""
+    here = new_vm_world(folder)
+    here.machine.network.switches = []
+    return here
+
+
+def test_without_a_switch_it_is_behind_nat_and_reached_through_a_port_of_the_host(tmp_path: Path) -> None:
+    here = behind_nat(tmp_path)
+    found, plan = here.state(), here.plan()
+    assert here.apply(plan, WITH_NAT).holds
+    (switch,) = here.machine.network.switches
+    assert (switch.state["kind"], here.made.switch) == ("internal", switch.guid)
+    assert here.machine.nats.prefixes == {"winhost-nat": "192.168.211.0/24"}
+    (forward,) = here.machine.network.proxies.items()
+    assert forward == ("2222", "192.168.211.133/22")
+    assert list(here.plan().steps) == []
+    assert here.rollback(WITH_NAT).kept == ()
+    assert here.state() == found
+
+
+def test_a_network_behind_nat_stays_as_long_as_somebody_elses_vm_is_on_it(tmp_path: Path) -> None:
+    here = behind_nat(tmp_path)
+    here.apply(here.plan(), WITH_NAT)
+    here.machine.lab = here.machine.lab.model_copy(update={"switch_vms": {"winhost-nat": 1}})
+    assert (
+        "Network 192.168.211.0/24 behind NAT: kept: 1 VM adapter(s) are connected to it" in here.rollback(WITH_NAT).kept
+    )
+    assert here.machine.nats.prefixes
+
+
+def test_another_vm_takes_the_nat_that_is_there(tmp_path: Path) -> None:
+    here = behind_nat(tmp_path)
+    here.apply(here.plan(), WITH_NAT)
+    network = here.machine.network
+    here.settings = {**here.settings, "name": "llm-03", "ssh_port": 2223}
+    plan = here.plan()
+    assert {step.resource for step in plan.steps} >= {"OwnVm", "PortForward"}
+    (vm,) = (step.desired for step in plan.steps if step.resource == "OwnVm")
+    assert vm["switch"] == network.switches[0].guid
+    assert not [step for step in plan.steps if step.resource == "NatSwitch"]
+
+
+@pytest.mark.crash
+def test_a_crash_at_any_line_of_making_the_nat_can_be_gone_on_with_and_back(tmp_path: Path) -> None:
+    straight = behind_nat(tmp_path / "straight")
+    found, plan = straight.state(), straight.plan()
+    straight.apply(plan, WITH_NAT)
+    made, there = straight.state(), lines_of(straight)
+    for line, when in crash_points(1, there):
+        for name in ("on", "back"):
+            here = behind_nat(tmp_path / f"{line}-{when}-{name}")
+            abandon(here, line, when, partial(here.apply, plan, WITH_NAT))
+            if here.store.runs() and name == "on":
+                assert here.resume(WITH_NAT).holds, (line, when)
+                assert here.state() == made, (line, when)
+            if here.store.runs():
+                here.rollback(WITH_NAT)
+            assert here.state() == found, (line, when)
+
+
 def test_going_back_asks_for_the_consent_before_its_first_step(tmp_path: Path) -> None:
     here = new_vm_world(tmp_path)
     here.apply(here.plan())
@@ -105,6 +182,10 @@ def test_one_that_somebody_took_away_leaves_only_its_disk_to_undo(tmp_path: Path
 def test_it_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
     case = dict(CASES[name])
     here = new_vm_world(tmp_path, case.pop("host", "server2025-role-installed"), **case.pop("settings", {}))
+    here.machine.nats.prefixes |= case.pop("nats", {})
+    for adapter in here.machine.network.adapters.values():
+        adapter.state["dns"] = case.get("name_servers", adapter.state["dns"])
+    case.pop("name_servers", None)
     for switch in case.pop("without_switches", ()):
         here.machine.network.switches = [e for e in here.machine.network.switches if e.state["name"] != switch]
     with pytest.raises(PlanRefused) as caught:

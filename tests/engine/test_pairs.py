@@ -19,7 +19,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
 from tests.errors import suppressed
 from winhost.engine.rollback import rollback
-from winhost.engine.run import Outcome
+from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError
 

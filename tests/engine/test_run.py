@@ -202,6 +202,29 @@ def test_a_failing_step_leaves_what_was_done_and_the_way_back(installed: World) 
     assert installed.state() == found
 
 
+@pytest.mark.parametrize(
+    ("hresults", "message", "likely"),
+    [
+        (("0x80131501", "0x80070490"), "要素が見つかりません。", "The VM still has a device assigned"),
+        (("0x80131501",), "Ошибка (0x80070569)", 'A group policy gives "Log on as a service"'),
+        (("0x80131501", "0xC035001E"), "no", None),  # the facts of this server contradict all of its causes
+        (("0x80131501",), "no", None),
+    ],
+)
+def test_a_failing_step_says_what_is_likely_behind_it(
+    installed: World, hresults: tuple[str, ...], message: str, likely: str | None
+) -> None:
+    refusal = CmdletError("Add-VMAssignableDevice", "InvalidOperation", "OperationFailed", hresults, message)
+    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, changed=True))
+    with raises("StepFailed") as failed:
+        installed.apply(installed.plan())
+    said = failed.value.meaning or ""
+    assert ("Likely cause: " in said) is (likely is not None)
+    if likely:
+        assert f"\nLikely cause: {likely}" in said
+        assert "winhost explain " in said
+
+
 def test_rollback_undoes_the_rest_of_what_was_undone_by_hand(installed: World) -> None:
     found = installed.state()
     installed.apply(installed.plan())

@@ -194,7 +194,7 @@ def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) ->
     key = {**KEY, "source": f"./{name}"}
     step = Step("1", "StagedFile", key, "desired", {"present": False}, {"present": True}, "It", "")
     with raises("NotBeside", match="is no plain name"):
-        uploads.check([step], tmp_path)
+        uploads.check([step], uploads.beside(tmp_path))
 
 
 def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:
@@ -332,7 +332,7 @@ def test_to_stop_does_not_wait_for_the_whole_file(here: Sent) -> None:
 LEFT = {
     "its beginning": (CONTENT[:1100], 4),
     "all of it": (CONTENT, 0),
-    "a beginning with an error": (CONTENT[:600] + b"?", PIECES),
+    "a beginning with an error": (CONTENT[:600] + bytes([CONTENT[600] ^ 1]), PIECES),
     "more than it": (CONTENT + b"?", PIECES),
     "nothing": (b"", PIECES),
 }

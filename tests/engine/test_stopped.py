@@ -24,7 +24,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.model.secrets import SecretRef
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="its signals and pipes are POSIX's")
+pytestmark = [pytest.mark.real, pytest.mark.skipif(os.name != "posix", reason="its signals and pipes are POSIX's")]
 
 
 @pytest.fixture

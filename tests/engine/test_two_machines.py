@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import abandon, crash_points, lines_of
+from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.two_machines import (
     CONSENTS,
     DISTRO,
@@ -118,8 +118,11 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
         return there, lines_of(here)
 
 
-def test_going_on_and_going_back_after_a_crash_end_where_they_should(tmp_path: Path, lines: tuple[int, int]) -> None:
-    for line, when in crash_points(2, lines[0]):
+@SOME
+def test_going_on_and_going_back_after_a_crash_end_where_they_should(
+    tmp_path: Path, lines: tuple[int, int], every: int
+) -> None:
+    for line, when in crash_points(2, lines[0])[::every]:
         here = two_machines(tmp_path / f"{line}-{when}")
         found = here.state()
         abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
@@ -127,16 +130,18 @@ def test_going_on_and_going_back_after_a_crash_end_where_they_should(tmp_path: P
         assert_back(here, found, (line, when))
 
 
-def test_going_back_right_after_a_crash_ends_where_it_began(tmp_path: Path, lines: tuple[int, int]) -> None:
-    for line, when in crash_points(2, lines[0]):
+@SOME
+def test_going_back_right_after_a_crash_ends_where_it_began(tmp_path: Path, lines: tuple[int, int], every: int) -> None:
+    for line, when in crash_points(2, lines[0])[::every]:
         here = two_machines(tmp_path / f"{line}-{when}")
         found = here.state()
         abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
         assert_back(here, found, (line, when))
 
 
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, lines: tuple[int, int]) -> None:
-    for line, when in crash_points(lines[0] + 1, lines[1]):
+@SOME
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, lines: tuple[int, int], every: int) -> None:
+    for line, when in crash_points(lines[0] + 1, lines[1])[::every]:
         here = two_machines(tmp_path / f"{line}-{when}")
         found = here.state()
         here.apply(here.plan(), CONSENTS)

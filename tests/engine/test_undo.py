@@ -9,9 +9,10 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.core.answers import Json
 from winhost.core.undo import Keep, Undo, find_undo
-from winhost.engine.journal import read_journal
+from winhost.engine.failures import EndOfRun
+from winhost.engine.journal import Journal, read_journal
 from winhost.engine.rollback import rollback
-from winhost.engine.run import Outcome
+from winhost.engine.run_context import Outcome
 from winhost.engine.run_state import replay
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
@@ -60,6 +61,24 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) ->
         assert outcome.kept == ("MMIO windows of llm-01: kept: high changed since by somebody else",)
         assert outcome.outcome == "rolled back"
         assert (vm.low, vm.high, vm.cache, vm.power) == (low, 256 << 30, cache, "running")
+
+
+def test_going_back_needs_no_playbook_that_this_winhost_can_read(installed: World) -> None:
+    found = installed.state()
+    installed.apply(installed.plan())
+    path = installed.store.path(installed.run)
+    entries = read_journal(path)
+    path.unlink()
+    journal = Journal(path)
+    for entry in entries:
+        fields = {name: value for name, value in entry.items() if name not in ("n", "at", "event", "previous", "hash")}
+        if entry["event"] == "run":
+            fields["plan"]["request"]["playbook"]["settings"] = {"of-a-later-winhost": 1}
+        journal.write(entry["event"], **fields)
+    with pytest.raises(EndOfRun, match="of-a-later-winhost"):
+        installed.resume()
+    assert installed.rollback().outcome == "rolled back"
+    assert installed.state() == found
 
 
 def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> None:

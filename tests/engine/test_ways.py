@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Unreachable
+from winhost.core.answers import Id
 from winhost.engine.detect import read_facts
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import SCHEMA, Journal, read_journal
@@ -278,9 +280,9 @@ def test_a_refusal_of_the_second_stage_names_no_run_that_was_not_begun(
     here.apply(plan)
     vm, reads = here.machine.vms[here.vm()], iter((0, 1))
 
-    def checkpoint_appears(agent: Agent, *, settled: bool = False) -> Facts:
+    def checkpoint_appears(agent: Agent, named: Iterable[Id] = (), *, settled: bool = False) -> Facts:
         vm.traits = {**vm.traits, "checkpoints": next(reads)}
-        return read_facts(agent, settled=settled)
+        return read_facts(agent, named, settled=settled)
 
     monkeypatch.setattr("winhost.engine.host_session.read_facts", checkpoint_appears)
     with pytest.raises(PlanRefused) as refused:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from tests.cases import read_cases
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
 from winhost.core.steps import DesiredResource, Step
@@ -20,8 +21,8 @@ from winhost.model.plan import Plan
 
 T = TypeVar("T", Step, DesiredResource)
 DATA = Path(__file__).parents[1] / "data" / "plans"
-CASES: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_refused.yaml").read_text(encoding="utf-8"))
-SAID: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_said.yaml").read_text(encoding="utf-8"))
+CASES: Mapping[str, Any] = read_cases(DATA / "wsl2_refused.yaml")
+SAID: Mapping[str, Any] = read_cases(DATA / "wsl2_said.yaml")
 COMMON = {"host", "change", "settings", "says", "unverified"}
 
 

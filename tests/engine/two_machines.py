@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.engine.world import QUICK, World
+from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshTarget
@@ -15,7 +15,6 @@ from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Id
 from winhost.core.steps import DesiredResource
 from winhost.engine.planning import make_plan
-from winhost.engine.run import RunContext
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Listening
@@ -156,16 +155,10 @@ class TwoMachines(World):
     @property
     def connector(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
-        return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
+        return WindowsWithLinux(WindowsAlone(self), target, tuple(LINUX), "", self._enter)
 
     def open(self) -> Agent:
         return self.connector.open()
-
-    @property
-    def context(self) -> RunContext:
-        return RunContext(
-            self.connector, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder
-        )
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         self.targets.append(target)
@@ -214,20 +207,6 @@ class TwoMachines(World):
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("two-machines", PLAYBOOK)))
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """The way to Windows alone."""
-
-    here: TwoMachines
-
-    @property
-    def host(self) -> str:
-        return self.here.host
-
-    def open(self) -> Agent:
-        return World.open(self.here)
 
 
 def two_machines(folder: Path, *, shut: bool = True) -> TwoMachines:

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from winhost.connect.agent import Agent
-from winhost.connect.reboot import Patience
+from winhost.connect.agent import Agent, Connector
+from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import SessionDropped, Unreachable
+from winhost.core.answers import Id
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.rollback import rollback
-from winhost.engine.run import Outcome, RunContext, apply, resume
+from winhost.engine.run import apply, resume
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
@@ -75,9 +77,13 @@ class World:
         return Agent(DirectWire(self.host, self.answers), 60, misfit)
 
     @property
+    def connector(self) -> Connector:
+        return self
+
+    @property
     def context(self) -> RunContext:
         return RunContext(
-            self,
+            self.connector,
             self.store,
             QUICK,
             300,
@@ -88,9 +94,9 @@ class World:
             cuttable=self.cuttable,
         )
 
-    def facts(self) -> Facts:
+    def facts(self, named: Iterable[Id] = ()) -> Facts:
         self.machine.settle()
-        return read_facts(self.open())
+        return read_facts(self.open(), named)
 
     def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **request)))
@@ -114,6 +120,20 @@ class World:
 
     def vm(self, name: str = "llm-01") -> str:
         return next(guid for guid, vm in self.machine.vms.items() if vm.name == name)
+
+
+@dataclass(frozen=True)
+class WindowsAlone:
+    """The way to the Windows of a world that has a Linux as well."""
+
+    here: World
+
+    @property
+    def host(self) -> str:
+        return self.here.host
+
+    def open(self) -> Agent:
+        return World.open(self.here)
 
 
 def world(folder: Path, host_file: str = "server2025-3gpu") -> World:

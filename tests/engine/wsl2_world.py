@@ -13,7 +13,7 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.core.checks import Check
 from winhost.engine.planning import check_plan, make_plan
-from winhost.engine.run import Outcome
+from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.lab.hostfile import expand, find
@@ -89,7 +89,7 @@ class Wsl2World(TwoMachines):
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
         requested = parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
-        return make_plan(HostFacts(self.facts()), requested)
+        return make_plan(HostFacts(self.facts(requested.playbook.named)), requested)
 
     def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:
         return super().apply(plan, accepted)

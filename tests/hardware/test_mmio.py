@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import read_cases
 from winhost.hardware import bars, mmio
 from winhost.hardware.bars import BarSource, CardBars, MmioRefused
 from winhost.hardware.mmio import HighWindow, LowWindow
@@ -158,7 +158,7 @@ def ask(case: Case, high: HighWindow, low: LowWindow, out: Outcome) -> None:
 
 def cases() -> Iterator[Any]:
     for file in sorted(DATA.glob("*.yaml")):
-        for name, raw in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for name, raw in read_cases(file).items():
             yield pytest.param(Case(**raw), id=f"{file.stem}: {name}")
 
 
@@ -188,7 +188,7 @@ def same_doubts(parts: Sequence[str], doubts: Sequence[str]) -> bool:
 
 # --- The table -------------------------------------------------------------------------------------------------------
 
-CARDS = yaml.safe_load((Path(mmio.__file__).parent / "gpus.yaml").read_text(encoding="utf-8"))["cards"]
+CARDS = read_cases(Path(mmio.__file__).parent / "gpus.yaml")["cards"]
 TABLE = {ids: card["bars"] for ids, card in CARDS.items() if "bars" in card}
 
 
@@ -211,8 +211,6 @@ def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
 def a_card(bars64: Sequence[Bytes], bars32: Sequence[Bytes] = (), name: str = "card") -> CardBars:
     return CardBars(name, tuple(bars64), tuple(bars32), BarSource.SURVEYED)
 
-
-unhurried = settings(deadline=None)  # a busy machine is no fault
 
 apertures = st.integers(28, 38).map(lambda bits: 1 << bits)
 small_bars = st.sampled_from([512, 16 * KiB, 16 * MiB, 32 * MiB, 64 * MiB])
@@ -261,7 +259,6 @@ def with_config(wants: Sequence[tuple[Bytes, Bytes]]) -> list[tuple[Bytes, Bytes
     return [each for want in wants for each in (CONFIG, want)]
 
 
-@unhurried
 @given(some_cards64)
 def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
@@ -270,7 +267,6 @@ def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[C
     assert not all(guest(order, high(window, window.floor - 2 * MiB)) for order in orders)
 
 
-@unhurried
 @given(some_cards64)
 def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
@@ -279,14 +275,12 @@ def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[CardBa
     assert not any(guest(order, high(window, window.least - 2 * MiB)) for order in orders)
 
 
-@unhurried
 @given(some_cards64)
 def test_orders_of_equal_cards_are_counted_once(cards: list[CardBars]) -> None:
     orders = {*permutations(want(card.bars64) for card in cards)}
     assert mmio.high_window(cards, cap=None).orders == len(orders)
 
 
-@unhurried
 @given(some_cards64)
 def test_what_is_set_holds_for_older_and_newer_guests(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
@@ -297,7 +291,6 @@ def test_what_is_set_holds_for_older_and_newer_guests(cards: list[CardBars]) -> 
         assert guest(with_config(order), high(window, window.size))
 
 
-@unhurried
 @given(some_cards64)
 def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
@@ -308,7 +301,6 @@ def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[
     assert window.floor - 2 * MiB < max(each.end for each in window.pieces) - window.base <= window.floor
 
 
-@unhurried
 @given(some_cards64, cards64)
 def test_one_more_card_never_needs_less(cards: list[CardBars], more: CardBars) -> None:
     fewer, all_of_them = mmio.high_window(cards, cap=None), mmio.high_window([*cards, more], cap=None)
@@ -316,7 +308,6 @@ def test_one_more_card_never_needs_less(cards: list[CardBars], more: CardBars) -
     assert all_of_them.size >= fewer.size
 
 
-@unhurried
 @given(some_cards64, st.randoms(use_true_random=False))
 def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[CardBars], random: Any) -> None:
     shuffled = random.sample(cards, len(cards))
@@ -324,7 +315,6 @@ def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[CardBars
     assert (one.floor, one.size, one.least) == (other.floor, other.size, other.least)
 
 
-@unhurried
 @given(some_cards64, st.integers(36, 48))
 def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(
     cards: list[CardBars], width: int
@@ -340,7 +330,6 @@ def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(
         assert (refused.value.code, refused.value.need) == ("mmio.address-width", free.floor)
 
 
-@unhurried
 @given(some_cards64, st.integers(-64, 64).map(lambda n: n * MiB))
 def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[CardBars], off: Bytes) -> None:
     window = mmio.high_window(cards, cap=None)
@@ -354,7 +343,6 @@ def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[Ca
     assert taken == usable
 
 
-@unhurried
 @given(some_cards32)
 def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
@@ -364,7 +352,6 @@ def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: li
     assert window.floor == 128 * MiB or not all(guest(order, low(less)) for order in orders)
 
 
-@unhurried
 @given(some_cards32)
 def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
@@ -374,7 +361,6 @@ def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[Ca
     assert mmio.check_low(window.size, window) == window.size
 
 
-@unhurried
 @given(some_cards32)
 def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)

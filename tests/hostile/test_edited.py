@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.engine.world import world
 from tests.hostile.edited import edited, file, spoiled
 from winhost.cli import run
@@ -85,12 +85,12 @@ def plans() -> list[Any]:
 @cache
 def written(folder: str) -> list[Any]:
     paths = host_files() if folder == "hosts" else sorted((shipped("examples") / folder).glob("*.yaml"))
-    return [yaml.safe_load(path.read_text("utf-8")) for path in paths]
+    return [read_cases(path) for path in paths]
 
 
 @cache
 def fleet() -> Any:
-    return yaml.safe_load((shipped("examples") / "fleet.yaml").read_text("utf-8"))
+    return read_cases(shipped("examples") / "fleet.yaml")
 
 
 OF_EACH_LINE = {"n", "at", "previous", "hash"}
@@ -108,7 +108,7 @@ def entries() -> list[Any]:
 
 @cache
 def playbooks() -> list[Any]:
-    return [yaml.safe_load((shipped("playbooks") / f"{path}.yaml").read_text("utf-8")) for path in ("dda", "wsl2")]
+    return [read_cases(shipped("playbooks") / f"{path}.yaml") for path in ("dda", "wsl2")]
 
 
 # ---- commands on edited files

@@ -119,6 +119,7 @@ def _shipped_facts(path: Path) -> None:
     path.write_text(write_document(expand(find("server2025-3gpu"))[0]))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_takes_no_more_memory_than_its_limit_and_fills_no_screen(said: dict[str, Any], case: str) -> None:
     assert CASES[case][2] in said[case]["told"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line, line
 from tests.engine.world import PLAYBOOK, World
-from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_taken
+from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_some_taken
 from winhost.cli.envelope import print_json
 from winhost.cli.output import error_text
 from winhost.cli.running import show_outcome
@@ -18,7 +18,7 @@ from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import check_plan, make_plan
-from winhost.engine.run import Outcome
+from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
@@ -45,7 +45,7 @@ def assert_plain(text: str) -> None:
 # ---- each name, in what is shown of a host
 
 
-@with_taken
+@with_some_taken
 def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_it(value: str, line: Line) -> None:
     facts = HostFacts(called(value).facts())
     Path("facts.json").write_text(write_document(facts.document), encoding="utf-8")
@@ -117,7 +117,9 @@ def test_commands_on_hostile_files_show_them_and_obey_none_of_it(line: Line, fil
         (("apply", plan, "--yes"), {2}),
         (("detect", MARK), {2}),
         (("runs", MARK), {2}),
-        (("explain", MARK), {2}),
+        (("explain", MARK), {1}),
+        (("explain", f"{MARK} 0x80070569"), {0}),
+        (("explain", "0x80370102", "--facts", facts), {0}),
         (("assess", "--facts", MARK), {2}),
         (("assess", "--facts", facts, "--path", MARK), {2}),
         (("schema", MARK), {2}),

@@ -7,7 +7,16 @@ import pytest
 
 from tests.engine.world import World
 from tests.errors import faults, raises
-from tests.hostile.hosts import EVERYTHING, HOST, called, names, unchanged, with_everything, with_refused, with_taken
+from tests.hostile.hosts import (
+    EVERYTHING,
+    HOST,
+    called,
+    names,
+    unchanged,
+    with_everything,
+    with_refused,
+    with_some_taken,
+)
 from winhost.core.answers import Unknown
 from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.store import Store
@@ -29,7 +38,7 @@ def test_there_are_enough_of_them_and_no_two_are_the_same() -> None:
     assert {len(value) for value in EVERYTHING.values()} >= {0, 1, 255}
 
 
-@with_taken
+@with_some_taken
 def test_a_name_goes_through_the_whole_job_and_comes_back(value: str, tmp_path: Path) -> None:
     host = world(value, tmp_path)
     found = host.state()

@@ -16,9 +16,9 @@ from tests.hostile.hosts import (
     called,
     names,
     unchanged,
-    with_everything,
     with_refused,
-    with_taken,
+    with_some,
+    with_some_taken,
 )
 from winhost.connect.agent import Agent
 from winhost.connect.windows import WindowsConnector
@@ -103,7 +103,7 @@ def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
     assert overhearing.heard == [BEGINS, CALL] * 3
 
 
-@with_taken
+@with_some_taken
 def test_names_arrive_as_they_are(overhearing: OverhearingHost, agent: Agent, value: str) -> None:
     overhearing.become(value)
     assert names(read_facts(agent)) == unchanged(value)
@@ -117,7 +117,7 @@ def test_half_a_character_arrives_and_is_refused(overhearing: OverhearingHost, a
         assert isinstance(facts.resources[resource], Unknown)
 
 
-@with_everything
+@with_some
 def test_a_value_goes_out_as_data_and_is_refused_by_name(
     overhearing: OverhearingHost, agent: Agent, value: str
 ) -> None:

@@ -77,7 +77,8 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
 def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
     """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
     for words, command in every_command():
-        function = getattr(import_module(f"winhost.cli.{words.split()[0]}"), command.callback.__name__)
+        module = getattr(command.callback, "implemented_in", f"winhost.cli.{words.split()[0]}")
+        function = getattr(import_module(module), command.callback.__name__)
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}

@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import winhost
@@ -11,32 +12,38 @@ HOUSE = Path(winhost.__file__).parent
 
 # Those of version 0.1, and whatever came since.
 CODES = """
-AlreadyUsed AuthenticationFailed BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
-CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted
-FileFaults ForeignJournal Gone Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeyRefused
-KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook
-NoProfile NoSession NoShell NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable
-NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotListed NotOfPath NotPrivate NotReadable NotSigned
-NotTaken NotThere NotThisImage NotVerified NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
-OnlyOverSsh OnlyThere OtherKind OtherPath OtherSystem OutOfReach Redirected Refused RemoteError SaidTwice SameHost
-SecretUnreadable SeedUnusable SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault
-TimedOut TooOld Unfinished UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy
-UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage
-WslConfigRefused
+AlreadyUsed AuthenticationFailed BeingFetched BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
+CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted FileFaults
+ForeignJournal Gone GuestSilent Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeptAsItIs
+KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoImageName
+NoLinuxKey NoPlan
+NoPlaybook NoProfile NoRoom NoSession NoShell NoStore NoSuchFile NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown
+NotAsked NotAvailable NotBack NotBegun NotBeside NotBrought NotChosen NotFetched NotForwarded NotFound NotKnown
+NotListed
+NotOfPath NotPrivate NotReadable NotResolved NotSigned NotTaken NotThere NotThisImage NotVerified NothingAnew
+NothingToSign
+NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk OtherKind OtherPath OtherSystem
+OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
+SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode
+UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
+WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
+WrongServingFile NoContainers NoRevision TakesTurns
 """
 
 
 FAMILIES = {"WinhostError", "UsageError", "RefusedError", "DriftError"}  # one for each exit code
 
 
-def trees() -> Iterator[ast.Module]:
-    for file in sorted(HOUSE.rglob("*.py")):
-        yield ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def nodes() -> tuple[ast.AST, ...]:
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in sorted(HOUSE.rglob("*.py")))
+    return tuple(node for tree in trees for node in ast.walk(tree))
 
 
 def error_classes() -> dict[str, ast.ClassDef]:
     """All that derive from WinhostError, by name."""
-    classes = {node.name: node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for node in nodes() if isinstance(node, ast.ClassDef)}
     found: dict[str, ast.ClassDef] = {}
     names = {"WinhostError"}
     while names:
@@ -47,6 +54,10 @@ def error_classes() -> dict[str, ast.ClassDef]:
 
 def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_of_super(function: ast.expr) -> bool:
+    return last_name(function) == "__init__" and ast.unparse(function) == "super().__init__"
 
 
 def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
@@ -60,10 +71,10 @@ def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
 def codes() -> Iterator[str]:
     """Whatever is given as a code: first to a class of errors, by name, or as the default of a parameter."""
     errors = error_classes()
-    for node in (node for tree in trees() for node in ast.walk(tree)):
+    for node in nodes():
         given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
-            made = last_name(node.func) in errors or ast.unparse(node.func) == "super().__init__"
+            made = last_name(node.func) in errors or is_of_super(node.func)
             given += node.args[:1] if made else []
             given += [each.value for each in node.keywords if each.arg == "code" and made]
         elif isinstance(node, ast.ClassDef) and node.name in errors:
@@ -76,18 +87,16 @@ def codes() -> Iterator[str]:
 
 def caught() -> Iterator[str]:
     """Names that stand where something is caught or recognised: neither called, derived from nor annotated with."""
-    for tree in trees():
-        elsewhere: set[int] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                elsewhere.add(id(node.func))
-            elif isinstance(node, ast.ClassDef):
-                elsewhere |= set(map(id, node.bases))
-            elif isinstance(node, ast.FunctionDef | ast.AnnAssign | ast.arg):
-                hints = [node.returns] if isinstance(node, ast.FunctionDef) else [node.annotation]
-                elsewhere |= {id(part) for hint in hints if hint for part in ast.walk(hint)}
-        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in elsewhere)
-        yield from (node.id for node in names)
+    elsewhere: set[int] = set()
+    for node in nodes():
+        if isinstance(node, ast.Call):
+            elsewhere.add(id(node.func))
+        elif isinstance(node, ast.ClassDef):
+            elsewhere |= set(map(id, node.bases))
+        elif isinstance(node, ast.FunctionDef | ast.AnnAssign | ast.arg):
+            hints = [node.returns] if isinstance(node, ast.FunctionDef) else [node.annotation]
+            elsewhere |= {id(part) for hint in hints if hint for part in ast.walk(hint)}
+    yield from (node.id for node in nodes() if isinstance(node, ast.Name) and id(node) not in elsewhere)
 
 
 def test_every_code_is_used_at_one_place_and_known() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import HOUSE, ROOT
+from winhost.bundle.bundle_files import LINUX_MODULES
 
 READS = [
-    *(HOUSE / f"agent/linux_{name}.py" for name in ("agent", "download", "engines")),
+    *HOUSE.glob("agent/linux_*.py"),
     HOUSE / "bundle/linux_run.py",
     *HOUSE.glob("resources/linux/*/script.py"),
 ]
-CHANGES = [HOUSE / "core"]
+CHANGES = [HOUSE / "core", HOUSE / "gateway", *(HOUSE / f"bundle/linux_{name}.py" for name in LINUX_MODULES)]
 
 
 def lacks(oldest: str, *words: Path | str) -> str:

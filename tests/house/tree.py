@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,13 +27,20 @@ def graph(known: dict[str, Path]) -> dict[str, set[str]]:
     return {name: {other for other in imported(name, known) if other != name} for name in known}
 
 
+@cache
+def imports_of(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Parsed once: several tests ask of all files."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def imported(importer: str, known: dict[str, Path]) -> Iterator[str]:
     path = known[importer]
     package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports_of(path):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = f"{package}.{node.module}" if node.level else node.module
             for name in node.names if module in known else ():
                 inner = f"{module}.{name.name}"

@@ -1,14 +1,13 @@
 """A mirror on loopback that can be told to fail, and keys to sign what lies there."""
 
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+
+import pysequoia
 
 
 @dataclass
@@ -58,7 +57,7 @@ def served(mirror: Mirror) -> Iterator[Mirror]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         mirror.url = f"http://127.0.0.1:{server.server_port}"
         yield mirror
         server.shutdown()
@@ -66,37 +65,30 @@ def served(mirror: Mirror) -> Iterator[Mirror]:
 
 @dataclass(frozen=True)
 class Signer:
-    """A key of ours. keyring: its public half, as gpgv reads it."""
+    """A key of ours. public: its public half, as winhost reads it."""
 
-    home: Path
+    tsk: pysequoia.Tsk
+    public: bytes
     fingerprint: str
-    keyring: Path
 
     def sign(self, data: bytes) -> bytes:
-        return gpg(self.home, "--local-user", self.fingerprint, "--detach-sign", data=data)
+        return pysequoia.sign(self.tsk.signer(), data, mode=pysequoia.SignatureMode.DETACHED, armor=False)
 
 
-def gpg(home: Path, *words: str, data: bytes = b"") -> bytes:
-    command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
-    done = subprocess.run([*command, *words], input=data, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
+def signer(name: str) -> Signer:
+    tsk = pysequoia.Tsk.generate(name)
+    cert = tsk.extract_certificate()
+    return Signer(tsk, bytes(cert), cert.fingerprint.upper())
 
 
-@contextmanager
-def signers(*names: str) -> Iterator[list[Signer]]:
-    home = Path(tempfile.mkdtemp(prefix="gpg"))  # short: gpg-agent has a socket there
-    try:
-        yield [_signer(home, name) for name in names]
-    finally:
-        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], capture_output=True, timeout=60)
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _signer(home: Path, name: str) -> Signer:
-    gpg(home, "--quick-generate-key", name, "ed25519", "sign", "never")
-    listed = gpg(home, "--with-colons", "--list-keys", f"={name}").decode().splitlines()
-    fingerprint = next(line.split(":")[9] for line in listed if line.startswith("fpr:"))
-    keyring = home / f"{name}.keys"
-    keyring.write_bytes(gpg(home, "--export", fingerprint))
-    return Signer(home, fingerprint, keyring)
+def signed_release(by: Signer, image: bytes, folder: str = "/noble/release-20260814/") -> dict[str, bytes]:
+    """What a mirror has of a release, by path."""
+    name = "ubuntu-24.04-server-cloudimg-amd64.img"
+    sums = f"{sha256(image).hexdigest()} *{name}\n".encode()
+    listing = b'<a href="release-20260103/">old</a> <a href="release-20260814/">new</a> <a href="release/">moves</a>'
+    return {
+        folder + name: image,
+        f"{folder}SHA256SUMS": sums,
+        f"{folder}SHA256SUMS.gpg": by.sign(sums),
+        f"{folder.rpartition('release-')[0]}": listing,
+    }

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address, ip_interface
 from typing import Any
-from uuid import UUID
 
 import pycdlib
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from winhost.images.seed import GuestAddress, GuestSeed, HostKey
-from winhost.model.secrets import Secret
+from winhost.images.seed import GuestAddress, GuestSeed, filled, seed_template
 
 
 @cache
@@ -25,6 +23,7 @@ def key_pair() -> tuple[str, str]:
 
 
 PRIVATE, PUBLIC = key_pair()
+INSTANCE = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 STATIC = GuestAddress(
     ip_interface("192.0.2.10/24"), ip_address("192.0.2.1"), (ip_address("192.0.2.53"), ip_address("2001:db8::53"))
 )
@@ -32,15 +31,18 @@ STATIC = GuestAddress(
 
 def seed(**changed: Any) -> GuestSeed:
     good: dict[str, Any] = {
-        "instance": UUID("8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"),
         "hostname": "gpu-01-linux",
         "admin": "admin",
         "admin_keys": (f"{PUBLIC} me@there",),
-        "host_key": HostKey(Secret(PRIVATE), PUBLIC),
         "mac": "00155D0102AF",
         "address": STATIC,
     }
     return GuestSeed(**good | changed)
+
+
+def seed_iso(made: GuestSeed) -> bytes:
+    """The CD as a host fills it in."""
+    return filled(seed_template(made), INSTANCE, PRIVATE, PUBLIC)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import read_cases
 from tests.errors import raises, suppressed
 from tests.images.made_qcow2 import deflated, made
 from winhost.images.disk_image import DiskImage
@@ -22,9 +22,7 @@ from winhost.images.image_file import RawImage, open_image
 from winhost.images.qcow2 import Qcow2Image
 from winhost.model.units import GiB, KiB, MiB
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parent.parent / "data" / "images" / "refused.yaml").read_text("utf-8")
-)
+CASES: dict[str, dict[str, Any]] = read_cases(Path(__file__).parent.parent / "data" / "images" / "refused.yaml")
 DISK = bytes(range(1, 256)) * (MiB // 255) + bytes(MiB % 255)
 
 

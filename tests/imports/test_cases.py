@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.imports.brought import DATA, imported
 from winhost.compat.assess import assess
 from winhost.core.answers import Record
@@ -13,7 +13,7 @@ from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 
-CASES: Mapping[str, Any] = yaml.safe_load((DATA / "cases.yaml").read_text(encoding="utf-8"))
+CASES: Mapping[str, Any] = read_cases(DATA / "cases.yaml")
 KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused"}
 
 

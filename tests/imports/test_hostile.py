@@ -77,7 +77,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_json_with_any_value_anywhere(data: st.DataObject) -> None:
     import json

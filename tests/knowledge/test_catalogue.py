@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 
 import winhost.compat
 import winhost.hardware
 import winhost.knowledge
 import winhost.paths
+from tests.cases import read_cases
 from tests.errors import raises
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
@@ -25,6 +25,7 @@ from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
+from winhost.symptoms.table import symptoms
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
@@ -44,12 +45,20 @@ SEEN = {
     "gpu-memory.room-unknown",
     "gpu-compute.no-card",
     "dda.no-card",
+    "disk.not-empty",
     "dda.no-vm",
+    "vm.address-taken",
     "vm.another-disk",
+    "vm.nobody-logs-on",
     "vm.name-taken",
-    "vm.no-external-switch",
+    "vm.no-dns",
+    "vm.no-gateway",
+    "vm.no-nat-range",
     "vm.no-switch",
+    "vm.not-in-nat",
+    "vm.other-nat",
     "vm.too-many-processors",
+    "vm.numa",
     "vm.which-switch",
     "wsl.controller-outside",
     "wsl.distro-taken",
@@ -65,8 +74,11 @@ SEEN = {
     "linux.no-apt",
     "linux.no-systemd",
     "linux.no-gpu",
-    "linux.no-driver",
     "linux.driver-restart",
+    "linux.docker-snap",
+    "linux.driver-kept",
+    "linux.gpu-missing",
+    "linux.no-engine",
 }
 
 
@@ -78,12 +90,14 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
 
 def refusals() -> set[str]:
     """Codes that no rule finds: the decisions of a path refuse with them (Refusal)."""
-    return {code for code in catalogue.own_entries() if code.startswith(("mmio.", "vm.", "wsl."))}
+    return {code for code in catalogue.own_entries() if code.startswith(("disk.", "mmio.", "vm.", "wsl."))}
 
 
 def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
     raised = {
-        code for file in REFUSING for code in re.findall(r'"((?:mmio|vm|wsl)\.[a-z0-9-]+)"', file.read_text("utf-8"))
+        code
+        for file in REFUSING
+        for code in re.findall(r'"((?:disk|mmio|vm|wsl)\.[a-z0-9-]+)"', file.read_text("utf-8"))
     }
     assert raised == refusals()
 
@@ -101,9 +115,10 @@ def test_each_remedy_is_used_and_each_used_one_exists() -> None:
 def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used = {key for entry in catalogue.entries().values() for key in entry.evidence}
     used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
-    used |= yaml.safe_load(ARITHMETIC.read_text(encoding="utf-8")).keys()  # tests/sizing/test_budget.py holds these
+    used |= read_cases(ARITHMETIC).keys()  # tests/sizing/test_budget.py holds these
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
+    used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
     assert used == catalogue.evidence().keys()
 
 

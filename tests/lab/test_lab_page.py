@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
+from winhost.lab.physics.found.curl import Curl, CurlPhysics
 from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
+from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_section import (
     AccountPhysics,
     AdapterPhysics,
@@ -29,11 +31,11 @@ from winhost.lab.powershell.standins import cmdlets
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "lab.md").read_text("utf-8")
 CODES = set(re.findall(r"`([^`\n]+)`", PAGE))
-ERRORS = yaml.safe_load((ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml").read_text("utf-8"))
+ERRORS = read_cases(ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml")
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
-NOT_WINDOWS = {"accepting", "changing", "settle", "when_down", "fail"}
-PARTS = (Machine, Software, Accounts, Distros, Network, PowerPlans)
+NOT_WINDOWS = {"accepting", "changing", "settle", "ready", "when_down", "fail"}
+PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 
@@ -49,7 +51,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
-PHYSICS += (PowerPlanPhysics, NewVmPhysics, DiskPhysics)
+PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])
@@ -81,7 +83,7 @@ def test_the_analyzer_passes_over_what_only_roles_and_features_bring() -> None:
 
 
 def test_the_workflow_runs_what_is_there() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8"))["jobs"]
+    jobs = read_cases(ROOT / ".github" / "workflows" / "test.yml")["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     paths = {path for step in steps for path in re.findall(r"(?:tests|winhost|\.github)/[\w/.-]+", step.get("run", ""))}
     assert len(paths) > 3

@@ -11,6 +11,8 @@ from tests.house.tree import ROOT
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 
+pytestmark = pytest.mark.real
+
 SCRIPT = ROOT / ".github" / "windows" / "try_windows.py"
 CHANGED = ("LocalAccount", "AccountRight", "StagedFile", "PortForward", "PowerPlan")
 

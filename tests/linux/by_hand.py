@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.wsl2_world import Wsl2World
 from tests.errors import raises
-from winhost.bundle import linux_run
+from winhost.bundle import linux_commands, linux_journal, linux_run
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import parse_document, write_document
@@ -64,11 +64,11 @@ class InLinux:
 
     def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
         self.patch.setattr(linux_run, "load", lambda text: LabAgent(self.here, self.hidden))
-        self.patch.setattr(linux_run, "stop_gently", lambda run: None)
+        self.patch.setattr(linux_journal, "stop_gently", lambda run: None)
         if command in ("apply", "rollback"):
             words = (*words, "--journals", str(self.journals))
         given = linux_run.words().parse_args([command, "--json", *words])
-        return linux_run.result_of(lambda: linux_run.main(given, linux_run.open_files(str(made))))
+        return linux_run.result_of(lambda: linux_commands.main(given, linux_run.open_files(str(made))))
 
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
@@ -99,10 +99,10 @@ def with_windows_done(here: Wsl2World) -> Wsl2World:
 @contextmanager
 def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
     """`do` gets the number of a line and whether it is about to be, or was written."""
-    real = linux_run.Run._line
+    real = linux_journal.Run._line
     count = 0
 
-    def line(run: linux_run.Run, kind: str, fields: Any) -> None:
+    def line(run: linux_journal.Run, kind: str, fields: Any) -> None:
         nonlocal count
         count += 1
         do(count, "before")
@@ -110,5 +110,5 @@ def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
         do(count, "after")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linux_run.Run, "_line", line)
+        patch.setattr(linux_journal.Run, "_line", line)
         yield

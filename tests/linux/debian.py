@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,8 +26,12 @@ from winhost.resources.linux.linux_scripts import session_text
 # Addresses of the documentation (TEST-NET-3), the last ones.
 OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
 TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
-PACKAGES = "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2,sudo"
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2,sudo,nftables,ufw,netplan.io,xfsprogs,"
+    "python3-aiohttp"
+)
 KEPT = "srv/packages"
+RESTARTS = 133  # exit code of systemd-nspawn for a machine that restarts itself
 
 
 class NoDebian(Exception):
@@ -104,6 +109,21 @@ class Debian:
         sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", adapter)
         sure("ip", "link", "set", adapter, "up")
         wait_for(lambda: children(process))
+
+    @contextmanager
+    def kept_going(self) -> Iterator[None]:
+        """Meanwhile it is started again where it restarts itself, as a service manager does."""
+        assert self._process is not None
+        process = self._process
+
+        def again() -> None:
+            if process.wait(60) == RESTARTS:
+                self.start()
+
+        watching = threading.Thread(target=again, daemon=True)
+        watching.start()
+        yield
+        watching.join(60)
 
     def stop(self) -> None:
         """Whether or not it runs."""

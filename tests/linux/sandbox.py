@@ -18,7 +18,7 @@ TOOLS = ("mount", "nsenter", "python3", "unshare")
 VIEW = """
 set -e
 mount -t tmpfs tmpfs /run
-for each in etc usr var; do
+for each in etc opt usr var; do
     mkdir "$1/$each" "$1/$each.item"
     mount -t overlay overlay -o "lowerdir=/$each,upperdir=$1/$each,workdir=$1/$each.item" "/$each"
 done

@@ -90,13 +90,14 @@ def killed(hand: InLinux, made: Path, command: str, line: int, when: str) -> boo
     return False
 
 
-def test_abandoned_anywhere_it_is_gone_on_with_or_given_back(hand: InLinux, made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.real)])
+def test_abandoned_anywhere_it_is_gone_on_with_or_given_back(hand: InLinux, made: Path, every: int) -> None:
     found = hand.linux_state()
     assert outcome(hand.run(made, "apply")) == "applied"
     goal = hand.linux_state()
     assert outcome(hand.run(made, "rollback")) == "rolled back"
-    line = 0
-    while killed(hand, made, "apply", line := line + 1, "before"):
+    line = 1 - every
+    while killed(hand, made, "apply", line := line + every, "before"):
         assert outcome(hand.run(made, "apply")) == "applied", line
         assert hand.linux_state() == goal, line
         assert killed(hand, made, "rollback", min(line, 6), "after")
@@ -173,6 +174,18 @@ def test_what_was_applied_needs_nothing_more(hand: InLinux, made: Path) -> None:
     assert len(list(hand.journals.glob("*.jsonl"))) == 1
     (result,) = hand.journals.glob("*.result.json")
     assert json.loads(result.read_text())["outcome"] == "applied"
+
+
+def test_a_file_of_ones_own_is_asked_for_by_name(hand: InLinux, tmp_path: Path) -> None:
+    path = "/etc/systemd/system/exporter.service"
+    own = {"resource": "LinuxFile", "title": "Ours", "key": {"path": path}, "desired": {"text": "#\n"}, "why": "Ours."}
+    hand.here.book = {**hand.here.book, "resources": [*hand.here.book["resources"], own]}
+    made = unpack_linux(hand.here.plan(), tmp_path / "linux")
+    assert outcome(hand.run(made, "apply")) == "applied"
+    assert hand.here.inside.linux.file(path)["text"] == "#\n"
+    assert outcome(hand.run(made, "apply")) == "nothing to do"
+    assert outcome(hand.run(made, "rollback")) == "rolled back"
+    assert hand.here.inside.linux.file(path)["text"] is None
 
 
 def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path) -> None:

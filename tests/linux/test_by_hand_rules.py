@@ -15,7 +15,7 @@ from tests.linux.test_scripts import (
     needs_more_than_the_standard_library,
 )
 from winhost import __version__
-from winhost.bundle import linux_run
+from winhost.bundle import linux_journal, linux_run
 from winhost.bundle.bundle_files import linux_sources
 from winhost.core.rules import ResourceRules, from_json
 from winhost.resources.registry import LINUX, RULES
@@ -46,7 +46,6 @@ def test_each_resource_has_all_that_is_declared_of_it_but_windows() -> None:
         assert (rules.undo, rules.rests, rules.sets, rules.key) == (ours.undo, ours.rests, ours.sets, ours.key)
         assert (rules.needs, rules.risks, rules.may_need) == (ours.needs, ours.risks, ours.may_need)
         assert (rules.absent, rules.credential) == (ours.absent, ours.credential)
-        assert not rules.restarts
 
 
 def test_it_can_be_read_where_it_is_to_run() -> None:
@@ -67,7 +66,7 @@ def test_core_needs_the_standard_library_alone(name: str) -> None:
 
 def test_a_journal_of_version_1_is_read_in_the_words_of_today() -> None:
     path = Path(__file__).parents[1] / "data/v1/bundle-journals/0b91003d0bf1b77c.20261122-161703-612.jsonl"
-    read = linux_run.parse_journal(path.stem, path.read_bytes()).record
+    read = linux_journal.parse_journal(path.stem, path.read_bytes()).record
     assert (read.outcome, read.going_back) == ("applied", False)
     assert {each.resource for each in read.touched.values()} <= LINUX.keys()
     assert all(each.after for each in read.touched.values())

@@ -49,6 +49,16 @@ def agent(debian: Debian) -> Iterator[Agent]:
     forget(debian)
 
 
+@pytest.fixture
+def netplan(debian: Debian) -> Iterator[None]:
+    """It asks udev to look at adapters again, and a container has none."""
+    standin = debian.root / "usr/bin/udevadm"
+    standin.write_text("#!/bin/sh\n")
+    standin.chmod(0o755)
+    yield
+    standin.unlink()
+
+
 def forget(debian: Debian) -> None:
     """What was undone is told once, to whoever wants the same again."""
     (debian.root / "var/lib/winhost/undo/record.json").unlink(missing_ok=True)
@@ -114,6 +124,18 @@ def test_sshd_on_another_port_comes_back_to_its_own(agent: Agent, debian: Debian
     with pytest.raises(Unreachable):
         debian.agent()
     back(debian).close()
+
+
+@pytest.mark.usefixtures("netplan")
+def test_another_address_by_netplan_goes_back_to_the_one_that_was(agent: Agent, debian: Debian) -> None:
+    key = {"path": "/etc/netplan/90-winhost.yaml"}
+    text = "network: {version: 2, renderer: networkd, ethernets: {eth0: {addresses: [198.51.100.9/24]}}}\n"
+    with pytest.raises(WireError):
+        agent.set("LinuxFile", key, {"text": text}, {"text": None}, {"within": 8})
+    back(debian).close()
+    wait_for(lambda: not (debian.root / key["path"].lstrip("/")).exists())
+    assert "198.51.100.9" not in debian.run("ip", "address")
+    assert list((debian.root / "run/systemd/network").glob("*netplan*")) == []
 
 
 def test_the_engine_reports_what_was_undone(agent: Agent, debian: Debian) -> None:
@@ -183,6 +205,19 @@ REFUSED = {
     "a unit that does nothing": ("/etc/systemd/system/winhost-x.service", "[Service]\n", "systemd-analyze"),
     "a drop-in": ("/etc/systemd/system/ssh.service.d/winhost-x.conf", "[Service]\nRestrat=always\n", "systemd-analyze"),
     "JSON": ("/etc/docker/daemon.json", "{'a': 1}", "json"),
+    "sudo": ("/etc/sudoers.d/50-winhost", "ada ALL=(ALL NOPASSWD ALL\n", "visudo"),
+    "netplan": (
+        "/etc/netplan/90-winhost.yaml",
+        "network: {version: 2, ethernets: {e: {adresses: []}}}\n",
+        "netplan",
+    ),
+    "netplan, no YAML": ("/etc/netplan/90-winhost.yaml", "network: {\n", "netplan"),
+    "nftables": ("/etc/nftables.d/50-winhost-x.nft", "table inet x { chain y { type filter hook nowhere } }\n", "nft"),
+}
+ACCEPTED = {
+    "sudo": ("/etc/sudoers.d/50-winhost", "root ALL=(ALL) NOPASSWD: /bin/true\n"),
+    "netplan": ("/etc/netplan/90-winhost.yaml", "network: {version: 2, ethernets: {eth9: {dhcp4: true}}}\n"),
+    "nftables": ("/etc/nftables.d/50-winhost-x.nft", "table inet x { chain y { tcp dport 1 accept; }; }\n"),
 }
 
 
@@ -195,6 +230,20 @@ def test_what_its_program_refuses_never_takes_the_place(
     assert (caught.value.fault.code, caught.value.fault.cmdlet) == ("Winhost.NotValid", program)
     assert not (debian.root / path.lstrip("/")).exists()
     assert list((debian.root / "run/winhost").glob("*")) == []
+
+
+@pytest.mark.usefixtures("netplan")
+@pytest.mark.parametrize(("path", "text"), ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_what_its_program_accepts_comes_and_goes(agent: Agent, debian: Debian, path: str, text: str) -> None:
+    key, file = {"path": path}, debian.root / path.lstrip("/")
+    rules = debian.run("nft", "list", "ruleset")
+    opened = session(debian, QUICK, within=60)
+    for before, desired in ((None, text), (text, None)):
+        wanted = Step("1.1", "LinuxFile", key, "desired", {"text": before}, {"text": desired}, "x", "x.", ("network",))
+        assert opened.set(wanted, frozenset({"network"})).after["text"] == desired
+        assert file.exists() == (desired is not None)
+    opened.close()
+    assert debian.run("nft", "list", "ruleset") == rules, "a check loads nothing"
 
 
 def test_a_program_that_a_later_step_brings_is_no_fault_of_a_unit(agent: Agent) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("fcntl")  # the agent runs on Linux alone
 
-from winhost.agent import linux_agent
+from winhost.agent import linux_gpus
+from winhost.agent.linux_agent import AgentFault
 
 # As an H200 in a VM said on 2026-11-23, with driver 580.159.04.
 LISTED = "00000000:00:06.0, GPU-5c359835-765f-d5c4-2c96-93e7c73706aa, NVIDIA H200, 143771\n"
@@ -23,7 +24,7 @@ RESOURCE = """\
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(linux_agent, "PCI", tmp_path / "bus")
+    monkeypatch.setattr(linux_gpus, "PCI", tmp_path / "bus")
     for address, device_class in (("0000:00:06.0", "0x030200"), ("0000:00:07.0", "0x040300")):
         device = tmp_path / "devices" / address
         device.mkdir(parents=True)
@@ -40,16 +41,16 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
     def must(program: str, *arguments: str, within: float = 60) -> str:
         if text is None:
-            raise linux_agent.AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", "it hangs", program)
+            raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", "it hangs", program)
         return text
 
-    monkeypatch.setattr(linux_agent, "place_of", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(linux_agent, "must", must)
+    monkeypatch.setattr(linux_gpus, "place_of", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(linux_gpus, "must", must)
 
 
 def test_a_gpu_has_its_bars_its_driver_and_what_nvidia_smi_says(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said(monkeypatch, LISTED)
-    ((address, state),) = linux_agent.gpus()
+    ((address, state),) = linux_gpus.gpus()
     assert address == "0000:00:06.0"
     assert [(bar["index"], bar["size"], bar["prefetchable"]) for bar in state.pop("bars")] == [
         (0, 16 << 20, False),
@@ -68,19 +69,19 @@ def test_a_gpu_has_its_bars_its_driver_and_what_nvidia_smi_says(bus: Path, monke
 
 def test_a_gpu_stays_known_where_nvidia_smi_hangs(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said(monkeypatch, None)
-    ((_, state),) = linux_agent.gpus()
+    ((_, state),) = linux_gpus.gpus()
     assert state["driver"] == "nvidia"
     assert state["name"]["unknown"]["code"] == "Winhost.ProgramTimedOut"
 
 
 def test_in_wsl_a_gpu_is_known_by_nvidia_smi_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_agent, "PCI", tmp_path / "none")
+    monkeypatch.setattr(linux_gpus, "PCI", tmp_path / "none")
     said(monkeypatch, LISTED)
-    ((_, state),) = linux_agent.gpus()
+    ((_, state),) = linux_gpus.gpus()
     assert (state["device"], state["bars"], state["name"]) == (None, [], "NVIDIA H200")
 
 
 def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_agent, "place_of", lambda program: None)
-    ((_, state),) = linux_agent.gpus()
+    monkeypatch.setattr(linux_gpus, "place_of", lambda program: None)
+    ((_, state),) = linux_gpus.gpus()
     assert (state["name"], state["uuid"], state["vram"]) == (None, None, None)

@@ -3,87 +3,41 @@
 import json
 from collections.abc import Callable
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.two_machines import TwoMachines, two_machines
+from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
+from winhost.lab.hostfile import expand
 from winhost.lab.linux import kernel_settings
 from winhost.lab.linux import linux_machine as model
+from winhost.lab.linux.accounts import LinuxAccounts
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.lab.linux.model_store import ModelStore
+from winhost.lab.linux.own_linux import OwnLinux
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
+ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
 CDI = {"pointer": "/features/cdi"}
-DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
-MODULE = {"module": "winhost_test"}
 RESOLVER = {"path": "/etc/resolv.conf"}
-SOURCE = {"name": "winhost-docker"}
+PUBLIC = public_line(b"7" * 32)
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
-HTTPS = {"present": True, "uri": "https://x", "suite": "noble", "components": []}
-KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n"
+
+PLAIN_FILE = {"link": None, "mode": "0644", "owner": "root:root"}
 
 
-def get(resource: str, key: Any = None) -> dict[str, Any]:
-    return {"resource": resource, "verb": "get", **({} if key is None else {"key": key})}
-
-
-def put(resource: str, key: Any, desired: Any, expect: Any = None) -> dict[str, Any]:
-    return {"resource": resource, "verb": "set", "key": key, "desired": desired, "expect": expect or {}}
-
-
-CASES: dict[str, list[dict[str, Any]]] = {
-    "a file comes, changes and goes": [
-        get("LinuxFile", FILE),
-        put("LinuxFile", FILE, {"text": "{}\n"}, NONE),
-        put("LinuxFile", FILE, {"text": "{}\n", "mode": "0644"}),
-        put("LinuxFile", FILE, {"mode": "0600"}),
-        put("LinuxFile", FILE, {"text": "ours"}, {"text": "theirs", "mode": "0644"}),
-        put("LinuxFile", FILE, NONE),
-        get("LinuxFile", FILE),
-    ],
-    "a file that its program refuses": [
-        put("LinuxFile", DAEMON, {"text": "{}\n"}, NONE),
-        put("LinuxFile", DAEMON, {"text": "{"}),
-        put("LinuxFile", DAEMON, {"text": "[]"}),
-        get("LinuxFile", DAEMON),
-        put("LinuxFile", DAEMON, NONE),
-    ],
-    "files of others in folders of ours": [
-        get("LinuxFile", {"path": "/etc/sudoers.d/admins"}),
-        get("LinuxFile", {"path": "/etc/sudoers.d/winhost.bak"}),
-        get("LinuxFile", {"path": "/etc/netplan/50-cloud-init.yaml"}),
-        get("LinuxFile", {"path": "/etc/netplan/90-winhost.yaml"}),
-    ],
-    "a link and a file at its place": [
-        put("LinuxFile", RESOLVER, {**NONE, "link": "../run/somewhere"}),
-        put("LinuxFile", RESOLVER, {"text": "nameserver 192.0.2.1\n"}),
-        put("LinuxFile", RESOLVER, {"text": "nameserver 192.0.2.1\n", "link": None}),
-        put("LinuxFile", RESOLVER, {**NONE, "link": "../run/somewhere"}),
-    ],
-    "files that are not ours": [
-        get("LinuxFile", {"path": "/etc/passwd"}),
-        put("LinuxFile", {"path": "/etc/cdi/../passwd"}, {"text": "x"}),
-        put("LinuxFile", {"path": "/etc/systemd/system/a/b"}, {"text": "x"}),
-        get("LinuxFile", DROP_IN),
-    ],
-    "what a file cannot be": [
-        put("LinuxFile", FILE, {"text": "x", "mode": 644}),
-        put("LinuxFile", FILE, {"text": "x", "mode": "rw"}),
-        put("LinuxFile", FILE, {"text": 1}),
-        put("LinuxFile", FILE, {"text": "x", "owner": "root"}),
-        put("LinuxFile", FILE, {"text": "x", "owner": "nobody.is:called.so"}),
-        put("LinuxFile", FILE, {"colour": "red"}),
-        put("LinuxFile", FILE, {"text": "x"}, {"colour": "red"}),
-        get("LinuxFile", FILE),
-    ],
+PROTOCOL: dict[str, list[dict[str, Any]]] = {
     "half a request": [
         get("LinuxFile", {}),
         get("LinuxFile", {"path": 1}),
@@ -99,91 +53,6 @@ CASES: dict[str, list[dict[str, Any]]] = {
         put("LinuxFile", FILE, {"text": "x"}),
         get("LinuxFile", FILE),
     ],
-    "sources that apt could not read": [
-        get("AptSource", SOURCE),
-        get("AptSource", {"name": "debian"}),
-        put("AptSource", SOURCE, {"present": True}),
-        put("AptSource", SOURCE, {"present": True}, {"present": 0}),
-        put("AptSource", SOURCE, {**HTTPS, "uri": "ftp://x", "key": KEY, "key_sha256": "0"}),
-        put("AptSource", SOURCE, {**HTTPS, "suite": "no ble"}),
-        put("AptSource", SOURCE, {**HTTPS, "key": KEY, "key_sha256": "0"}),
-        put("AptSource", SOURCE, {"present": False}),
-    ],
-    "packages that cannot be meant": [
-        get("DebianPackage", {"package": "--reinstall"}),
-        get("DebianPackage", {"package": "no-such-package"}),
-        put("DebianPackage", {"package": "no-such-package"}, {"version": "; reboot"}),
-        put("DebianPackage", {"package": "no-such-package"}, {"held": False}),
-    ],
-    "sets of packages that cannot be meant": [
-        get("AptPackages", {"packages": "b a"}),
-        get("AptPackages", {"packages": "a a=1"}),
-        get("AptPackages", {"packages": "--purge"}),
-        get("AptPackages", {"packages": "docker.io; reboot"}),
-    ],
-    "a setting of Docker comes and goes, and what others wrote stays as it was": [
-        put("LinuxFile", DAEMON, {"text": '{\n    "debug": false}'}, NONE),
-        put("DockerSetting", CDI, {"value": True}, {"value": None}),
-        put("DockerSetting", {"pointer": "/runtimes/nvidia"}, {"value": {"path": "x", "runtimeArgs": []}}),
-        get("LinuxFile", DAEMON),
-        get("DockerSetting"),
-        put("DockerSetting", {"pointer": "/runtimes/nvidia"}, {"value": None}),
-        put("DockerSetting", CDI, {"value": None}),
-        get("LinuxFile", DAEMON),
-        put("LinuxFile", DAEMON, NONE),
-        put("DockerSetting", {"pointer": "/a~1b/c~0d"}, {"value": {}}),
-        put("LinuxFile", DAEMON, {"text": '{"a/b": {"c~d": {}}, "e": 1}'}),
-        put("DockerSetting", {"pointer": "/a~1b/c~0d"}, {"value": None}),
-        get("LinuxFile", DAEMON),
-        put("DockerSetting", {"pointer": "/e"}, {"value": None}),
-        get("LinuxFile", DAEMON),
-    ],
-    "images that cannot be meant": [
-        get("ContainerImage", {"engine": "docker"}),
-        get("ContainerImage", {"engine": "docker", "image": "docker.io/a:latest"}),
-        put("ContainerImage", {"engine": "rkt", "image": "docker.io/a@sha256:0"}, {"present": True}),
-    ],
-    "models that cannot be meant": [
-        get("ModelFiles"),
-        get("ModelFiles", {"folder": "/etc/models"}),
-        get("ModelFiles", {"folder": "/srv"}),
-        get("ModelFiles", {"folder": "/srv/models/../x"}),
-        get("ModelFiles", {"folder": "/srv/models/x"}),
-        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": []}),
-        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": ["sha256:0 1 a"]}),
-        put(
-            "ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": [f"sha256:{'0' * 64} 1 ../a"]}
-        ),
-        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": None}),
-    ],
-    "settings of Docker that cannot be meant": [
-        get("DockerSetting", {"pointer": "features"}),
-        get("DockerSetting", {"pointer": "/"}),
-        get("DockerSetting", {"pointer": "/a~2"}),
-        put("LinuxFile", DAEMON, {"text": '{"features": 1}'}),
-        put("DockerSetting", CDI, {"value": True}),
-        put("LinuxFile", DAEMON, {"text": "[1"}),
-        get("DockerSetting"),
-        put("DockerSetting", CDI, {"value": True}),
-        put("LinuxFile", DAEMON, NONE),
-    ],
-    "settings of the kernel that cannot be meant": [
-        get("Sysctl", {"name": "vm"}),
-        get("Sysctl", {"name": "vm.//.passwd"}),
-        get("Sysctl", {"name": "vm.nobody_has_this"}),
-        put("Sysctl", {"name": "vm.nobody_has_this"}, {"live": "1"}),
-        put("Sysctl", {"name": "../etc/passwd"}, {"live": "1"}),
-        get("KernelModule", {"module": "nvidia-uvm"}),
-        get("KernelModule", {"module": "../x"}),
-    ],
-    "modules of the kernel": [
-        get("KernelModule", MODULE),
-        put("KernelModule", MODULE, {"options": "a=1; reboot"}),
-        put("KernelModule", MODULE, {"initramfs_due": True}),
-        put("KernelModule", MODULE, {"at_boot": True}),
-        put("KernelModule", MODULE, {"at_boot": False}),
-    ],
-    "no systemd, and no nvidia-ctk": [get("SystemdUnit"), get("CdiSpec"), put("CdiSpec", {}, {"fresh": True})],
 }
 
 
@@ -202,17 +71,38 @@ def _as_the_lab_begins(sandbox: Sandbox) -> None:
     for path in (DAEMON["path"], FILE["path"], RESOLVER["path"]):
         sandbox.path(path).unlink(missing_ok=True)
     sandbox.path(RESOLVER["path"]).symlink_to(model.RESOLVER)
+    sandbox.write("/etc/ssh/ssh_host_ed25519_key.pub", f"{public_line(b'8' * 32)} root@here\n")
+    sandbox.run(
+        "sh", "-c", "userdel winhost-serving; groupdel winhost-test; rm -rf /var/lib/winhost/made /etc/ssh/*.winhost*"
+    )
 
 
 @pytest.mark.usefixtures("_as_the_lab_begins")
-@pytest.mark.parametrize("calls", CASES.values(), ids=CASES.keys())
-def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, calls: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", [*CASES, *PROTOCOL])
+def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, name: str) -> None:
     def real(request: str) -> str:
         return agent.wire.invoke(request, 60)
 
-    lab = here.inside.invoke
+    lab, calls = here.inside.invoke, CASES[name].calls if name in CASES else PROTOCOL[name]
     assert [answers(lab, call) for call in calls] == [answers(real, call) for call in calls]
     assert answers(lab, *calls) == answers(real, *calls)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_ends_as_it_says(here: TwoMachines, name: str) -> None:
+    case = CASES[name]
+    assert [outcome(answered(here.inside.invoke, call)) for call in case.calls] == case.say
+
+
+def outcome(answer: dict[str, Any]) -> str:
+    if answer["ok"] or "error" not in answer:
+        return "ok" if answer["ok"] else "drift" if "drift" in answer else "unavailable"
+    return str(answer["error"]["code"])
+
+
+def test_every_resource_that_can_be_set_has_its_cases() -> None:
+    shown = {call["resource"] for case in CASES.values() for call in case.calls}
+    assert {name for name, resource in LINUX.items() if resource.sets} <= shown
 
 
 def answers(invoke: Invoke, *calls: dict[str, Any]) -> list[dict[str, Any]]:
@@ -225,9 +115,15 @@ def answered(invoke: Invoke, call: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(answer: dict[str, Any]) -> dict[str, Any]:
-    """Without words that only people read."""
+    """Without words that only people read, and without numbers and keys that each machine has of its own."""
     error = answer.get("error")
-    return {**answer, "error": {**error, "message": ""}} if error else answer
+    states = {name: without_its_own(answer[name]) for name in ("state", "before", "after") if answer.get(name)}
+    return {**answer, **states, **({"error": {**error, "message": ""}} if error else {})}
+
+
+def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
+    numbers = {name: "a number" for name in ("uid", "gid") if state.get(name) is not None}
+    return {**state, **numbers, **{name: "a key" for name in ("key", "next") if state.get(name)}}
 
 
 # ---- what is told without being asked for by name
@@ -255,6 +151,11 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
     here.distro.systemd = True
     for package in ("nvidia-container-toolkit-base", "docker.io"):
         here.inside.linux.packages[package] = model.LabPackage("1.17.8-1")
+    here.inside.linux.part(LinuxAccounts).groups["winhost-engines"] = here.inside.linux.part(LinuxAccounts).groups[
+        "root"
+    ]
+    served = {"engines": [], "gateway": {}}
+    here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     for state in LINUX_STATES:
         for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
             assert set(record.state) == set(state.__annotations__), state.resource_type.name
@@ -305,6 +206,43 @@ def test_a_model_comes_loses_a_file_and_goes(here: TwoMachines) -> None:
     assert shown == [{"key": key, "state": {**wanted, "files": files[:1], "token": None}}]
     assert inside(here, "ModelFiles", key, {"files": files, "token": "env:HF_TOKEN"})["after"] == wanted
     assert inside(here, "ModelFiles", key, {"source": None})["after"]["files"] is None
+
+
+def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served: TwoMachines) -> None:
+    key, lab = {"port": "8000"}, served.inside
+    calls = [put("FirewallPort", key, {"allowed": wanted}) for wanted in (["10.0.0.0/8", "10.1.0.0/16"], [])]
+    assert answered(lab.invoke, calls[0])["error"]["code"] == "Winhost.BadRequest"
+    assert answered(lab.invoke, calls[1])["error"]["code"] == "Winhost.ComeBack"
+    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.revocable.newest + 1)
+    assert json.loads(text)["answers"][0]["after"] == {"allowed": [], "by": "nftables", "others": []}
+    served.distro.port = 2222
+    call = put("FirewallPort", {"port": "2222"}, {"allowed": []})
+    assert answered(lab.invoke, call)["error"]["code"] == "Winhost.PortOfSsh"
+
+
+def test_an_own_linux_keeps_what_is_asked_for_over_a_new_connection_alone() -> None:
+    facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
+    own = OwnLinux(facts, section, LabClock(0))
+    call = put("FirewallPort", {"port": "8000"}, {"allowed": []})
+    first, second = own.listening(), own.listening()
+    assert first is not None
+    assert second is not None
+    assert answered(first.invoke, call)["error"]["code"] == "Winhost.ComeBack"
+    assert answered(second.invoke, call)["error"]["code"] == "Winhost.ComeBack", "it is older than the change"
+    third = own.listening()
+    assert third is not None
+    assert answered(third.invoke, call)["ok"] is True
+
+
+def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
+    facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
+    own = OwnLinux(facts, section, LabClock(0))
+    own.authorized = [f"{PUBLIC} lab"]
+    sshd = own.listening()
+    assert sshd is not None
+    assert answered(sshd.invoke, get("SshKey"))["instances"][0]["state"]["comment"] == "lab"
+    answered(sshd.invoke, put("SshKey", {"user": "root", "key": PUBLIC}, {"present": False}))
+    assert own.authorized == []
 
 
 # ---- packages, units and CDI, as the real ones were seen to behave
@@ -380,7 +318,7 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old
-    linux.write(model.SYSTEM + model.CDI, {**NONE, "text": "[Install]\n"})
+    linux.write("/etc/systemd/system/" + model.CDI, {**NONE, "text": "[Install]\n"})
     inside(served, "SystemdUnit", {"unit": model.CDI}, {"enabled": "enabled"})
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True

@@ -19,6 +19,8 @@ from winhost.engine.probe import DISTURBING, PARTS
 from winhost.model.measured import ProbeAnswer
 from winhost.resources.linux.linux_scripts import probe_text
 
+pytestmark = pytest.mark.real
+
 SOURCE = Path(__file__).with_name("driver_standin.c")
 CC = shutil.which("cc")
 STANDIN = pytest.mark.skipif(CC is None, reason="there is no C compiler for the stand-in of the driver")

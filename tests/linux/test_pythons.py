@@ -81,7 +81,8 @@ def test_a_refusal_names_the_python_that_is_there_and_what_to_do() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """What is carried into a Linux, with a plan that is for none."""
-    plan = {"schema": "winhost.plan/2", "stages": [{"desired": [], "steps": [], "deferred": []}]}
+    stage = {"desired": [], "steps": [], "deferred": []}
+    plan = {"schema": "winhost.plan/2", "request": {"path": "wsl2"}, "stages": [stage]}
     files = {**linux_sources(), "plan.json": json.dumps(plan).encode()}
     for name, content in {**files, "SHA256SUMS": sums(files)}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -16,6 +16,7 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 
 HELPERS = {f"{name}.py" for name in PARTS}
 OLDEST = (3, 8)  # of Ubuntu 20.04
+OPENS_FILES = {"files.py", "disks.py", "packages.py", "unkept.py", "serve.py"}
 RUNS_PROGRAMS = {"subprocess": {"agent.py"}}  # who may import it
 # Code made of text, and programs started past the one helper.
 FORBIDDEN = {"eval", "exec", "compile", "__import__", "system", "popen", "spawnv", "execv", "execve", "fork"}
@@ -74,12 +75,12 @@ def makes_code_or_runs_past_the_helper(script: Script) -> Iterator[str]:
 
 
 def follows_links(script: Script) -> Iterator[str]:
-    """Only the agent opens files, by the helper that follows no link; `Path` is asked, never read or written."""
+    """Only the agent opens files, by helpers that follow no link; `Path` is asked, never read or written."""
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Attribute) and node.attr in ("read_text", "read_bytes", "write_text", "write_bytes"):
             yield node.attr
         opens = isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "os.open", "os.fdopen")
-        if opens and script.name != AGENT:
+        if opens and script.name not in OPENS_FILES:
             yield ast.unparse(node)
 
 

@@ -12,9 +12,11 @@ from tests.errors import raises
 from tests.linux.debian import INSIDE, Debian, NoDebian, wait_for
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
+from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.engine.detect import missing, read_facts
+from winhost.engine.host_session import HostSession
 from winhost.model.fleet import Sudo
 from winhost.model.secrets import SecretRef
 from winhost.resources.host import HostFacts
@@ -61,6 +63,10 @@ def written(folder: Path, text: str) -> SecretRef:
 
 
 def opened(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> Agent:
+    return connector(debian, sudoers, sudo, **changes).open()
+
+
+def connector(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> SshConnector:
     file = debian.root / "etc/sudoers.d/serving"
     file.write_text(sudoers)
     file.chmod(0o440)
@@ -74,7 +80,7 @@ def opened(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> A
         timeouts="ssh",
         **changes,
     )
-    return SshConnector(target, session_text(), misfit).open()
+    return SshConnector(target, session_text(), misfit)
 
 
 FILE = {"path": "/etc/systemd/network/winhost.d/winhost.conf"}
@@ -208,3 +214,14 @@ def test_the_password_is_in_no_command_line_and_no_file(debian: Debian, password
 def test_a_password_in_several_lines_is_refused_unsent(debian: Debian, tmp_path: Path) -> None:
     with raises("SecretUnreadable", match="several lines"):
         opened(debian, ASKS, Sudo(written(tmp_path, "canary\nsecond")))
+
+
+def test_a_restart_is_waited_for_by_whoever_becomes_root_with_a_password(debian: Debian, password: SecretRef) -> None:
+    way = connector(debian, ASKS, Sudo(password))
+    session = HostSession(way, Patience(deadline=120, first=0.5, longest=2), lambda event: None)
+    old = session.boot_id()
+    with debian.kept_going():
+        new = session.restart(old)
+    assert new == session.boot_id() != old
+    assert session.state("LinuxBoot", {}) == {"boot_id": new, "ready": True}
+    session.close()

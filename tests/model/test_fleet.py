@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import read_cases
 from tests.errors import faults, raises
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
@@ -57,7 +57,7 @@ def part(name: str, said: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_a_fleet_file_means_what_its_case_says(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = yaml.safe_load(case.read_text(encoding="utf-8"))
+    expected = read_cases(case)
     assert expected.keys() <= {"says", "file", "hosts", "faults"}
     assert ("hosts" in expected) != ("faults" in expected)
     written(tmp_path, expected["file"])

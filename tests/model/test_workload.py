@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.cases import read_cases
 from tests.errors import faults, raises
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
@@ -45,7 +45,7 @@ def meant(workload: Workload) -> tuple[dict[str, dict[str, Any]], dict[str, Any]
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_a_workload_file_means_what_its_case_says(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = yaml.safe_load(case.read_text(encoding="utf-8"))
+    expected = read_cases(case)
     assert expected.keys() in ({"says", "file", "models", "workload"}, {"says", "file", "faults"})
     written(tmp_path, expected["file"])
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,7 @@ def test_a_workload_file_means_what_its_case_says(case: Path, tmp_path: Path, mo
 
 
 def test_the_fullest_case_says_something_of_every_field() -> None:
-    expected = yaml.safe_load((ROOT / "tests/data/workloads/files/everything.yaml").read_text(encoding="utf-8"))
+    expected = read_cases(ROOT / "tests/data/workloads/files/everything.yaml")
     fields = set(Model.__dataclass_fields__) - {"name", "memory"}
     assert set(expected["models"]["big"]) == fields
     assert set(expected["workload"]) == set(Workload.__dataclass_fields__) - {"models"}

@@ -1,11 +1,19 @@
 """The driver is chosen by PCI ids, before the GPUs are there."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.errors import raises
+from winhost.core.answers import Record
 from winhost.hardware.gpus import OpenModules, known
-from winhost.paths.linux_driver import UNATTENDED_FILE, choose_driver
-from winhost.resources.registry import RESOURCE_TYPES
+from winhost.model.facts import Facts
+from winhost.paths.linux_driver import choose_driver, refuse_mixed, wanted_driver
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
 
 OPEN = "linux-modules-nvidia-580-server-open-generic nvidia-headless-no-dkms-580-server-open nvidia-utils-580-server"
 CLOSED = OPEN.replace("-open", "")
@@ -28,6 +36,13 @@ def test_one_set_of_packages_drives_them_all(devices: tuple[str, ...], packages:
     assert choice.unverified == tuple(device for device in devices if device == NOBODY_KNOWS)
 
 
+def test_gpus_that_no_driver_drives_together_are_refused_before_there_is_a_linux() -> None:
+    refuse_mixed((BLACKWELL, L40S))
+    refuse_mixed((V100, L40S))
+    with raises("NoDriver", match="open modules only"):
+        refuse_mixed((BLACKWELL, V100))
+
+
 def test_windows_names_of_devices_do_as_well() -> None:
     assert choose_driver(["VEN_10DE&DEV_1DB4&SUBSYS_121410DE&REV_A1"], SETS).packages == CLOSED
 
@@ -40,13 +55,39 @@ def test_what_no_driver_drives_is_refused(devices: tuple[str, ...], sets: tuple[
         choose_driver(devices, sets)
 
 
-def test_what_it_wants_can_be_wanted() -> None:
-    wanted = choose_driver([L40S], SETS).desired
-    assert {each.resource: dict(each.key) for each in wanted} == {
-        "LinuxFile": {"path": UNATTENDED_FILE},
-        "AptPackages": {"packages": OPEN},
-    }
-    for each in wanted:
-        declared = RESOURCE_TYPES[each.resource]
-        assert declared.misfit(each.key, each.desired) is None
-        assert declared.wrong_value(each.desired) is None
+FACTS = read_facts(Path(__file__).parents[2] / "examples/linux/ubuntu-2xl4-no-driver.json")
+
+
+def with_states(resource: str, change: Callable[[Record], Mapping[str, Any]], facts: Facts = FACTS) -> Facts:
+    answer = facts.resources[resource]
+    assert isinstance(answer, tuple)
+    found = tuple(Record({**each.state, **change(each)}, each.key) for each in answer)
+    return replace(facts, resources={**facts.resources, resource: found})
+
+
+def installed(*sets: str) -> Facts:
+    return with_states("AptPackages", lambda each: {"installed": each.key["packages"] in sets})
+
+
+def test_a_linux_without_a_driver_gets_the_one_that_its_gpus_take() -> None:
+    chosen = wanted_driver(HostFacts(FACTS))
+    assert chosen is not None
+    assert chosen.packages == OPEN
+    assert 'Package-Blacklist {\n    "linux-(generic|' in chosen.text
+
+
+def test_what_is_there_of_winhost_stays_wanted_and_what_is_of_others_is_left_alone() -> None:
+    runs = {"loaded": "580.95.05", "installed": "580.95.05"}
+    ours = with_states("LinuxGpuDriver", lambda each: {**runs, "packages": [OPEN.split()[0]]}, installed(OPEN))
+    assert (chosen := wanted_driver(HostFacts(ours)))
+    assert chosen.packages == OPEN
+    for theirs in (runs, {"packages": ["nvidia-driver-550"]}, {"installed": "550.54"}):
+        assert wanted_driver(HostFacts(with_states("LinuxGpuDriver", lambda each, t=theirs: t))) is None  # type: ignore[misc]
+    unfit = with_states("LinuxGpuDriver", lambda each: {"packages": [CLOSED.split()[0]]}, installed(CLOSED))
+    assert wanted_driver(HostFacts(unfit)) is None
+
+
+def test_a_set_that_no_source_has_is_none() -> None:
+    waiting = with_states("AptPackages", lambda each: {"to_add": {"unavailable": "AptSource"}})
+    with raises("NoDriver"):
+        wanted_driver(HostFacts(waiting))

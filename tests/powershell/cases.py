@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.cases import read_cases
 from tests.powershell.twins import machine
 from winhost import resources
 from winhost.lab.physics.lab_clock import LabClock
@@ -20,7 +19,7 @@ OWN = sorted(Path(resources.__path__[0]).glob("windows/*/cases.yaml"))
 def _all(part: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in (SHARED, *OWN):
-        given = yaml.safe_load(path.read_text("utf-8")).get(part, {})
+        given = read_cases(path).get(part, {})
         assert not set(given) & set(found), f"{path} says again what another file says"
         found |= given
     return found

@@ -13,8 +13,8 @@ from tests.engine.test_wsl2 import CASES as NETWORKS
 from tests.engine.test_wsl2 import MANAGED, Case
 from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DISTRO, Wsl2World, wsl2_world
 from tests.errors import raises
+from tests.powershell.bundle_cases import as_compared, left_open
 from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, restart, unpack
-from tests.powershell.test_bundles import as_compared, left_open
 from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.scheduled_tasks import script_path

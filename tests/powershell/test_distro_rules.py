@@ -97,5 +97,6 @@ def test_the_consents_are_the_same(engine: Scripts, name: str) -> None:
     resource, before, desired = CHANGES[name]
     ours = list(consents_of(WINDOWS[resource].risks, Change({}, before, desired)))
     change = "@{ before = (ConvertTo-Table $before); desired = (ConvertTo-Table $desired) }"
-    expression = f"@(Find-WinhostConsents ([pscustomobject]@{{ resource = '{resource}' }}) {change})"
+    goal = f"[pscustomobject]@{{ resource = '{resource}'; key = [pscustomobject]@{{}} }}"
+    expression = f"@(Find-WinhostConsents ({goal}) {change})"
     assert ask(engine, expression, before=before, desired=desired) == ours

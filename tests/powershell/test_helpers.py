@@ -30,8 +30,8 @@ def receive(engine: Scripts, source: Path | str, desired: str, target: Path) -> 
     engine.run(f"Receive-WinhostFile @{{ source = '{source}'; sha256 = '{desired}' }} '{target}'")
 
 
+@settings(max_examples=150)
 @given(ARGUMENTS)
-@settings(max_examples=150, deadline=None)
 def test_a_program_gets_each_argument_as_it_was_given(engine: Scripts, arguments: list[str]) -> None:
     listed = ", ".join(f"'{argument}'" for argument in arguments)
     # What Python makes for the same parser, Microsoft's "Parsing C command-line arguments".

@@ -2,21 +2,15 @@
 the same properties to the same values, keeps the same for the same reason, and cannot judge the same.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.core.journalled import Journalled, as_answered, journals
-from tests.powershell.twins import Scripts, scripts
-from winhost.bundle import bundle_files
+from tests.powershell.twins import Scripts, compare, scripts
 from winhost.core.answers import Json
 from winhost.core.came_since import judge
-from winhost.resources.windows.windows_scripts import agent_text
 
-CASES = 400
-IN_ONE_CALL = 20
 DECIDE = """
 function Invoke-WinhostRequest { [pscustomobject]@{ ok = $false } }
 
@@ -51,8 +45,7 @@ function Find-Back {
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
     with scripts() as running:
-        text = bundle_files.scripts()["Winhost.ps1"].decode("ascii").replace(agent_text(), "")
-        running.run(text[text.index("# ==== ") :])
+        running.of_bundles()
         running.run(DECIDE)
         yield running
 
@@ -73,29 +66,5 @@ def asked(case: Journalled) -> Mapping[str, Json]:
     return {"events": list(case.events), "answers": {name: as_answered(each) for name, each in case.answers.items()}}
 
 
-def many() -> list[Journalled]:
-    """Drawn first and asked together: a call of the engine for each would take hours."""
-    made: list[Journalled] = []
-
-    @settings(
-        max_examples=CASES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(journals())
-    def collect(case: Journalled) -> None:
-        made.append(case)
-
-    collect()
-    return made
-
-
 def test_what_is_taken_back_is_the_same(engine: Scripts) -> None:
-    made = many()
-    for some in (made[at : at + IN_ONE_CALL] for at in range(0, len(made), IN_ONE_CALL)):
-        quoted = json.dumps([asked(case) for case in some]).replace("'", "''")
-        (answer,) = engine.run(f"Find-Back '{quoted}'")
-        for case, found in zip(some, json.loads(answer), strict=True):
-            assert found == by_python(case), case
+    compare(engine, "Find-Back", journals(), asked, by_python, in_one_call=20)

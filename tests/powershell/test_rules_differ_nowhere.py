@@ -4,23 +4,17 @@ which VMs have to be off, and which consents a change asks for.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
 
 from tests.core.declared import Case, cases
-from tests.powershell.twins import Scripts, scripts
-from winhost.bundle import bundle_files
+from tests.powershell.twins import Scripts, compare, scripts
 from winhost.core.answers import Json, MissingFact, Unknown
 from winhost.core.requirements import consents_of, needs_of
 from winhost.core.rules import as_json
 from winhost.core.steps import Change
 from winhost.core.undo import Keep
-from winhost.resources.windows.windows_scripts import agent_text
 
-CASES = 400
-IN_ONE_CALL = 100
 KEY = {"vm": "of the key"}
 DECIDE = """
 function Find-Decisions {
@@ -60,8 +54,7 @@ function Find-Decisions {
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
     with scripts() as running:
-        text = bundle_files.scripts()["Winhost.ps1"].decode("ascii").replace(agent_text(), "")
-        running.run(text[text.index("# ==== ") :])
+        running.of_bundles()
         running.run(DECIDE)
         yield running
 
@@ -103,24 +96,5 @@ def in_words(missing: MissingFact) -> str:
     return f"{missing.fact} cannot be told before {until} is there"
 
 
-def many() -> list[Case]:
-    """Drawn first and asked together: a call of the engine for each would take hours."""
-    made: list[Case] = []
-
-    @settings(max_examples=CASES, deadline=None, database=None, phases=[Phase.generate])
-    @given(cases())
-    def collect(case: Case) -> None:
-        made.append(case)
-
-    collect()
-    return made
-
-
 def test_every_decision_is_the_same(engine: Scripts) -> None:
-    made = many()
-    for some in (made[at : at + IN_ONE_CALL] for at in range(0, len(made), IN_ONE_CALL)):
-        quoted = json.dumps([asked(case) for case in some]).replace("'", "''")
-        (answer,) = engine.run(f"Find-Decisions '{quoted}'")
-        decided: list[Any] = json.loads(answer)
-        for case, found in zip(some, decided, strict=True):
-            assert found == by_python(case), case
+    compare(engine, "Find-Decisions", cases(), asked, by_python, in_one_call=100)

@@ -100,6 +100,7 @@ NEVER = {
     "Open-WinhostScheduler": "`Schedule.Service`",
     "Add-WinhostFolder": "folder permissions",
     "Write-WinhostFolderRights": "folder permissions",
+    "Write-WinhostFileRights": "file permissions",
     "Read-WinhostAttributes": "attributes of NTFS and ReFS",
     "Read-WinhostOwner": "the owner of a folder",
     "Read-WinhostOwnSid": "who is logged on",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.physics.lab_clock import LabClock
@@ -18,7 +18,7 @@ from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.windows.windows_scripts import session_text
 
-MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))
+MISUSE = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml")
 BOOT = {"resource": "Boot", "verb": "get", "key": {}}
 WAIT = 20.0
 

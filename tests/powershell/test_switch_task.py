@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.powershell.twins import Scripts, machine, scripts
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.switch_records import COMMIT, SNAPSHOT
@@ -15,7 +15,7 @@ from winhost.lab.powershell.loopback import Loopback
 from winhost.lab.powershell.powershell_engine import PowerShellEngine
 from winhost.lab.powershell.standins import seams
 
-CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml").read_text("utf-8"))
+CASES = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml")
 NAME, SECONDS = "bridge", 90
 LONG = 600  # lab seconds in which every task ends
 

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 import pytest
 
 from tests.powershell.conftest import BUSY_S
-from winhost.connect.winrs import OPTIONS, encoded_command
+from winhost.connect.remote_powershell import OPTIONS, encoded_command
 from winhost.lab.powershell.powershell_engine import find_engine
 
 ECHO = "function Invoke-Echo { param([string]$Json) $script:Kept = $Json; $script:Kept }\nInvoke-Echo -Json $args[0]\n"

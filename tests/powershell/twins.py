@@ -2,11 +2,16 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+
+from winhost.bundle import bundle_files
+from winhost.core.answers import Json
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand_all
 from winhost.lab.lab_host import INVOKE
@@ -15,14 +20,16 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.windows_scripts import agent_text, session_text
 
 Call = Mapping[str, Any]
 Answer = dict[str, Any]
+Case = TypeVar("Case")
 
 # What the engine says of itself, or what only a host file can tell.
 ENGINES_OWN = {"Session": ("powershell", "language_mode", "is_64bit"), "Firmware": ("address_width",)}
 NO_PIPELINE_STOPS = threading.Event()
+DRAWN = 400
 
 hosts = cache(expand_all)
 
@@ -50,6 +57,11 @@ class Scripts:
         """Any script, beside the agent; the endpoint would refuse it."""
         return self.runspace.engine.ask({"script": text})
 
+    def of_bundles(self) -> None:
+        """Loads what the scripts of a bundle share, without the agent, which is there."""
+        text = bundle_files.scripts()["Winhost.ps1"].decode("ascii").replace(agent_text(), "")
+        self.run(text[text.index("# ==== ") :])
+
     def answers(self, on: Machine, *calls: Call) -> list[Answer]:
         self.use(on)
         request = {"Json": json.dumps({"exclusive": False, "calls": calls})}
@@ -69,6 +81,43 @@ def scripts() -> Iterator[Scripts]:
             yield Scripts(host, runspace)
         finally:
             runspace.close()
+
+
+def compare(
+    engine: Scripts,
+    function: str,
+    cases: SearchStrategy[Case],
+    asked: Callable[[Case], Mapping[str, Json]],
+    by_python: Callable[[Case], Mapping[str, Json]],
+    *,
+    in_one_call: int,
+) -> None:
+    """Asserts that a function of PowerShell, given the JSON of many cases, decides each of them as Python does."""
+    drawn = _drawn(cases)
+    for some in (drawn[at : at + in_one_call] for at in range(0, len(drawn), in_one_call)):
+        quoted = json.dumps([asked(case) for case in some]).replace("'", "''")
+        (answer,) = engine.run(f"{function} '{quoted}'")
+        for case, found in zip(some, json.loads(answer), strict=True):
+            assert found == by_python(case), case
+
+
+def _drawn(cases: SearchStrategy[Case]) -> list[Case]:
+    """Drawn first and asked together: a call of the engine for each would take hours."""
+    made: list[Case] = []
+
+    @settings(
+        max_examples=DRAWN,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def collect(case: Case) -> None:
+        made.append(case)
+
+    collect()
+    return made
 
 
 def contract(on: Machine, *calls: Call) -> list[Answer]:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line, line
-from tests.hostile.hosts import TAKEN, called, with_taken
+from tests.hostile.hosts import TAKEN, called, with_some_taken
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.knowledge import catalogue
@@ -68,6 +68,7 @@ def test_headings_leave_out_no_level() -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
+@pytest.mark.real
 def test_the_same_facts_give_the_same_file(line: Line) -> None:
     """Whatever order sets have in this process."""
     facts = line.facts("server2025-3gpu")
@@ -176,7 +177,7 @@ def tags_without_harm() -> list[tuple[str, tuple[str, ...]]]:
     return tags(parsed(page_of(called("a-name-without-harm").facts())))
 
 
-@with_taken
+@with_some_taken
 def test_a_name_is_shown_and_none_of_it_is_markup(value: str) -> None:
     page = page_of(called(value).facts())
     assert all(text.isprintable() for text in page.split("\n"))
@@ -383,7 +384,7 @@ def test_counts_and_tables_of_contents_say_where_each_host_is(line: Line) -> Non
         "By verdict",
         "By best option",
         "By name",
-        "By Windows",
+        "By system",
         "By GPU",
     ]
     for each in lists:
@@ -428,6 +429,7 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
     assert len(Path("brief.html").read_text("utf-8")) < 40_000
 
 
+@pytest.mark.real
 def test_all_shipped_hosts_in_one_file_stay_below_three_megabytes() -> None:
     hosts = [read(host) for host in example_hosts()]
     assert len(hosts) >= 71

@@ -17,7 +17,7 @@ from selenium.webdriver.chrome.service import Service
 from tests.render.pages import page_of, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.model.shipped import example_hosts
-from winhost.render.report import report
+from winhost.render.report import ReadHost, report
 
 pytestmark = pytest.mark.real
 
@@ -164,7 +164,8 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
     assert [row for row in last if row in headings] == []  # none is left behind at the end of a page
     brief = short_page.with_name("brief.html")
     hosts = [
-        (read(host), evaluate(read(host), request())) for host in ("server2025-8gpu", "win11-pro-1gpu", "only-display")
+        ReadHost(read(host), evaluate(read(host), request()))
+        for host in ("server2025-8gpu", "win11-pro-1gpu", "only-display")
     ]
     brief.write_text("".join(report(hosts, request().needs, brief=True)), encoding="utf-8")
     pages = printed(browser, brief)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import tree_sitter_powershell
-import yaml
 from tree_sitter import Language, Node, Parser
 
+from tests.cases import read_cases
 from winhost import connect, lab
 from winhost.bundle import bundle_files
 from winhost.resources.base import ResourceType, State
@@ -24,7 +24,7 @@ from winhost.resources.windows.windows_scripts import AGENT, agent_digest, agent
 DATA = Path(__file__).parents[1] / "data" / "powershell"
 TABLE = json.loads((Path(lab.__path__[0]) / "powershell" / "cmdlets.json").read_text("utf-8"))
 CMDLETS = TABLE["cmdlets"]
-REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text("utf-8"))
+REFUSED = read_cases(DATA / "refused.yaml")
 
 # They work on what is in memory: nothing that a module could report and go on.
 ONLY_IN_MEMORY = {"ForEach-Object", "New-Object", "Set-StrictMode", "Sort-Object"}
@@ -35,7 +35,7 @@ ASK_BACK |= {"Remove-NetFirewallHyperVRule", "Remove-NetFirewallRule", "Remove-V
 ASK_BACK |= {"Unregister-ScheduledTask"}
 # Only there: the first with consent; the second asks back whatever -Confirm says, in a task that nobody could answer.
 FORCED = {("assignable_device/script.ps1", "Dismount-VMHostAssignableDevice")}
-FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch")}
+FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch"), ("nat_switch/script.ps1", "Remove-VMSwitch")}
 FORCED |= {("vm_power/script.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
 FORCED |= {("own_vm/script.ps1", "Remove-VM")}  # the same, and nobody sits there; with consent
 NAMES_ANEW = {"New-VM", "New-VMSwitch"}  # what it makes is called so
@@ -55,10 +55,15 @@ class Script:
 
     @property
     def root(self) -> Node:
-        return Parser(Language(tree_sitter_powershell.language())).parse(self.text.encode()).root_node
+        return _parsed(self.text)
 
     def nodes(self, *types: str) -> Iterator[Node]:
         return (node for node in _walk(self.root) if node.type in types)
+
+
+@cache
+def _parsed(text: str) -> Node:
+    return Parser(Language(tree_sitter_powershell.language())).parse(text.encode()).root_node
 
 
 def _walk(node: Node) -> Iterator[Node]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.resources.test_scripts import CMDLETS, bundle_scripts, calls, scripts
 from winhost.lab.hostfile import expand_all
 from winhost.resources import windows
 
-TABLE: dict[str, Any] = yaml.safe_load((files(windows) / "since.yaml").read_text("utf-8"))
+TABLE: dict[str, Any] = read_cases(files(windows) / "since.yaml")
 PAGE = (Path(__file__).parents[2] / "docs" / "facts.md").read_text("utf-8")
 TUNNELED = "{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 47"
 # Of PowerShell itself, 5.1 on every one of them.

@@ -9,9 +9,13 @@ from winhost.core.answers import Json, MissingFact
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 from winhost.resources.shared import NO_PROFILE
+from winhost.resources.windows.nat_switch.resource import NO_NAT
 from winhost.resources.windows.own_vm.resource import NO_VM
+from winhost.resources.windows.vm_seed.resource import NO_SEED
 
 VM, OTHER_VM = (f"assigned:{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "12")
+MOUNTED = {"uuid": "a", "filesystem": "ext4", "options": None, "mounted": True}
+USER = {"there": True, "system": False, "home": "/home/a", "shell": "/bin/bash", "groups": [], "expires": None}
 MISSING = "cannot be judged"
 State = Mapping[str, Json]
 # The resource; what the run changed, as it was found; as the run left it; as it is now; what rollback makes of that.
@@ -152,6 +156,30 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         Keep("2 VM adapter(s) are connected to it"),
     ),
     "a driver model": ("GpuDriverModel", {"pending": "TCC"}, {"pending": "MCDM"}, {"pending": "MCDM"}, "back"),
+    "a disk that was formatted": (
+        *("DataDisk", {"filesystem": None}, {"filesystem": "ext4", "holds": ["ext4"]}, {"filesystem": "ext4"}),
+        Keep("winhost never wipes a disk; its file system and what is on it stay"),
+    ),
+    "a mount that was made": (
+        *("Mount", {"uuid": None, "filesystem": None, "mounted": False}, MOUNTED, MOUNTED),
+        {"uuid": None, "filesystem": None, "mounted": False},
+    ),
+    "a mount of a disk that lacks": (
+        *("Mount", {"uuid": None, "mounted": False}, MOUNTED, {**MOUNTED, "mounted": False}),
+        {"uuid": None, "filesystem": None},
+    ),
+    "a mount that others changed": (
+        *("Mount", {"uuid": None, "mounted": False}, MOUNTED, {**MOUNTED, "uuid": "b"}),
+        Keep("uuid changed since by somebody else"),
+    ),
+    "a port that was limited": (
+        *("FirewallPort", {"allowed": None}, {"allowed": [], "by": "ufw"}, {"allowed": [], "by": "ufw"}),
+        "back",
+    ),
+    "a port that others limited otherwise": (
+        *("FirewallPort", {"allowed": None}, {"allowed": []}, {"allowed": ["10.0.0.0/8"], "by": "ufw"}),
+        Keep("allowed changed since by somebody else"),
+    ),
     "a firewall": (
         *("HyperVFirewall", {"ports": []}, {"ports": [22]}, {"ports": [22, 80]}),
         Keep("ports changed since by somebody else"),
@@ -188,6 +216,46 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("LocalAccount", {"there": False}, {}, {"there": True, "ours": False}),
         Keep("it is not the account that winhost made any more"),
     ),
+    "a group that was made": (
+        *("LinuxGroup", {"there": False, "system": False}, {"there": True, "system": True, "members": []}),
+        {"there": True, "system": True, "ours": True, "gid": 998, "members": []},
+        {"there": False, "system": False},
+    ),
+    "a group that has somebody now": (
+        *("LinuxGroup", {"there": False}, {"there": True, "members": []}),
+        {"there": True, "system": False, "ours": True, "gid": 1001, "members": ["ada"]},
+        Keep("ada belongs to it now"),
+    ),
+    "a group that is another's by now": (
+        *("LinuxGroup", {"there": False}, {"there": True, "members": []}),
+        {"there": True, "system": False, "ours": False, "gid": 1001, "members": []},
+        Keep("it is not the group that winhost made any more"),
+    ),
+    "a user that was made": (
+        *("LinuxUser", {"there": False, "shell": None}, {**USER, "ours": True}, {**USER, "ours": True}),
+        {"there": False, "home": None, "shell": None, "groups": None},
+    ),
+    "a user that others gave a group": (
+        *("LinuxUser", {"there": False, "groups": None}, {**USER, "ours": True}),
+        {**USER, "ours": True, "groups": ["sudo"]},
+        Keep("groups changed since by somebody else"),
+    ),
+    "a user that is another's by now": (
+        *("LinuxUser", {"there": False}, {**USER, "ours": True}, {**USER, "ours": False}),
+        Keep("it is not the user that winhost made any more"),
+    ),
+    "a shell of a user": ("LinuxUser", {"shell": "/bin/sh"}, USER, USER, "back"),
+    "a key that was added": (
+        *("SshKey", {"present": False, "comment": None}, {"present": True, "comment": "a"}),
+        {"present": True, "options": None, "comment": "a"},
+        {"present": False},
+    ),
+    "a key that others limited": (
+        *("SshKey", {"present": False, "options": None}, {"present": True, "options": None}),
+        {"present": True, "options": "restrict", "comment": None},
+        Keep("options changed since by somebody else"),
+    ),
+    "a key that went": ("SshKey", {"present": True}, {"present": False}, {"present": False}, "back"),
     "a VM that was made": (
         *("OwnVm", {"made": False, "cpus": None, "memory": None}, {"made": True, "cpus": 8, "memory": 1}),
         {**NO_VM, "made": True, "ours": True, "cpus": 16, "memory": 1},
@@ -202,6 +270,16 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("OwnVm", {"made": False, "cpus": None}, {"made": True, "cpus": 8}),
         {**NO_VM, "made": None},
         {"made": False},
+    ),
+    "a network behind NAT": (
+        *("NatSwitch", {"made": False, "network": None}, {"made": True, "network": "a"}),
+        {**NO_NAT, "made": True, "network": "a"},
+        {"made": False, "network": None},
+    ),
+    "a network behind NAT with a VM on it": (
+        *("NatSwitch", {"made": False, "network": None}, {"made": True, "network": "a"}),
+        {**NO_NAT, "made": True, "network": "a", "vms": 2},
+        Keep("2 VM adapter(s) are connected to it"),
     ),
     "a forwarded port": ("PortForward", {"target": None}, {"target": "10.0.0.1"}, {"target": "10.0.0.1"}, "back"),
     "a power plan": ("PowerPlan", {"standby": 900}, {"standby": 0}, {"standby": 0}, "back"),
@@ -264,6 +342,32 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("WslDistro", {"installed": False}, {"image": "a"}, {"installed": True, "image": "b", "running": True}),
         Keep("it is not the distro that winhost made any more"),
     ),
+    "a seed that was put in": (
+        *("VmSeed", {"stage": "none", "user": None, "template": None}, {"stage": "attached", "user": "admin"}),
+        {**NO_SEED, "stage": "retired", "user": "admin", "template": "a", "host_keys": ["b"]},
+        {"stage": "none", "user": None, "template": None, "host_keys": []},
+    ),
+    "a seed that was retired by another run than made it": (
+        *("VmSeed", {"stage": "attached", "host_keys": ["a", "b"]}, {"stage": "retired", "host_keys": ["b"]}),
+        {**NO_SEED, "stage": "retired", "user": "admin", "template": "a", "host_keys": ["b"]},
+        Keep("a guest reads its seed on its first start only, and has a key of its own since"),
+    ),
+    "a host key that replaced the one of a seed": (
+        *("SshHostKey", {"key": "a", "prepared": False}, {"key": "b"}, {"key": "b", "next": None, "prepared": False}),
+        {},
+    ),
+    "an engine that was put there": (
+        *("EngineUnit", {"text": None, "enabled": False}, {"text": "a", "enabled": True}),
+        {"text": "a", "enabled": True, "active": True, "failed": False},
+        "back",
+    ),
+    "an engine whose unit others changed": (
+        *("EngineUnit", {"text": None, "active": False}, {"text": "a", "active": True}),
+        {"text": "b", "enabled": True, "active": True, "failed": False},
+        Keep("text changed since by somebody else"),
+    ),
+    "an endpoint that was waited for": ("ServingReady", {"ready": False}, {"ready": True}, {"ready": True}, {}),
+    "GPUs that were waited for": ("ShownGpus", {"count": 0}, {"count": 2}, {"count": 2}, {}),
     "a VM of WSL that runs": (
         *("WslVm", {"mode": "nat"}, {"mode": "bridged"}, {"mode": "bridged", "running": True}),
         Keep("WSL reads the .wslconfig that was put back at its next start"),

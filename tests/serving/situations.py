@@ -14,6 +14,7 @@ from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.units import GiB
 from winhost.model.workload import Attention, Model, Workload
 from winhost.model.workloadfile import load_workload
+from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,18 @@ def shipped(name: str) -> HostFacts:
     return HostFacts(expand(find(name))[0])
 
 
+@cache
+def linux(name: str, virtualization: str = "none") -> HostFacts:
+    """A Linux of its own."""
+    facts = read_facts(ROOT / f"examples/linux/{name}.json")
+    (system,) = facts.resources["LinuxSystem"]  # type: ignore[misc]
+    told = replace(system, state={**system.state, "virtualization": virtualization})
+    return HostFacts(replace(facts, resources={**facts.resources, "LinuxSystem": (told,)}))
+
+
 def host_of(case: Mapping[str, Any], folder: Path) -> HostFacts:
+    if "linux" in case:
+        return linux(*case["linux"])
     if isinstance(case["host"], str):
         return shipped(case["host"])
     for known in host_files():

@@ -4,15 +4,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
 from tests.serving.situations import ROOT, host_of, workload_of
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import GiB
 from winhost.serving.choice import ProfileLine, Served, serving
 
-CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/profiles/cases.yaml").read_text(encoding="utf-8"))
-KEYS = {"host", "example", "models", "versions", "needs", "availability", "kv_mirror", "named", "say", "refused"}
+CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
+KEYS = {
+    "host",
+    "linux",
+    "path",
+    "example",
+    "models",
+    "versions",
+    "needs",
+    "availability",
+    "kv_mirror",
+    "named",
+    "say",
+    "refused",
+}
 
 
 def full(line: ProfileLine) -> str:
@@ -43,11 +56,13 @@ def test_a_profile_is_what_the_situation_takes(name: str, tmp_path: Path) -> Non
     facts, workload = host_of(case, tmp_path), workload_of(case, tmp_path)
     if "refused" in case:
         with pytest.raises(WinhostError) as refused:
-            serving(facts, workload, case.get("named"))
+            serving(facts, workload, case.get("named"), path=case.get("path"))
         error = refused.value
         assert (error.code, error.exit_code) == (case["refused"]["error"], Exit.REFUSED)
         text = f"{error.what}\n{error.meaning}\n{error.hint}"
         assert [words for words in case["refused"]["says"] if words not in text] == []
         return
-    models = {served.model: served for served in serving(facts, workload, case.get("named")).models}
+    models = {
+        served.model: served for served in serving(facts, workload, case.get("named"), path=case.get("path")).models
+    }
     assert {model: said(models[model], wanted) for model, wanted in case["say"].items()} == case["say"]

@@ -5,13 +5,13 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.cases import few
 from tests.errors import suppressed
-from tests.serving.situations import EIGHT_CARDS, ONE_CARD, ROOT, TWO_CARDS, model, shipped, workload
+from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, linux, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge import catalogue
@@ -32,16 +32,19 @@ from winhost.model.workload import (
 )
 from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
-from winhost.serving.choice import Served, serving
+from winhost.serving.choice import ProfileLine, Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
+from winhost.serving.engine_names import slug
 from winhost.serving.lost import START
-from winhost.serving.profile import NAMES, NO_SLEEP, PLAIN, profile
+from winhost.serving.profile import BASES, NAMES, no_sleep, profile
+from winhost.serving.vllm_options import changed_default, knows, seen_versions
 from winhost.serving.when import ASKED, COMPARE, bounds
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import engine
 
+PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
 ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
-CAUSES = profile(NO_SLEEP).chosen
+CAUSES = [cause for base in BASES for cause in profile(no_sleep(base)).chosen]
 REFERENCES = {row.value for _, row in ROWS if row.value and "$" in row.value}
 
 # --- The data --------------------------------------------------------------------------------------------------------
@@ -74,8 +77,9 @@ def test_all_that_is_computed_or_asked_is_used() -> None:
     assert ASKED.keys() - asked == {"cuda", "driver"}  # for lines to come, as docs/profiles.md tells
 
 
-def test_the_fallback_says_only_what_it_changes() -> None:
-    plain, fallback = profile(PLAIN).rows, profile(NO_SLEEP).rows
+@pytest.mark.parametrize("base", BASES)
+def test_the_fallback_says_only_what_it_changes(base: str) -> None:
+    plain, fallback = profile(base).rows, profile(no_sleep(base)).rows
     gone = [row for row in plain if row not in fallback]
     assert {row.name for row in gone} >= {"--enable-sleep-mode", "VLLM_SERVER_DEV_MODE"}
     assert all(row.when == {"sleeps": True} for row in gone)
@@ -84,17 +88,6 @@ def test_the_fallback_says_only_what_it_changes() -> None:
 
 # --- Options ---------------------------------------------------------------------------------------------------------
 
-OPTIONS = yaml.safe_load((ROOT / "tests/data/profiles/options.yaml").read_text(encoding="utf-8"))
-
-
-def versions_with(name: str, kind: str) -> set[str]:
-    """Those of the file that have an option or a variable."""
-    where = {"engine": "options", "env": "variables"}[kind]
-    runs = " ".join(at for at, names in OPTIONS[where].items() if name in names.split()).split()
-    ends = [tuple(map(int, run.split("-"))) for run in runs]
-    return {OPTIONS["versions"][i] for first, last in ends for i in range(first, last + 1)}
-
-
 VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.name.startswith("VLLM_")]
 
 
@@ -102,16 +95,49 @@ VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.n
 def test_every_version_that_a_line_is_for_knows_its_word(name: str, row: Any) -> None:
     """Of those that were asked; one that it does not know ends vLLM at its start."""
     wanted = row.when.get("vllm", ">=0")
-    claimed = {
-        v for v in OPTIONS["versions"] if all(COMPARE[sign](Version(v), bound) for sign, bound in bounds(wanted))
-    }
+    claimed = [v for v in seen_versions() if all(COMPARE[sign](v, bound) for sign, bound in bounds(wanted))]
     assert claimed
-    assert claimed <= versions_with(row.name, row.kind)
+    assert [v for v in claimed if not knows(row.kind, row.name, v)] == []
 
 
 def test_the_options_tell_versions_apart() -> None:
-    assert versions_with("--shutdown-timeout", "engine") == set(OPTIONS["versions"][3:])
-    assert versions_with("--no-such-option", "engine") == set()
+    having = [v for v in seen_versions() if knows("engine", "--shutdown-timeout", v)]
+    assert having == list(seen_versions())[3:]
+    assert not any(knows("engine", "--no-such-option", v) for v in seen_versions())
+
+
+def test_what_no_parser_was_asked_of_is_not_guessed() -> None:
+    assert knows("engine", "--shutdown-timeout", Version("0.18.0")) is None  # 0.17.0 has it not, 0.18.1 has it
+    assert knows("engine", "--uds", Version("0.10.0")) is None
+    assert knows("engine", "--uds", Version("0.25.0")) is True
+    assert knows("engine", "--uds", Version("0.40.0")) is True
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("0.19.0", "vLLM's own default here is 0.9, 0.92 from 0.20.0 on"),
+        ("0.33.0", "vLLM's own default here is 0.92 since 0.20.0, 0.9 before"),
+    ],
+)
+def test_a_default_that_changed_is_told(version: str, says: str) -> None:
+    assert changed_default("--gpu-memory-utilization", Version(version)) == says
+    (line,) = [
+        each for each in _first(workload(model(), vllm=version)).lines if each.name == "--gpu-memory-utilization"
+    ]
+    assert line.default == says
+    assert changed_default("--uds", Version(version)) is None
+
+
+@pytest.mark.parametrize("version", few({str(version): str(version) for version in seen_versions()}))
+@pytest.mark.parametrize("state", ModelState)
+@pytest.mark.parametrize("host", [TWO_CARDS, "server2025-4xh200", "ubuntu-2xh100"])
+def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelState, version: str) -> None:
+    wanted = workload(model(tensor=2, state=state, lora=Lora(2, 100 * MiB)), vllm=version)
+    served = serving(shipped(host) if host != "ubuntu-2xh100" else linux(host), wanted).models[0]
+    own = [line for line in served.lines if line.kind == "engine" or line.name.startswith("VLLM_")]
+    assert len(own) > 5
+    assert [line.name for line in own if not knows(line.kind, line.name, Version(version))] == []  # type: ignore[arg-type]
 
 
 # --- Versions --------------------------------------------------------------------------------------------------------
@@ -126,8 +152,8 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("must", [(), ("pinned-memory",)], ids=["", "pinned"])
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("situation", few({name: name for name in SITUATIONS}))
+@pytest.mark.parametrize("name", [PLAIN, NO_SLEEP])
 def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tuple[str, ...]) -> None:
     if situation == "sleeping" and must and name == PLAIN:
         pytest.skip("what must have pinned memory does not sleep in WSL")
@@ -187,7 +213,6 @@ memory = st.integers(2 * GiB, 12 * GiB)
 residents = st.lists(memory, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(residents, residents)
 def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
     models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
@@ -226,11 +251,11 @@ models = st.builds(
 vllm = st.sampled_from([None, "0.16.0", "0.23.0", "0.29.0", "0.33.0", "0.40.0"])
 
 
-@settings(max_examples=40, deadline=None)
 @given(models, vllm, st.sampled_from([None, NO_SLEEP]))
-def test_the_endpoints_for_developers_are_on_loopback_only(each: Model, version: str | None, name: str | None) -> None:
+def test_an_engine_has_no_port_and_no_network(each: Model, version: str | None, name: str | None) -> None:
     served = _first(workload(each, vllm=version), name)
-    assert _value(served, "--host") == "127.0.0.1"
+    assert (_value(served, "--uds"), _value(served, "--network")) == (served.socket, "none")
+    assert {line.name for line in served.lines}.isdisjoint({"--host", "--port", "--publish"})
     names = {line.name for line in served.lines}
     assert (
         ("VLLM_SERVER_DEV_MODE" in names)
@@ -239,7 +264,6 @@ def test_the_endpoints_for_developers_are_on_loopback_only(each: Model, version:
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(models, vllm)
 def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, version: str | None) -> None:
     served = _first(workload(each, vllm=version))
@@ -252,7 +276,6 @@ def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, 
     assert all("$" not in (line.value or "") for line in served.lines)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), min_size=3, max_size=3, unique=True))
 def test_renaming_models_changes_nothing(names: list[str]) -> None:
     def lines(*called: str) -> list[Any]:
@@ -262,11 +285,16 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
         ]
         served = serving(shipped(TWO_CARDS), workload(*made)).models
         return [
-            (one.profile, one.port, one.because, one.lost, [(x.name, x.value, x.unverified) for x in one.lines])
+            (one.profile, one.cards, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
             for one in served
         ]
 
     assert lines(*names) == lines("a", "b", "c")
+
+
+def _plain(line: ProfileLine, served: Served) -> str | None:
+    """Without the name that places are called by."""
+    return line.value and re.sub(rf"/{slug(served.model)}(?=[:/]|$)", "/NAME", line.value)
 
 
 # --- What is lost ----------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import read_cases
 from winhost.model.path import ALL_VARIANTS
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
@@ -83,7 +83,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_a_budget_is_what_was_computed_by_hand(path: Path, tmp_path: Path) -> None:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = read_cases(path)
     assert case.keys() <= KEYS
     assert case["say"].keys() <= SAYS
     workload, available_memory = workload_of(case, tmp_path), room_of(case)
@@ -156,8 +156,6 @@ ROOMS = st.builds(
     shm=mostly(SIZES, NOT_SAID),
     pinned=mostly(SIZES, NOT_SAID),
 )
-unhurried = settings(deadline=None)  # a busy machine is no fault
-briefly = settings(deadline=None, max_examples=60)
 
 RANK = {True: 2, None: 1, False: 0}
 
@@ -167,7 +165,6 @@ def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
 
 
 @given(WORKLOADS, ROOMS)
-@unhurried
 def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, available_memory: AvailableMemory) -> None:
     found = budget(workload, available_memory)
     for there in found.places:
@@ -180,7 +177,6 @@ def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, available_memo
 
 
 @given(WORKLOADS, ROOMS)
-@unhurried
 def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
@@ -190,7 +186,6 @@ def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(
 
 
 @given(WORKLOADS, ROOMS)
-@unhurried
 def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
@@ -202,7 +197,6 @@ def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
 
 
 @given(WORKLOADS, ROOMS, st.integers(0, 64 * GiB))
-@unhurried
 def test_more_memory_never_makes_it_worse(workload: Workload, available_memory: AvailableMemory, more: int) -> None:
     # What the target gets comes from the machine, so the machine has as much more.
     larger = replace(
@@ -216,7 +210,6 @@ def test_more_memory_never_makes_it_worse(workload: Workload, available_memory: 
 
 
 @given(WORKLOADS, ROOMS, st.lists(st.integers(0, 32 * GiB), min_size=3, max_size=3), st.booleans())
-@unhurried
 def test_larger_and_more_cards_never_make_it_worse(
     workload: Workload, available_memory: AvailableMemory, more: list[int], another: bool
 ) -> None:
@@ -233,7 +226,6 @@ def test_larger_and_more_cards_never_make_it_worse(
 
 
 @given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
-@unhurried
 def test_the_order_of_cards_and_models_does_not_matter(
     workload: Workload, available_memory: AvailableMemory, random: Any
 ) -> None:
@@ -253,7 +245,6 @@ def test_the_order_of_cards_and_models_does_not_matter(
 
 
 @given(WORKLOADS, ROOMS)
-@briefly
 def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
@@ -269,7 +260,6 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
 
 
 @given(WORKLOADS, ROOMS)
-@briefly
 def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, available_memory: AvailableMemory) -> None:
     nearest = what_would_fit(workload, available_memory).nearest
     for at, change in enumerate(nearest.changes if nearest else ()):
@@ -280,7 +270,6 @@ def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, avail
 
 
 @given(WORKLOADS, ROOMS)
-@briefly
 def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory: AvailableMemory) -> None:
     """What is not stated takes nothing away from what can be said of the rest."""
     silent, told = replace(available_memory, pinned=None), replace(available_memory, pinned=1 << 50)
@@ -291,7 +280,6 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory:
 
 
 @given(ROOMS)
-@briefly
 def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: AvailableMemory) -> None:
     chat = Model("chat", "org/chat", 8 * 10**9, attention=Attention(32, 8, 128), context=4096, sequences=64)
     for fix in what_would_fit(Workload((chat,)), available_memory).fixes:
@@ -302,7 +290,6 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: Avai
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))
-@unhurried
 def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, cards: list[int]) -> None:
     available_memory = AvailableMemory("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
     pinned = [
@@ -336,7 +323,6 @@ def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
 
 
 @given(CLAIMS, st.lists(st.integers(0, 20), max_size=3))
-@unhurried
 def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], capacities: list[int]) -> None:
     found = place_on_cards(claims, capacities)
     assert found.fits is some_placement_fits(claims, capacities)
@@ -364,7 +350,7 @@ def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 FILES = [path for path in sorted((ROOT / "winhost/knowledge").rglob("*.yaml")) if "evidence" in str(path)]
-EVIDENCE = {path: yaml.safe_load(path.read_text(encoding="utf-8")).keys() for path in FILES}
+EVIDENCE = {path: read_cases(path).keys() for path in FILES}
 
 
 def cited(found: Budget) -> set[str]:
@@ -372,7 +358,6 @@ def cited(found: Budget) -> set[str]:
 
 
 @given(WORKLOADS, ROOMS)
-@briefly
 def test_every_line_and_every_place_cites_evidence_that_exists(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
@@ -382,7 +367,7 @@ def test_every_line_and_every_place_cites_evidence_that_exists(
 
 
 def test_no_evidence_of_the_arithmetic_is_there_for_nothing(tmp_path: Path) -> None:
-    cases = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in CASES]
+    cases = [read_cases(path) for path in CASES]
     used = {key for case in cases for key in cited(budget(workload_of(case, tmp_path), room_of(case)))}
     (ours,) = (keys for keys in EVIDENCE.values() if "quantized-formats" in keys)
     assert ours <= used

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.cases import read_cases
 from tests.errors import raises
 from winhost.model.errors import UsageError
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
@@ -19,8 +19,8 @@ from winhost.wslconfig.format import HARMLESS
 from winhost.wslconfig.known_keys import key_of, keys_of
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = yaml.safe_load((ROOT / "tests" / "data" / "wslconfig" / "lint.yaml").read_text(encoding="utf-8"))
-TABLE = yaml.safe_load(files("winhost.wslconfig").joinpath("known_keys.yaml").read_text(encoding="utf-8"))["wslconfig"]
+CASES = read_cases(ROOT / "tests" / "data" / "wslconfig" / "lint.yaml")
+TABLE = read_cases(files("winhost.wslconfig").joinpath("known_keys.yaml"))["wslconfig"]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
 
 # --- Cases -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import urllib.request
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from winhost.agent.linux_agent import LARGEST, AgentFault, appended, bad_request, remove, status, warn, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, warn, wrong_place
+from winhost.agent.linux_files import LARGEST, appended, remove, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

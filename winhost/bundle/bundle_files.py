@@ -18,6 +18,7 @@ from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
+from winhost.model.packed import packed_in_words
 from winhost.model.path import PATHS_OF_LINUX
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 from winhost.model.shipped import shipped
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 PLAN = "plan.json"
 README = "README.md"
+LINUX_MODULES = ("commands", "doing", "journal")  # beside run.py there
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
@@ -73,31 +75,43 @@ class _Part:
     text: str
 
 
-def bundle(plan: Plan) -> dict[str, bytes]:
-    """All files of a bundle but the sums, by name. Raises UsageError: WhichLinux."""
+def bundle(plan: Plan, brought: frozenset[str] = frozenset()) -> dict[str, bytes]:
+    """All files of a bundle but the sums, by name. brought: files that lie there beside these. Raises UsageError:
+    WhichLinux.
+    """
+    plan = _by_hand(plan)
     written = write_document(plan).encode()
-    readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
+    if plan.request.path in PATHS_OF_LINUX:
+        readme = _environment().get_template("LINUX.md.j2").render(_linux_readme(plan)).encode()
+        return {README: readme, **_linux_folder(written)}
+    readme = _environment().get_template("README.md.j2").render(_readme(plan, brought)).encode()
     return {**scripts(), PLAN: written, README: readme, **_linux_files(plan, written)}
+
+
+def _by_hand(plan: Plan) -> Plan:
+    """Files lie beside the scripts: no host fetches them through a port, whatever the plan was to do."""
+    return replace(plan, stages=tuple(replace(stage, steps=tuple(map(_carried, stage.steps))) for stage in plan.stages))
+
+
+def _carried(step: Step) -> Step:
+    if _attachment(step) is None:
+        return step
+    return replace(step, risks=tuple(risk for risk in step.risks if risk != "network"))
 
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
-    if plan.request.path in PATHS_OF_LINUX:
-        raise UsageError(
-            "OnlyOverSsh",
-            what=f"{plan.host} is a Linux of its own, and offline packages are for Windows hosts and their WSL",
-            hint=f"Apply the plan over SSH: winhost apply PLAN; its machine is hosts.{plan.host} in fleet.yaml",
-            host=plan.host,
-        )
     if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
         raise UsageError(
             "WhichLinux",
             what=f"the plan does not say by what key the Linux of {plan.host} is known",
-            hint=f"Make it again with this winhost: winhost plan {plan.host} --path wsl2",
+            hint=f"Make it again with this winhost: winhost plan {plan.host} --path {plan.request.path}",
             host=plan.host,
         )
-    if not _is_for_linux(plan.stages[0]):
-        return {}
+    return _linux_folder(written) if _is_for_linux(plan.stages[0]) else {}
+
+
+def _linux_folder(written: bytes) -> dict[str, bytes]:
     files = {**linux_sources(), PLAN: written}
     return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
@@ -117,6 +131,7 @@ def linux_sources() -> Mapping[str, bytes]:
             f"core/{each.name}": _plain(each).encode("ascii") for each in sorted(core_files, key=lambda each: each.name)
         },
         "resources.json": f"{json.dumps(_linux_rules(), indent=1)}\n".encode("ascii"),
+        **{f"{name}.py": _text(f"linux_{name}.py").encode("ascii") for name in LINUX_MODULES},
         "run.py": _text("linux_run.py").replace("@winhost@", __version__).encode("ascii"),
     }
 
@@ -238,15 +253,17 @@ def _rule(rule: Rests) -> dict[str, Json]:
 # ---- the readme
 
 
-def _readme(plan: Plan) -> dict[str, object]:
+def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
     first = plan.stages[0]
+    attachments = [each for each in map(_attachment, first.steps) if each]
     inside = in_order(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
     return {
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
         "steps": [_step_for_scripts(step) for step in first.steps if step.resource in WINDOWS],
-        "attachments": [each for each in map(_attachment, first.steps) if each],
+        "attachments": [each for each in attachments if each.name not in brought],
+        "brought": [each for each in attachments if each.name in brought],
         "later": first.deferred,
         "linux": _is_for_linux(first),
         "linux_steps": [_step_for_scripts(step) for step in first.steps if step.resource in LINUX],
@@ -259,6 +276,12 @@ def _readme(plan: Plan) -> dict[str, object]:
         "version": __version__,
         "digest": agent_digest(),
     }
+
+
+def _linux_readme(plan: Plan) -> dict[str, object]:
+    """Of a machine of its own: all its steps are of Linux."""
+    told = _readme(plan, frozenset())
+    return {**told, "steps": told["linux_steps"]}
 
 
 def _step_for_scripts(step: Step) -> dict[str, object]:
@@ -294,6 +317,8 @@ def format_value(value: Json) -> str:
     if isinstance(value, list):
         return ", ".join(map(format_value, value)) or "none"
     text = "none" if value is None else str(value)
+    if packed := packed_in_words(text):
+        return packed
     if len(text) > _LONGEST:
         return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"
     return markdown(text)

@@ -37,8 +37,9 @@ from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
-from winhost.engine.run import Outcome, RunContext, check
 from winhost.engine.run import apply as run
+from winhost.engine.run import check
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order

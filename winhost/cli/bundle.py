@@ -1,5 +1,6 @@
 """winhost bundle: the plan as files for a person to run."""
 
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
+from winhost.cli.watch import watching
+from winhost.engine.disk_images import made_disk, pinned_image, told
 from winhost.engine.planfile import read_plan
+from winhost.engine.planning import CheckedPlan
+from winhost.engine.uploads import attachment_of
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Plan
 
@@ -29,20 +34,39 @@ class Bundled:
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed."""
-    files = facts_bundle() if plan_file is None else render(read_plan(the_file(plan_file, Plan)).plan)
+    checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
+    disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
+    files = facts_bundle() if checked is None else render(checked.plan, brought=frozenset(disks))
+    if signing and not any(name.endswith(".ps1") for name in files):
+        hint = "What runs on a Linux is known by its checksums: leave --sign-with out."
+        raise UsageError("NothingToSign", what="this bundle has no PowerShell scripts to sign", hint=hint)
     folder = output.required_path
-    written = _write(folder, files, signing)
+    written = _write(folder, files, signing, disks)
     digest = sha256(written[SUMS]).hexdigest()
 
     def show(made: Bundled) -> None:
-        say(f"Written to {folder}: {', '.join(made.files)}")
+        say(f"Written to {folder}: {', '.join((*made.files, *disks))}")
         say(f"Checksum of {SUMS}, to compare on the host: {digest}")
 
     show_results("bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show)
     return 0
 
 
-def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -> dict[str, bytes]:
+def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
+    """The disk of a new VM by its name, made of its image: nobody else could put it there. Raises as `guest_disk`."""
+    pinned = pinned_image(checked.request)
+    steps = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
+    with watching() as watch:
+        return {
+            each.name: made_disk(pinned, lambda *done: watch(told(checked.host, *done)), folder).path
+            for each in steps
+            if pinned is not None and each.sha256 == pinned.disk_sha256
+        }
+
+
+def _write(
+    output: Path, files: Mapping[str, bytes], signing: tuple[str, ...], disks: Mapping[str, Path]
+) -> dict[str, bytes]:
     """Make the folder at once and whole, or not at all. Returns what is in it.
 
     Raises WinhostError: InTheWay, NotSigned.
@@ -70,6 +94,8 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
         final = {name: (folder / name).read_bytes() for name in files}
         final[SUMS] = sums(final)
         (folder / SUMS).write_bytes(final[SUMS])
+        for name, disk in disks.items():
+            shutil.copyfile(disk, folder / name)
         if output.exists():
             output.rmdir()
         folder.rename(output)

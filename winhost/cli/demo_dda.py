@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import chdir
-from hashlib import sha256
 from typing import Any
 
 import click
@@ -16,10 +15,11 @@ import click
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import Lab
+from winhost.lab.running_lab import KEY, Lab
+from winhost.model.units import MiB
 
 HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
-OTHER, NEW_VM, IMAGE = "gpu-03", "llm-02", "ubuntu.vhdx"
+OTHER, NEW_VM, IMAGE = "gpu-03", "llm-02", "ubuntu.img"
 FILES = ("server2025-3gpu", "win11-pro-1gpu", "server2025-role-installed")
 CONSENTS = "vm-stop,restart,force-dismount"
 KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
@@ -38,7 +38,11 @@ class DdaDemo(Demo):
         say(f"{HOW_THEY_ANSWER[self.engine]} and enforce the Windows restrictions that matter.")
         with (
             Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
-            environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
+            environment(
+                WINHOST_FLEET=str(lab.fleet_file),
+                WINHOST_STATE=str(self.folder / "state"),
+                WINHOST_CACHE=str(self.folder / "cache"),
+            ),
         ):
             found = lab.hosts[HOST].machine.settled_state()
             self.look()
@@ -100,20 +104,24 @@ class DdaDemo(Demo):
         require(bodies == 0, "a body crossed HTTP unencrypted")
 
     def make_a_vm(self, lab: Lab) -> None:
-        """The disk image is as good as one: a simulated host does not look into it."""
+        """The image is empty but for what makes it a disk: a simulated host does not look into it."""
         chapter("8. No VM for the GPUs? winhost makes one, and takes it back with all that it made")
         machine = lab.hosts[OTHER].machine
         found, plan, image = machine.settled_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
-        image.write_bytes(b"a virtual disk with a Linux")
-        pinned = ("--vhdx", f"./{IMAGE}", "--vhdx-sha256", sha256(image.read_bytes()).hexdigest())
+        image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
+        say("Without --image it would be Ubuntu's newest, downloaded by the SHA-256 that Canonical signed.")
         sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
+        guest = ("--ssh-key", str(lab.folder / f"{KEY}.pub"), "--user", "admin")
         with chdir(self.folder):
-            run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *pinned, "-o", plan)
-        run("apply", plan, "--accept", CONSENTS, "--yes")
+            disk = ("--image", f"./{IMAGE}", "--upload", "http")
+            run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *disk, *guest, "-o", plan)
+        run("apply", plan, "--accept", f"{CONSENTS},network", "--yes")
         made = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
         seen = machine.guest_sees(made.guid)
-        say(f"{NEW_VM} is made and runs, and its guest sees {len(seen)} GPUs.")
+        say(f"{NEW_VM} is made, was set up over SSH and runs, and its guest sees {len(seen)} GPUs.")
         require(len(seen) == 3, "the guest of the new VM does not see its three cards")
+        require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
+        say("Its first host key was known before it answered, and gave way to one that never left it.")
         (name,) = (each for each in Store().runs() if each.startswith(OTHER))
         run("rollback", name, "--accept", f"{CONSENTS},vm-turn-off,data", "--yes")
         require(machine.settled_state() == found, f"{OTHER} is not in its original state")

@@ -29,6 +29,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "assess": {3: "no option, or not that of --path, works on a host and meets the requirements", **_UNREACHED},
     "report": _UNREACHED,
     "diff": {0: "no difference", 4: "the host or its verdicts changed"},
+    "explain": {0: "explained", 1: "nothing is known of the text"},
     "plan": {0: "planned", 3: "refused by a verdict, or the option must be named with --path", **_UNREACHED},
     "apply": {0: "applied; with --check: can be applied", **_RUN},
     "resume": {0: "applied", **_RUN},
@@ -42,6 +43,11 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
     "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},
     "serve profile": {3: "no profile can serve the workload on that host"},
+    "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHED},
+    "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},
+    "serve logs": _UNREACHED,
+    "serve test": {0: "every request was answered as it should be", 1: "one was not", **_UNREACHED},
+    "serve down": {0: "stopped", 1: "something did not stop in time", **_UNREACHED},
 }
 
 

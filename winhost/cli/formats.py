@@ -14,6 +14,7 @@ KINDS: Mapping[str, int] = {
     "report": 1,
     "diff": 3,
     "explanation": 2,
+    "diagnosis": 1,
     "codes": 1,
     "planning": 2,
     "outcome": 2,
@@ -23,8 +24,14 @@ KINDS: Mapping[str, int] = {
     "verification": 2,
     "bundle": 1,
     "lint": 1,
-    "profile": 1,
+    "profile": 2,
+    "serving": 1,
+    "serving-change": 1,
+    "serving-log": 1,
+    "serving-test": 1,
     "lab": 1,
+    "draft": 1,
+    "fetched": 1,
     "error": 1,
 }
 

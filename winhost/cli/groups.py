@@ -20,6 +20,7 @@ def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
         def call(**arguments: Any) -> Any:
             return getattr(import_module(module), declared.__name__)(**arguments)
 
+        vars(call)["implemented_in"] = module
         return call
 
     return decorate

@@ -15,7 +15,6 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.lab.hostfile import HostFile, find, host_files
-from winhost.lab.running_lab import ALL, Lab
 from winhost.model.facts import Facts
 from winhost.model.shipped import example_hosts
 from winhost.model.yamlfile import load
@@ -33,6 +32,8 @@ class ListedLabHost:
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
     """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them."""
+    from winhost.lab.running_lab import ALL, Lab  # with all servers, which a list of hosts does without
+
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
     files = [file for host in hosts for file in _files(host)]

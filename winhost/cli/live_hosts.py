@@ -6,12 +6,18 @@ from dataclasses import replace
 
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Connector
-from winhost.connect.reboot import Patience
-from winhost.connect.ssh import SshConnector, target_of
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.patience import Patience
+from winhost.connect.ssh import SshConnector, SshWire, target_of
+from winhost.connect.ssh_logon import not_there
+from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests
 from winhost.connect.windows import WindowsConnector
-from winhost.connect.windows_with_linux import WindowsWithLinux, linux_target, no_linux_key
+from winhost.connect.windows_with_linux import WindowsWithLinux
+from winhost.connect.wire_errors import Unreachable
+from winhost.engine.detect import Named
 from winhost.engine.host_session import HostSession
 from winhost.engine.probe import probe
+from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
@@ -36,14 +42,31 @@ def connector_for(host: AnyHost) -> Connector:
 
 
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
-    """What a host says of itself, with what its Linux was measured to do. Raises as `linux_target` and `probe` do."""
+    """What a host says of itself, with what its Linux was measured to do. Raises as `linux_targets` and `probe` do."""
     facts = read_live(host, watch)
     with watch.at(host.name, "probing"):
         if isinstance(host, LinuxHost):
             measured = probe(target_of(host), "linux", also, image)
         else:
-            measured = probe(linux_target(host, facts.resources, "probe"), "wsl2", also, image)
+            target, *_ = linux_targets(host, facts.resources, "probe")
+            measured = probe(target, "dda" if running_guests(facts.resources) else "wsl2", also, image)
     return replace(facts, measured=(measured,))
+
+
+def serving_wire(host: AnyHost) -> SshWire:
+    """To the Linux of a host, with the program that looks after what it serves. Raises as `linux_targets` does."""
+    program = linux_scripts.serving_text()
+    if isinstance(host, LinuxHost):
+        return SshWire(target_of(host), program)
+    with closing(WindowsConnector(host, windows_scripts.session_text(), misfit).open()) as windows:
+        targets = linux_targets(host, windows.read(TELLING), "serve")
+    lost: WinhostError | None = None
+    for target in targets:  # what else has an address that was its own once shows another key
+        try:
+            return SshWire(target, program)
+        except (Unreachable, HostKeyRefused) as error:
+            lost = error
+    raise lost or not_there(host.name, "the host has seen no address of its guest yet")
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:
@@ -53,7 +76,7 @@ def check_reach(host: AnyHost, plan: Plan) -> None:
         raise no_linux_key(host.name)
 
 
-def read_live(host: AnyHost, watch: Watch) -> Facts:
-    """What a host says of itself and its Linux."""
+def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
+    """What a host says of itself and its Linux, and of what it lists only if it is named."""
     with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
-        return session.facts()
+        return session.facts(named)

@@ -16,6 +16,7 @@ from winhost.model.fleet import find_fleet
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
+from winhost.symptoms.table import symptoms
 
 _DEEPEST = 20  # a fleet file has four levels
 
@@ -60,7 +61,7 @@ def runs(context: click.Context) -> Iterable[str]:
 
 
 def codes(context: click.Context) -> Iterable[str]:
-    return catalogue.entries()
+    return (*catalogue.entries(), *symptoms())
 
 
 def remedies(context: click.Context) -> Iterable[str]:

@@ -9,7 +9,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, MiB
 
-Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet"]
+Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet", "workload"]
 
 _WORDS = {"facts": "a facts file", "plan": "a plan", "report": "a report", "lab's fleet": "the fleet file of a lab"}
 _WORDS |= {"fleet": "a fleet file", "playbook": "a playbook", "workload": "a workload", "host": "a host file"}

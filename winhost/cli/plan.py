@@ -1,29 +1,40 @@
 """winhost plan: what would change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.new_vm_image import is_open
+from winhost.cli.new_vm_options import with_public_key
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import PlanOptions, Power, pinned
 from winhost.cli.planned_host import PlannedHost
+from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
+from winhost.cli.stack_options import stack_words
+from winhost.cli.watch import Watch
+from winhost.compat.needs import Fit
 from winhost.compat.stated import Statement, stated
-from winhost.engine import uploads
+from winhost.core.answers import Id
+from winhost.engine import disk_images, uploads
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.planning import make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.facts import Facts
 from winhost.model.fleetfile import host_name
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
+from winhost.model.units import Bytes
+from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
 
 
@@ -52,10 +63,14 @@ def plan(
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
         )
-    asked = PlanOptions(path, vm, cards, high, low, power, playbook, pinned(settings), allow_unverified)
-    named = asked.path
-    if named:
-        asked.request(named)  # what is wrong with the words themselves is told once, before any host is asked
+    asked = PlanOptions(
+        path, vm, cards, high, low, power, playbook, pinned(with_public_key(settings)), allow_unverified
+    )
+    # What is wrong with the words themselves is told once, before any host is asked.
+    words_of_stack = stack_words()
+    joining = PlannedStack(words_of_stack) if words_of_stack else None
+    at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
+    named = partial(_named_with, asked, joining) if joining else at_least
     many = several(words, facts_files, fleet_file)
     into = _into(output.path, many, force)
     if into and into.many:
@@ -63,10 +78,14 @@ def plan(
     codes = [0]
 
     def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for read in watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch)):
-            made = _planned(read, asked, into, stated_facts)
+        for host, made in watched(
+            lambda watch: planned(read_each(words, facts_files, fleet_file, at_once, watch, named), watch)
+        ):
             codes.append(worst([made if isinstance(made, WinhostError) else None]))
-            yield read.host, made
+            yield host, made
+
+    def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
+        return ((read.host, _planned(read, asked, joining, into, stated_facts, watch)) for read in reads)
 
     if many and output.shape in ("table", "wide") and not details:
         show_plans([*results()], output.wide)
@@ -75,17 +94,40 @@ def plan(
     return max(codes)
 
 
+def _asked_of(asked: PlanOptions, facts: HostFacts) -> tuple[PathRequest, Fit | None]:
+    best = None if asked.path else recommended(facts)
+    return asked.request(path_of(best.variant) if best else str(asked.path)), best
+
+
+def _named_with(asked: PlanOptions, joining: PlannedStack, facts: Facts) -> frozenset[Id]:
+    return joining.named(facts, _asked_of(asked, HostFacts(facts))[0])
+
+
 def _planned(
-    read: Snapshot, asked: PlanOptions, into: "Into | None", assumed: tuple[Statement, ...]
+    read: Snapshot,
+    asked: PlanOptions,
+    joining: PlannedStack | None,
+    into: "Into | None",
+    assumed: tuple[Statement, ...],
+    watch: Watch,
 ) -> PlannedHost | WinhostError:
     try:
         facts = HostFacts(stated(read.known, assumed))
-        best = None if asked.path else recommended(facts)
-        made = make_plan(facts, asked.request(path_of(best.variant) if best else str(asked.path)))
+        request, best = _asked_of(asked, facts)
+        request, served = joining.joined(facts, request) if joining else (request, None)
+        made = make_plan(facts, request)
+
+        def tell(doing: str, done: Bytes, whole: Bytes) -> None:
+            watch(disk_images.told(made.host, doing, done, whole))
+
+        if is_open(request):  # to get an image takes minutes: what refuses the plan is told before
+            request = asked.pinned(request, tell)
+            made = make_plan(facts, request)
+        made = replace(made, notes=(*made.notes, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
             check_unasked(made, best)
-        uploads.check(made.steps, Path())
+        uploads.check(made.steps, disk_images.found(Path(), request, tell))
         file = into.write(made) if into else None
     except WinhostError as error:
         return error

@@ -11,7 +11,11 @@ from typing import Literal
 import click
 import yaml
 
+from winhost.cli.new_vm_image import with_image
+from winhost.cli.new_vm_options import fault_of_options
 from winhost.cli.show_verdicts import check_path
+from winhost.core.answers import Json
+from winhost.images.guest_disk import Tell
 from winhost.model.errors import UsageError, visible
 from winhost.model.path import path_of, variant_name
 from winhost.model.plan import PlanRequest
@@ -68,14 +72,20 @@ class PlanOptions:
 
         if path in self._parsed:
             return self._parsed[path]
-        playbook = decided(self._playbook(path), (*self._of_variant(path), *self.settings))
-        if self.vm and getattr(playbook.parsed_settings, "new_vm", None):
+        playbook, settings = self._playbook(path), (*self._of_variant(path), *self.settings)
+        if self.vm and _chosen(playbook, settings).get("new_vm"):
             raise click.BadParameter("names a VM that is there; --new-vm makes one", param_hint="--vm")
+        playbook = decided(playbook, settings)
         power = self.power or "as-found"
         document = PlanRequest(
             path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
+
+    def pinned(self, request: PathRequest, tell: Tell) -> PathRequest:
+        """With the image of a new VM, got once for all hosts. Raises as `with_image` does."""
+        self._parsed[request.path] = with_image(request, tell)
+        return self._parsed[request.path]
 
     @cached_property
     def _edited(self) -> Playbook | None:
@@ -127,6 +137,11 @@ class PlanOptions:
         yield f"{name}={variant}"
 
 
+def default_request(path: str) -> PathRequest:
+    """As `winhost plan --path PATH` asks without any other option."""
+    return PlanOptions(path, None, (), None, None, None, None, (), False).request(path)
+
+
 def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> UsageError:
     return UsageError(
         "NotOfPath",
@@ -150,19 +165,25 @@ def pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:
-    """A playbook with settings of `--set`. Raises BadParameter."""
+    """A playbook with settings of `--set`. Raises BadParameter, and UsageError where options stand for them."""
 
+    chosen = _chosen(playbook, settings)
+    try:
+        return playbook.with_settings(chosen) if settings else playbook
+    except WrongPlaybook as wrong:
+        raise fault_of_options(wrong.findings) or click.BadParameter(visible(str(wrong)), param_hint="--set") from None
+
+
+def _chosen(playbook: Playbook, settings: tuple[str, ...]) -> dict[str, Json]:
+    """The settings of a playbook with those of `--set`, not yet checked. Raises BadParameter."""
     chosen = copy.deepcopy(playbook.settings)
     for setting in settings:
         _decide(playbook.path, chosen, setting)
         chosen = spelled_out(playbook.path, chosen)
-    try:
-        return playbook.with_settings(chosen) if settings else playbook
-    except WrongPlaybook as wrong:
-        raise click.BadParameter(visible(str(wrong)), param_hint="--set") from None
+    return chosen
 
 
-def _decide(path: str, settings: dict[str, object], setting: str) -> None:
+def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
     """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
     try:
         refuse_private(setting)  # before any message could show it
@@ -184,7 +205,7 @@ def _decide(path: str, settings: dict[str, object], setting: str) -> None:
     settings[last] = _parsed_value(path, name, value)
 
 
-def _parsed_value(path: str, name: str, value: str) -> object:
+def _parsed_value(path: str, name: str, value: str) -> Json:
     """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     try:

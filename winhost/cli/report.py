@@ -8,13 +8,16 @@ from winhost.cli.envelope import answer
 from winhost.cli.output import say, show_error_text, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.cli.plan_options import default_request
 from winhost.cli.snapshots import evaluate_each, read_each, requirements, watched, worst
 from winhost.compat.evaluation import Evaluation
+from winhost.engine.planning import make_plan
 from winhost.model.errors import ErrorResult, WinhostError, failed
 from winhost.model.facts import Facts
-from winhost.render.report import INDEX, UnreadHost, reports
+from winhost.model.path import PATHS_OF_LINUX
+from winhost.render.report import INDEX, ReadHost, UnreadHost, reports
 from winhost.render.report import report as render
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts
 from winhost.resources.registry import is_linux
 
 
@@ -45,11 +48,11 @@ def report(
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
-    def verdicts() -> Iterator[tuple[Facts, Evaluation] | UnreadHost]:
+    def verdicts() -> Iterator[ReadHost | UnreadHost]:
         for read, evaluation in watched(
             lambda watch: evaluate_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
         ):
-            if error := read.error or _not_reported(read.facts):
+            if error := read.error:
                 errors.append(error)
                 results.append(failed(error, read.host))
                 if not output.form:
@@ -57,7 +60,7 @@ def report(
                 yield UnreadHost(read.host, error)
             elif read.facts and evaluation:
                 results.append(Reported(read.host, str(file)))
-                yield read.facts, evaluation
+                yield _with_plan(read.facts, evaluation)
 
     if output.folder or file.is_dir():
         _write_all(file, reports(verdicts(), asked.needs, asked.supposed, brief=brief), results, force)
@@ -71,9 +74,14 @@ def report(
     return worst(errors)
 
 
-def _not_reported(facts: Facts | None) -> WinhostError | None:
-    """Its pages compare the options of a Windows host."""
-    return of_other_system(HostFacts(facts), "the report") if facts and is_linux(facts) else None
+def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
+    """Of a Linux of its own, which has one path, what a plan would do by default."""
+    if not is_linux(facts):
+        return ReadHost(facts, evaluation)
+    try:
+        return ReadHost(facts, evaluation, make_plan(HostFacts(facts), default_request(PATHS_OF_LINUX[0])))
+    except WinhostError as error:
+        return ReadHost(facts, evaluation, refused=error.what)
 
 
 def _write_all(

@@ -16,8 +16,9 @@ from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_
 from winhost.cli.show_plan import format_value, show_stage
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.planning import request_of
-from winhost.engine.run import RunContext, preview_amended
+from winhost.engine.run import preview_amended
 from winhost.engine.run import resume as go_on
+from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState
 from winhost.model.errors import visible
 from winhost.paths.path_request import PathRequest

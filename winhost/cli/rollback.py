@@ -9,7 +9,7 @@ from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or
 from winhost.cli.show_plan import show_steps
 from winhost.engine.rollback import look
 from winhost.engine.rollback import rollback as go_back
-from winhost.engine.run import RunContext
+from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState
 
 
@@ -32,6 +32,7 @@ def rollback(
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in (
             *back.kept,
+            *back.along,
             *(f"{unchecked.title}: cannot be checked: {unchecked.why}" for unchecked in back.missing),
         ):
             say(f"  {sentence}", hang=2)

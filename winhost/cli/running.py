@@ -18,17 +18,18 @@ from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_value
+from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
 from winhost.cli.watch import Watch, watching
-from winhost.connect.reboot import Patience
+from winhost.connect.patience import Patience
 from winhost.core.steps import Step
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
-from winhost.engine.run import Outcome, RunContext
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import Exit, UsageError, visible
-from winhost.model.fleet import AnyHost
+from winhost.model.fleet import AnyHost, Host
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 
 
@@ -268,6 +269,7 @@ def run_context(
         folder=plan_file.parent if plan_file else Path(),
         why=stop.why,
         cuttable=stop.cuttable,
+        machine=host if isinstance(host, Host) else None,
     )
 
 
@@ -287,6 +289,8 @@ def show_outcome(outcome: Outcome) -> None:
         say(f"  {outcome.next}")
     if outcome.outcome == "applied":
         say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
+        for line in next_of_served(outcome.host, outcome.checks) if good else ():
+            say(line)
 
 
 def _changes(count: int) -> str:

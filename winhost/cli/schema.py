@@ -8,6 +8,7 @@ from winhost.cli.bundle import Bundled
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import print_json
 from winhost.cli.explain import Code
+from winhost.cli.fetch import FetchedFolder
 from winhost.cli.formats import schema_of
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
@@ -18,7 +19,11 @@ from winhost.cli.report import Reported
 from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
 from winhost.cli.serve import Profiled
+from winhost.cli.serve_change import ServingChange
+from winhost.cli.serve_logs import ServingLine
+from winhost.cli.serve_test import TestedServing
 from winhost.cli.verify import Verified
+from winhost.cli.workload import Drafted
 from winhost.compat.assess_answer import Brief, Full
 from winhost.compat.diff_answer import Diff
 from winhost.engine.events import AnyEvent
@@ -31,6 +36,8 @@ from winhost.model.plan import Plan
 from winhost.model.reason import Explanation
 from winhost.model.workloadfile import WorkloadFile
 from winhost.paths.playbook import Playbook
+from winhost.serving.serving_status import ServingStatus
+from winhost.symptoms.diagnosis import Diagnosis
 
 FILES: Mapping[str, Any] = {
     "facts": Facts,
@@ -52,6 +59,7 @@ RESULTS: Mapping[str, Any] = {
     "report": Reported,
     "diff": Diff,
     "explanation": Explanation,
+    "diagnosis": Diagnosis,
     "codes": Code,
     "planning": PlannedHost,
     "outcome": EndedHost,
@@ -62,7 +70,13 @@ RESULTS: Mapping[str, Any] = {
     "bundle": Bundled,
     "lint": Linted,
     "profile": Profiled,
+    "serving": ServingStatus,
+    "serving-change": ServingChange,
+    "serving-log": ServingLine,
+    "serving-test": TestedServing,
     "lab": ListedLabHost,
+    "draft": Drafted,
+    "fetched": FetchedFolder,
     "error": ErrorResult,
 }
 

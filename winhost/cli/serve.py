@@ -10,6 +10,8 @@ from winhost.cli.envelope import show_results
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.show_profile import show_serving
+from winhost.core.answers import Json
+from winhost.hub.hub_listing import model_files
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
 from winhost.model.secrets import SecretRef
@@ -18,7 +20,9 @@ from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import command
-from winhost.serving.hub_listing import model_files
+from winhost.serving.gateway_entries import gateway_entries, key_line
+from winhost.serving.profile import base_of
+from winhost.serving.turn_entries import SharingModel, turn_settings
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ def profile(
     facts_file: Path | None,
     workload_file: Path,
     named: str | None,
+    path: str | None,
     read_speed: int,
     everything: bool,
     output: Output,
@@ -64,7 +69,12 @@ def profile(
     file = named_facts(facts, facts_file, "--target")
     if file is None:
         raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
-    found = serving(HostFacts(read_facts(file)), load_workload(workload_file), named, read_speed)
+    known = HostFacts(read_facts(file))
+    if path and known.is_linux:
+        raise click.BadParameter("is for a Windows host, and this is a Linux already", param_hint="--path")
+    if path and named and base_of(named) not in (path, "bare-metal"):
+        raise click.BadParameter(f"contradicts --profile {named}", param_hint="--path")
+    found = serving(known, load_workload(workload_file), named, read_speed, path)
     show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
     return 0
 
@@ -85,3 +95,79 @@ def files(model: str, revision: str, folder: str, token: str | None, hub: str) -
     }
     click.echo(yaml.safe_dump([entry], sort_keys=False, width=1000), nl=False)
     return 0
+
+
+def gateway(
+    models: tuple[str, ...],
+    keys: tuple[str, ...],
+    listen: str,
+    certificate: str | None,
+    certificate_key: str | None,
+    plain_http: bool,
+    shares: tuple[str, ...],
+    vllm: str | None,
+    no_sleep: bool,
+    suspend: bool,
+) -> int:
+    """Print the gateway before vLLM as entries of a playbook."""
+    if (certificate is None) is not (certificate_key is None):
+        raise click.UsageError("--certificate and --certificate-key go together")
+    tls = (certificate, certificate_key) if certificate and certificate_key else None
+    settings: dict[str, Json] = {
+        "listen": _place(listen),
+        "models": [{"name": name, "engine": _place(engine)} for name, engine in map(_pair, models)],
+    }
+    if plain_http:
+        settings["plain_http_beyond_this_machine"] = True
+    try:
+        _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares])
+        entries = gateway_entries(settings, [key_line(*_pair(each)) for each in keys], tls)
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from None
+    click.echo(yaml.dump(entries, Dumper=_Readable, sort_keys=False, width=1000), nl=False)
+    return 0
+
+
+def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> SharingModel:
+    name, cards = _pair(text)
+    if not all(card.isdecimal() for card in cards.split(",")):
+        raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
+    return SharingModel(name, tuple(map(int, cards.split(","))), vllm if sleeps else None, sleeps, suspend=suspend)
+
+
+def _take_turns(settings: dict[str, Json], sharing: list[SharingModel]) -> None:
+    """Adds the turns of models that share GPUs."""
+    if not sharing:
+        return
+    by_model, settings["turns"] = turn_settings(sharing, {})
+    for model in settings["models"]:
+        if turns := by_model.pop(model["name"], None):
+            model["turns"] = turns
+    if by_model:
+        raise click.UsageError(f"--shares names {next(iter(by_model))}, which no --model does")
+
+
+class _Readable(yaml.SafeDumper):
+    """Texts of several lines stand as they are."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _place(text: str) -> dict[str, Json]:
+    """A path of a Unix socket, or an address and a port."""
+    if text.startswith("/"):
+        return {"socket": text}
+    address, _, port = text.rpartition(":")
+    return {"address": address.strip("[]"), "port": int(port) if port.isdecimal() else port}

@@ -10,14 +10,9 @@ from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance
 from winhost.model.units import about, mib, size
+from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.linux.container_engine.resource import ContainerEngine
-from winhost.resources.linux.linux_disk.resource import LinuxDisk
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.linux.listening_port.resource import ListeningPort
 from winhost.resources.registry import titled
 from winhost.resources.windows.vm.resource import Vm
 from winhost.resources.windows.vm_mmio.resource import VmMmio
@@ -45,72 +40,11 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
 
 
 def _show_linux(host: HostFacts) -> None:
-    for line in (_linux, _linux_machine, _linux_driver, _engines):
+    for line in (linux_text.system_line, linux_text.machine_line, linux_text.driver_line, linux_text.engines_line):
         say(f"  {format_fact(partial(line, host))}")
-    _show_listed("GPUs", ("GPU", "address", "driver", "BARs", "memory"), lambda: _linux_gpus(host))
-    _show_listed("Disks", ("disk", "size", "table", "mounted", "held by", "serial"), lambda: _disks(host))
-    _show_listed("Listening", ("address", "port", "processes"), lambda: _listening(host))
-
-
-def _linux(host: HostFacts) -> str:
-    system = host.the(LinuxSystem)
-    return f"{system.id} {system.version or ''}, kernel {system.kernel}, {system.architecture}"
-
-
-def _linux_machine(host: HostFacts) -> str:
-    system = host.the(LinuxSystem)
-    where = "WSL" if system.wsl else "on metal" if system.virtualization == "none" else f"in {system.virtualization}"
-    shm = "no /dev/shm" if system.shm is None else f"/dev/shm up to {about(system.shm)}"  # noqa: S108
-    boot = {None: "no UEFI", True: "Secure Boot on", False: "Secure Boot off"}[system.secure_boot]
-    return f"{where}, {about(system.memory)} memory ({shm}), cgroups {system.cgroups}, {boot}"
-
-
-def _linux_driver(host: HostFacts) -> str:
-    driver = host.the(LinuxGpuDriver)
-    if driver.wsl_libcuda:
-        return "NVIDIA driver of Windows"
-    running = f"NVIDIA driver {driver.loaded} ({driver.kind})" if driver.loaded else "no NVIDIA driver runs"
-    signed = f"signed by {driver.signer}" if driver.signer else "not signed"
-    return f"{running}, on disk {driver.installed}, {signed}" if driver.installed else running
-
-
-def _engines(host: HostFacts) -> str:
-    found = [f"{each.key['engine']} {each.state.version}" for each in host.all(ContainerEngine)]
-    return f"Containers: {', '.join(found) or 'no engine'}"
-
-
-def _linux_gpus(host: HostFacts) -> list[tuple[str, ...]]:
-    return [_linux_gpu(each) for each in host.all(LinuxGpu)]
-
-
-def _linux_gpu(each: Instance[LinuxGpu]) -> tuple[str, ...]:
-    gpu = each.state
-    return (
-        format_fact(lambda: gpu.name or gpu.device or "not known"),
-        each.key["address"],
-        format_fact(lambda: gpu.driver or "none"),
-        format_fact(lambda: " + ".join(size(bar.size) for bar in gpu.bars) or "none"),
-        format_fact(lambda: size(gpu.vram) if gpu.vram else "not listed by nvidia-smi"),
-    )
-
-
-def _disks(host: HostFacts) -> list[tuple[str, ...]]:
-    return [
-        (
-            each.key["disk"],
-            about(each.state.size),
-            each.state.table or "none",
-            ", ".join(each.state.mounted),
-            ", ".join(each.state.holders),
-            each.state.serial or "",
-        )
-        for each in host.all(LinuxDisk)
-    ]
-
-
-def _listening(host: HostFacts) -> list[tuple[str, ...]]:
-    ports = sorted(host.all(ListeningPort), key=lambda each: (int(each.key["port"]), each.key["address"]))
-    return [(each.key["address"], each.key["port"], ", ".join(each.state.processes)) for each in ports]
+    _show_listed("GPUs", linux_text.GPU_COLUMNS, lambda: linux_text.gpu_rows(host))
+    _show_listed("Disks", linux_text.DISK_COLUMNS, lambda: linux_text.disk_rows(host))
+    _show_listed("Listening", linux_text.PORT_COLUMNS, lambda: linux_text.port_rows(host))
 
 
 def _show_windows(host: HostFacts, wide: bool) -> None:

@@ -11,15 +11,20 @@ from winhost.cli.planned_host import PlannedHost
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.steps import Step
+from winhost.engine.disk_images import pinned_image, upload_of
+from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible, visible_json
+from winhost.model.packed import packed_in_words
 from winhost.model.plan import RISKS, Plan, Stage
 from winhost.model.units import MiB, size
+from winhost.paths.vm_image import Pinned
 from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device.resource import owner
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
+_WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
@@ -33,13 +38,17 @@ def format_value(value: Json) -> str:
         return f"assigned to VM {vm[:8]}…"
     if isinstance(value, str) and (lines := value.count("\n")):
         return f"a text of {lines} line{'s' if lines > 1 else ''}"
+    if isinstance(value, str) and (packed := packed_in_words(value)):
+        return packed
     if isinstance(value, list):
         return ", ".join(map(format_value, value)) or "none"
     return "none" if value is None else shortened(visible(str(value)))
 
 
 def format_full_value(value: Json) -> str:
-    """The same with nothing left out."""
+    """The same with nothing left out but what nobody can read."""
+    if isinstance(value, str) and (packed := packed_in_words(value)):
+        return packed
     return visible(value) if isinstance(value, str) else visible_json(value)
 
 
@@ -173,9 +182,26 @@ def _show_unchecked(plan: Plan) -> None:
 
 
 def _show_sent(plan: Plan) -> None:
-    names = sorted(desired.name for desired in map(attachment_of, plan.steps) if desired)
+    sent = {desired for desired in map(attachment_of, plan.steps) if desired}
+    pinned = pinned_image(request_of(plan)) if sent else None
+    names = sorted(desired.name for desired in sent if pinned is None or desired.sha256 != pinned.disk_sha256)
+    if pinned is not None and len(names) < len(sent):
+        say(f"The disk of the new VM is made of {visible(pinned.place)} ({pinned.bytes / 1e6:,.0f} MB)")
+        say(f"  with SHA-256 {pinned.sha256}.")
+        say(f"  {pinned.disk_bytes / 1e6:,.0f} MB are uploaded: {_how_sent(plan, pinned)}")
     if names:
         say(f"These files are uploaded and must be in the same folder as the plan: {', '.join(map(visible, names))}")
+
+
+def _how_sent(plan: Plan, pinned: Pinned) -> str:
+    match upload_of(request_of(plan)):
+        case "http":
+            return "the host fetches it from the computer that runs winhost."
+        case "smb":
+            return "written to the administrative share of the host."
+    least, most = (pinned.disk_bytes / rate / 60 for rate in _WIRE_RATES)
+    long = "" if most < 1 else f" That takes {least:.0f} to {most:.0f} min; --upload http and smb are faster."
+    return f"over the connection to the host.{long}"
 
 
 def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:

@@ -9,8 +9,9 @@ from winhost.cli.line_breaks import wrapped
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
-from winhost.serving.choice import Because, ProfileLine, Served, Serving
+from winhost.serving.choice import UNKNOWN_WORD, Because, ProfileLine, Served, Serving
 from winhost.serving.command import command
+from winhost.serving.engine_names import model_folder
 from winhost.serving.lost import Lost
 
 
@@ -29,13 +30,20 @@ def show_serving(found: Serving, everything: bool) -> None:
 
 def _show(served: Served, vllm: str | None, everything: bool) -> None:
     _comment(f"{served.model}: profile {served.profile}", bold=True)
-    for sentence in _notes(served):
+    for sentence in (_files(served), *_notes(served)):
         _comment(f"  {sentence}")
     # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
     click.echo(" \\\n  ".join(command(served, vllm)))
     if everything:
         for line in (*served.lines, *served.left_out):
             _explain(line, left_out=line in served.left_out)
+
+
+def _files(served: Served) -> str:
+    return (
+        f"The files of {served.id} are expected in {model_folder(served.model)}, and the gateway at {served.socket}, "
+        "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
+    )
 
 
 def _notes(served: Served) -> Iterator[str]:
@@ -53,7 +61,8 @@ def _notes(served: Served) -> Iterator[str]:
         elif line.unverified:
             yield f"{_setting(line)} is unverified: {line.unverified}"
     for line in served.left_out:
-        yield f"{_setting(line)} is left out, undecided: {line.unverified}. {line.why}"
+        undecided = "" if line.unverified == UNKNOWN_WORD else "undecided: "
+        yield f"{_setting(line)} is left out, {undecided}{line.unverified}. {line.why}"
 
 
 def _lost(lost: Lost) -> Iterator[str]:
@@ -75,6 +84,8 @@ def _explain(line: ProfileLine, *, left_out: bool) -> None:
     _comment(f"      for: {line.when}")
     if line.how:
         _comment(f"      computed: {line.how}")
+    if line.default:
+        _comment(f"      default: {line.default}")
     if line.unverified:
         _comment(f"      unverified: {line.unverified}")
     for key in line.evidence:

@@ -17,6 +17,7 @@ from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import check, wanted
 from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
+from winhost.engine.detect import Named
 from winhost.engine.many import stream
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
@@ -50,17 +51,19 @@ class Snapshot:
         return self.error
 
 
-def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch) -> Iterator[Snapshot]:
+def read_hosts(
+    words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: Named = ()
+) -> Iterator[Snapshot]:
     """Facts of live hosts, several at a time, in the order of the words, one by one. Raises what `hosts_named` does."""
     hosts = hosts_named(words, fleet_file)
     watch.hosts += len(hosts)
-    return _each_host(hosts, at_once, watch)
+    return _each_host(hosts, at_once, watch, named)
 
 
-def _each_host(hosts: Sequence[AnyHost], at_once: int, watch: Watch) -> Iterator[Snapshot]:
+def _each_host(hosts: Sequence[AnyHost], at_once: int, watch: Watch, named: Named) -> Iterator[Snapshot]:
     from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
 
-    read = partial(read_live, watch=watch)
+    read = partial(read_live, watch=watch, named=named)
     for result in stream(hosts, read, at_once=at_once, leave=True, ours=as_winhost_error):
         yield Snapshot(result.item.name, result.value, result.error)
 
@@ -72,16 +75,23 @@ def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
 
 
 def read_each(
-    words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None, at_once: int, watch: Watch
+    words: Sequence[str],
+    facts_files: Sequence[Path],
+    fleet_file: Path | None,
+    at_once: int,
+    watch: Watch,
+    named: Named = (),
 ) -> Iterator[Snapshot]:
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
+
+    named: what a live host is asked for even where it does not list it.
 
     Words are hosts, facts files and folders of them. A file that cannot be used is that reading's error. Raises, before
     anything is read, UsageError (NothingNamed) when there are neither, and what `hosts_named` and `files_of` raise.
     """
     hosts, files = _sorted(words, facts_files)
     watch.hosts += len(files)
-    live = read_hosts(hosts, fleet_file, at_once, watch) if hosts else ()
+    live = read_hosts(hosts, fleet_file, at_once, watch, named) if hosts else ()
     return chain((_read_file(file, watch) for file in files), live)
 
 

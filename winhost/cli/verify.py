@@ -11,6 +11,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
+from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
@@ -83,7 +84,8 @@ def _paired(
     if facts and hosts:
         known |= {host: Snapshot(host, error=_no_facts_of(host)) for host in hosts}
     elif hosts:
-        known = _read(hosts, (), fleet_file, at_once)
+        named = frozenset(id_ for _, checked in read_plans for id_ in checked.named)
+        known = _read(hosts, (), fleet_file, at_once, named)
     for file, checked in read_plans:
         yield file, checked, known[checked.host]
 
@@ -97,9 +99,14 @@ def _no_facts_of(host: str) -> UsageError:
     )
 
 
-def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, at_once: int) -> dict[str, Snapshot]:
-
-    reads = watched(lambda watch: read_each(hosts, facts, fleet_file, at_once, watch))
+def _read(
+    hosts: Sequence[str],
+    facts: Sequence[Path],
+    fleet_file: Path | None,
+    at_once: int,
+    named: frozenset[Id] = frozenset(),
+) -> dict[str, Snapshot]:
+    reads = watched(lambda watch: read_each(hosts, facts, fleet_file, at_once, watch, named))
     return {read.host: read for read in reads}
 
 

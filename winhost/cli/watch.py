@@ -30,6 +30,8 @@ SILENT = 1.0  # seconds that may pass without a word
 SUMMED_UP = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
 REMINDED = 60.0  # seconds between two lines on what a host is waited for
 
+STOPS = "Ctrl-C stops; the run can then be resumed or rolled back."
+
 _BEGIN = frozenset({"at", "step", "restart"})  # events from which the time counts
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -65,14 +67,15 @@ class Doing:
 class Watch:
     """Hears of events from several threads and writes lines; a thread of its own tells of what takes long.
 
-    reads: hosts are only read, many of them perhaps, and nothing is to stay on the screen of that.
+    reads: hosts are only read, many of them perhaps, and nothing is to stay on the screen of that; stops: what Ctrl-C
+    does otherwise.
     """
 
-    def __init__(self, write: Callable[[str], None], *, reads: bool = False) -> None:
+    def __init__(self, write: Callable[[str], None], *, reads: bool = False, stops: str = STOPS) -> None:
         self.hosts = 0
         self._write = write
         self._reads = reads
-        self._to_stop = "Ctrl-C stops." if reads else "Ctrl-C stops; the run can then be resumed or rolled back."
+        self._to_stop = "Ctrl-C stops." if reads else stops
         self._sum_up_at = time.monotonic() + SILENT
         self._read = 0
         # Never changed but replaced: whoever draws it needs no lock.
@@ -96,6 +99,12 @@ class Watch:
         with self._lock:
             self._note(event)
             self.show(event)
+
+    def now(self, host: str, doing: str) -> None:
+        """What a host is at is called this by now; the time goes on, and no line stays of it."""
+        with self._lock:
+            if host in self._at:
+                self._at[host].what = doing
 
     def say(self, text: str) -> None:
         """To people, of this command itself, from within a signal's handler: that can take no lock, so the thread that
@@ -190,11 +199,11 @@ class Watch:
             self._at = {**self._at, event.host: Doing(event.text, _count(event), reported)}
         elif event.kind == "waiting":
             before.waits, before.reported = event.text, True
-        elif event.kind in ("sending", "done"):
+        elif event.kind in ("preparing", "sending", "done"):
             before.what, before.waits, before.reported = event.text, "", True
 
     def _is_news(self, event: ProgressEvent) -> bool:
-        """Of a file that is being sent a line for each tenth stays; what begins is told of when it is done."""
+        """Of a file that is being made or sent a line for each tenth stays; what begins is told of when it is done."""
         if event.kind in ("step", "at"):
             return False
         if event.percent is None:
@@ -234,8 +243,8 @@ class JsonLines(Watch):
 class Screen(Watch):
     """On a terminal: a line per host that moves, and above them those that stay."""
 
-    def __init__(self, *, reads: bool) -> None:
-        super().__init__(self._above, reads=reads)
+    def __init__(self, *, reads: bool, stops: str) -> None:
+        super().__init__(self._above, reads=reads, stops=stops)
         self._console: Console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
         self._live_paused = False
@@ -304,13 +313,13 @@ class Screen(Watch):
         self._console.print(wrapped(text, 2, sys.stderr), markup=False, soft_wrap=True)
 
 
-def watching(as_jsonl: bool = False, *, reads: bool = False) -> Watch:
+def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS) -> Watch:
     """What to call with each event of runs, or of reading many hosts. Among lines of a log there are no live ones."""
     if as_jsonl:
         return JsonLines()
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
-        return Screen(reads=reads)
-    return Watch(lambda text: click.echo(text, err=True), reads=reads)
+        return Screen(reads=reads, stops=stops)
+    return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops)
 
 
 def _row(host: str, doing: Doing) -> str:

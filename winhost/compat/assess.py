@@ -53,7 +53,7 @@ def assess(
     stated: versions that facts do not contain, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
     if facts.is_linux:
-        return _of_linux(facts)
+        return _of_linux(facts, stated)
     facts = as_stated(facts, stated)
     target = Target(facts, PATHS[0], stated)
     paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
@@ -62,9 +62,9 @@ def assess(
     return Assessment(document.host, document.origin, paths, best)
 
 
-def _of_linux(facts: HostFacts) -> Assessment:
-    """Without capabilities: those are of paths that begin at Windows."""
-    judged = tuple(judge(facts, path) for path in PATHS_OF_LINUX)
+def _of_linux(facts: HostFacts, stated: Mapping[str, Version] | None) -> Assessment:
+    target = Target(facts, PATHS_OF_LINUX[0], stated)
+    judged = tuple(_whole(target, path, None) for path in PATHS_OF_LINUX)
     best = _best({each.path: each.verdict for each in judged})
     return Assessment(facts.host, facts.document.origin, judged, best)
 

@@ -13,7 +13,7 @@ def available_memory(target: Target) -> AvailableMemory:
     """Raises MissingFact, always for partitions: facts do not contain their size."""
     if target.path == "gpu-p":
         raise MissingFact("the size of a GPU partition", NOT_THERE)
-    cards, host = tuple(map(memory_of, gpus(target))), target.facts.memory.total
+    cards, host = tuple(map(memory_of, gpus(target))), target.memory
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")
     return AvailableMemory(target.variant, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)

@@ -11,7 +11,7 @@ from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
-from winhost.model.path import PATHS, path_of
+from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Judge = Callable[[Target], Finding | None]
@@ -19,8 +19,8 @@ Measure = Callable[[Target], str | None]
 Settle = Callable[[Measurement], Finding | None]
 RuleResult = tuple[tuple[Finding, ...], str | None]
 
-EVERYWHERE = PATHS
-NATIVE = ("dual-boot", "bare-metal")  # Linux owns the machine
+EVERYWHERE = EVERY_PATH
+NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
 IN_A_VM = ("dda", "gpu-p")
 SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
 WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole card

@@ -14,7 +14,16 @@ Named: TypeAlias = tuple[str, Verdict | None]
 What: TypeAlias = Literal["changed", "gone", "new"]
 
 # What moves from read to read without anybody having changed anything.
-VOLATILE = frozenset({("Memory", "free"), ("Boot", "boot_id"), ("Boot", "logon_ready"), ("Boot", "servicing")})
+VOLATILE = frozenset(
+    {
+        ("Memory", "free"),
+        ("Boot", "boot_id"),
+        ("Boot", "logon_ready"),
+        ("Boot", "servicing"),
+        ("LinuxBoot", "boot_id"),
+        ("LinuxBoot", "ready"),
+    }
+)
 _MISSING = frozenset({"unknown", "unavailable"})
 
 

@@ -73,8 +73,6 @@ class Evaluation:
 
 def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
     """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere, OtherSystem."""
-    if is_linux(facts) and (asked.needs.must or asked.needs.nice or asked.workload or asked.supposed):
-        raise of_other_system(HostFacts(facts), "the assessment of needs, workloads and remedies")
     if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
         raise of_other_system(HostFacts(facts), f"the path {asked.path}")
     known, facts = facts, stated(facts, asked.assumed)

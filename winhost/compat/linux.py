@@ -1,7 +1,16 @@
 """Rules of a Linux of its own: whether winhost can ready it to serve."""
 
-from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported
+from contextlib import suppress
+
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.hardware.gpus import known
+from winhost.model.errors import UsageError
+from winhost.model.refusal import Refusal
+from winhost.paths.linux_driver import DriverChoice, wanted_driver
+from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, is_of_snap, major
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
+from winhost.resources.linux.container_engine.resource import ContainerEngine
 from winhost.resources.linux.linux_gpu.resource import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
 from winhost.resources.linux.linux_system.resource import LinuxSystem
@@ -39,18 +48,127 @@ def without_gpu(facts: HostFacts) -> Finding | None:
 
 @rule("linux", unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
-    """NVIDIA's kernel module is not loaded, so no CDI specification can be made."""
-    driver = facts.the(LinuxGpuDriver)
-    if driver.loaded is not None or facts.the(LinuxSystem).wsl:
-        return None
-    bound = sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)})
-    return unsupported("linux.no-driver", observed=f"bound to the GPUs: {', '.join(bound) or 'nothing'}")
+    """There is no NVIDIA driver, and none in a package source that fits all GPUs and the kernel."""
+    try:
+        _coming(facts)
+    except UsageError as error:
+        return unsupported("linux.no-driver", observed=error.what)
+    return None
 
 
 @rule("linux", unknown=NOTES)
+def driver_comes(facts: HostFacts) -> Finding | None:
+    """There is no NVIDIA driver, and the plan installs the one that fits."""
+    with suppress(UsageError):  # said by without_driver
+        if chosen := _coming(facts):
+            bound = ", ".join(sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)}))
+            return note("linux.driver-comes", observed=f"bound to the GPUs: {bound}; coming: {chosen.packages}")
+    return None
+
+
+@rule("linux", unknown=NOTES)
+def driver_unproven(facts: HostFacts) -> Finding | None:
+    """winhost would install a driver for a GPU of which it does not know what it takes."""
+    with suppress(UsageError):  # said by without_driver
+        if (chosen := _coming(facts)) and chosen.unverified:
+            return unverified("linux.driver-unproven", observed=", ".join(chosen.unverified))
+    return None
+
+
+@rule("linux", unknown=BLOCKS)
+def driver_not_loaded(facts: HostFacts) -> Finding | None:
+    """A driver is installed, was there at the last start, and does not run."""
+    driver = facts.the(LinuxGpuDriver)
+    if driver.loaded or not _has_driver(facts) or _is_ours(facts):
+        return None
+    there = f"{driver.installed} is on disk" if driver.installed else ", ".join(driver.packages)
+    signed = f", signed by {driver.signer}" if driver.signer else ""
+    return unsupported("linux.driver-not-loaded", observed=f"{there}{signed}, and no module of NVIDIA's runs")
+
+
+@rule("linux", unknown=BLOCKS)
 def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     """Another driver is installed than the one that runs: programs of the new one fail until a restart."""
     driver = facts.the(LinuxGpuDriver)
-    if driver.loaded and driver.installed and driver.loaded != driver.installed:
-        return note("linux.driver-restart", observed=f"{driver.loaded} runs, {driver.installed} is installed")
+    if facts.the(LinuxSystem).wsl or driver.loaded == driver.installed:
+        return None
+    observed = f"{driver.loaded or 'none'} runs, {driver.installed} is installed"
+    ours = _is_ours(facts)  # which the plan restarts for
+    if not ours and not (driver.loaded and driver.installed):
+        return None
+    return (note if ours else unsupported)("linux.driver-restart", observed=observed)
+
+
+@rule("linux", unknown=NOTES)
+def driver_of_others(facts: HostFacts) -> Finding | None:
+    """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
+    driver = facts.the(LinuxGpuDriver)
+    if facts.the(LinuxSystem).wsl or not driver.loaded or _is_ours(facts):
+        return None
+    source = "by packages of its own" if driver.packages else "by no package: NVIDIA's installer puts it so"
+    return note("linux.driver-kept", observed=f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}")
+
+
+@rule("linux", unknown=BLOCKS)
+def gpu_not_listed(facts: HostFacts) -> Finding | None:
+    """nvidia-smi lists fewer GPUs than the PCI bus has: one that fell off it, or that the driver does not drive."""
+    if not facts.the(LinuxGpuDriver).loaded:
+        return None
+    lacking = [gpu.key["address"] for gpu in facts.all(LinuxGpu) if gpu.state.uuid is None]
+    if not lacking or len(lacking) == len(facts.all(LinuxGpu)):  # without nvidia-smi it lists none
+        return None
+    return unsupported("linux.gpu-missing", observed=f"not listed: {', '.join(lacking)}")
+
+
+@rule("linux", unknown=NOTES)
+def gpus_by_nvswitch(facts: HostFacts) -> Finding | None:
+    """Boards with NVSwitch need its fabric manager, in the version of the driver."""
+    found = [card.name for gpu in facts.all(LinuxGpu) if (card := known(gpu.state.device or "")) and "SXM" in card.name]
+    if len(found) < 2 or facts.the(LinuxGpuDriver).loaded:
+        return None
+    return note("linux.fabric-manager", observed=f"{len(found)} of {found[0]}")
+
+
+@rule("linux", unknown=NOTES)
+def docker_of_snap(facts: HostFacts) -> Finding | None:
+    """A snap has settings of its own, which winhost does not write."""
+    for engine in facts.all(ContainerEngine):
+        if is_of_snap(engine.state):
+            return degraded("linux.docker-snap", observed=f"Docker {engine.state.version}")
     return None
+
+
+@rule("linux", unknown=NOTES)
+def docker_without_cdi(facts: HostFacts) -> Finding | None:
+    """CDI came with Docker 25."""
+    for engine in facts.all(ContainerEngine):
+        if engine.key["engine"] == DOCKER and major(engine.state.version) < FIRST_WITH_CDI:
+            return note("linux.docker-without-cdi", observed=f"Docker {engine.state.version}")
+    return None
+
+
+@rule("linux", unknown=NOTES)
+def without_engine(facts: HostFacts) -> Finding | None:
+    """Nothing runs containers, and no source has Docker."""
+    try:
+        _ = ChosenEngine(facts, "auto").packages
+    except Refusal as refusal:
+        return degraded("linux.no-engine", observed=refusal.sentence)
+    return None
+
+
+def _coming(facts: HostFacts) -> DriverChoice | None:
+    """Raises UsageError: NoDriver."""
+    return None if _has_driver(facts) or not facts.all(LinuxGpu) else wanted_driver(facts)
+
+
+def _has_driver(facts: HostFacts) -> bool:
+    driver = facts.the(LinuxGpuDriver)
+    return facts.the(LinuxSystem).wsl or bool(driver.loaded or driver.installed or driver.packages)
+
+
+def _is_ours(facts: HostFacts) -> bool:
+    """It is a set that winhost installs, and runs or waits for a restart."""
+    sets = [each.state for each in facts.all(AptPackages) if each.key["packages"].startswith(MODULES)]
+    runs = facts.the(LinuxGpuDriver).loaded is not None
+    return any(state.installed is not False and (runs or state.restart_due) for state in sets)

@@ -13,8 +13,8 @@ from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts
 from winhost.model.units import parse_size
 from winhost.resources.base import ResourceType
-from winhost.resources.host import WrongState, typed
-from winhost.resources.registry import WINDOWS
+from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
+from winhost.resources.registry import WINDOWS, is_linux
 
 _CLIENTS = {
     "home": ("Home", 101, "Core"),
@@ -150,8 +150,13 @@ def _checked(statement: Statement) -> Statement:
 
 
 def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
-    """The facts with what is stated where nothing was read. Raises UsageError: Contradicted, NobodyThere."""
+    """The facts with what is stated where nothing was read.
+
+    Raises UsageError: Contradicted, NobodyThere, OtherSystem (only of Windows anything can be stated).
+    """
     for each in statements:
+        if is_linux(facts):
+            raise of_other_system(HostFacts(facts), f"stating {each.word}")
         answer = _stated_answer(facts, each)
         facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
     return facts

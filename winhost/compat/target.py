@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
+from winhost.compat.linux_cards import linux_cards
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda, serves
 from winhost.model.measured import Measurement
-from winhost.model.path import path_of
+from winhost.model.path import PATHS_OF_LINUX, path_of
+from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.windows.wsl.resource import Wsl
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
@@ -30,6 +34,9 @@ _WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
 _SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 _NOWHERE, _AT_THE_PATH, _AT_THE_VARIANT = range(3)  # how closely a question looked
 _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
+
+_RELEASE = re.compile(r"\d+(\.\d+)*")  # of a kernel, as `6.8.0-87-generic`
+Reading: TypeAlias = Callable[[], Version | None]
 
 T = TypeVar("T")
 
@@ -81,7 +88,12 @@ class Target:
     @cached_property
     def cards(self) -> tuple[Card, ...]:
         """All GPUs that could serve."""
-        return tuple(filter(serves, self.facts.cards))
+        return linux_cards(self.facts) if self.facts.is_linux else tuple(filter(serves, self.facts.cards))
+
+    @cached_property
+    def memory(self) -> Bytes:
+        """Of the machine."""
+        return self.facts.the(LinuxSystem).memory if self.facts.is_linux else self.facts.memory.total
 
     @cached_property
     def gpus(self) -> tuple[Card, ...]:
@@ -127,12 +139,26 @@ class Target:
     @property
     def kernel(self) -> Version:
         """Linux."""
-        return self._version("kernel", self._kernel_of_wsl if self.path in _SHARED_WITH_WINDOWS else None)
+        return self._version("kernel", self._reading(self._kernel_of_wsl, self._own_kernel))
 
     @property
     def driver(self) -> Version:
         """NVIDIA's, as `591.59`: the oldest of all GPUs. WSL uses the Windows driver."""
-        return self._version("driver", self._windows_driver if self.path in _SHARED_WITH_WINDOWS else None)
+        return self._version("driver", self._reading(self._windows_driver, self._own_driver))
+
+    def _reading(self, shared: Callable[[], Version | None], own: Callable[[], Version | None]) -> Reading | None:
+        """What facts tell of the path: nothing of a Linux that is still to be installed."""
+        if self.path in PATHS_OF_LINUX:
+            return own
+        return shared if self.path in _SHARED_WITH_WINDOWS else None
+
+    def _own_kernel(self) -> Version | None:
+        found = _RELEASE.match(self.facts.the(LinuxSystem).kernel)
+        return Version(found[0]) if found else None
+
+    def _own_driver(self) -> Version | None:
+        found = _RELEASE.match(self.facts.the(LinuxGpuDriver).loaded or "")
+        return Version(found[0]) if found else None
 
     def _version(self, name: str, read: Callable[[], Version | None] | None = None) -> Version:
         found = self.stated.get(name) or (read() if read else None)

@@ -23,8 +23,9 @@ from winhost.connect.checked_answers import (
     parsed,
 )
 from winhost.connect.logged import doing_of, logged, named, refusals
+from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
-from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,9 @@ Fits = Callable[[str, Sequence[Record]], str | None]
 """Why records cannot be those of a resource, or None."""
 
 NOT_FOUND = "Winhost.NotFound"
+NOT_FETCHED = "Winhost.NotFetched"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
+BOOT = {"windows": "Boot", "linux": "LinuxBoot"}  # by system, the resource that is asked to restart
 NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
 
 
@@ -86,7 +89,8 @@ class Agent:
     """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
 
     fits: what makes of records those of a resource. Every answer is held against that and `answers` here, and
-    nowhere else. system: windows or linux, whose resources it knows; hear: of what the host says that it waits for.
+    nowhere else. system: windows or linux, whose resources it knows; hear: of what the host says that it waits for;
+    patience: with a machine behind it that may be starting, None for none.
     """
 
     def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything, system: str = "windows") -> None:
@@ -95,6 +99,7 @@ class Agent:
         self.fits = fits
         self.system = system
         self.hear: Callable[[str], None] = lambda text: None
+        self.patience: Patience | None = None
 
     @property
     def host(self) -> str:
@@ -120,6 +125,20 @@ class Agent:
         self._check(resource, key, got.state)
         return got.state
 
+    def each(self, ids: Sequence[Id]) -> "list[Mapping[str, Json] | RemoteFault | None]":
+        """The states of instances in one call; None for what is not there. Raises RemoteError for what is no answer."""
+        calls = [{"resource": resource, "verb": "get", "key": dict(key)} for resource, key in ids]
+        answers = self._call(calls, Got)
+        return [self._state(resource, dict(key), answer) for (resource, key), answer in zip(ids, answers, strict=True)]
+
+    def _state(self, resource: str, key: Key, answer: "Got | Refusal") -> "Mapping[str, Json] | RemoteFault | None":
+        if isinstance(answer, FailedAnswer):
+            return answer.error
+        if not isinstance(answer, Got) or answer.state is None:
+            return None
+        unlike = self._unlike(resource, (Record(answer.state, key),))
+        return unlike.unknown if unlike else answer.state
+
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
@@ -141,13 +160,22 @@ class Agent:
             raise self._bad(f"send {resource}", f"{received.size} bytes are there, and not {at + len(piece)}")
         return received
 
-    def _send(self, call: Mapping[str, Json]) -> Received:
-        sent = self._one(call, Sent)
+    def pull(self, resource: str, key: Key, at: int, address: str, seconds: int) -> Received:
+        """Have the host fetch from byte `at` on, for so many seconds at most. Raises RemoteError (NOT_FETCHED)."""
+        piece = {"at": at, "from": address, "seconds": seconds}
+        return self._send({"resource": resource, "verb": "send", "key": key, "piece": piece}, extra=2 * seconds)
+
+    def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
+        sent = self._one(call, Sent, extra=extra)
         return Received(sent.received, sent.sha256)
 
+    def boot(self) -> Mapping[str, Json]:
+        """What the host says of the boot that runs: boot_id, and whether it is ready. Raises as `get`."""
+        return self.get(BOOT[self.system], {}) or {}
+
     def restart(self) -> None:
-        """Ask the host to restart; it answers before it goes."""
-        self._one({"resource": "Boot", "verb": "restart"}, RestartAnswer)
+        """Ask the host to restart; it answers before it goes, or is gone before it answers."""
+        self._one({"resource": BOOT[self.system], "verb": "restart"}, RestartAnswer)
 
     def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
         (answer,) = self._call([call], kind, settled=settled, extra=extra)

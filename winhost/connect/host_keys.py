@@ -99,7 +99,7 @@ def known_keys(host: str, at: str, login: Login) -> KnownKeys:
         return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")
     if login.host_key.startswith("SHA256:"):
         return KnownKeys(host, at, fingerprint=login.host_key)
-    return KnownKeys(host, at, (_public(host, login.host_key),))
+    return KnownKeys(host, at, tuple(_public(host, line) for line in login.host_key.strip().split("\n")))
 
 
 def _public(host: str, text: str) -> "PKey":

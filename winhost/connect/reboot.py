@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.logged import brief, log_retry, logged
+from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     RemoteError,
@@ -20,17 +20,18 @@ from winhost.connect.wire_errors import (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How to wait, in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
-
-    deadline: float = 1800
-    first: float = 1
-    longest: float = 12
-
-
 class _NotYet(Exception):
     pass
+
+
+# By system: what of a new boot has to be how, and what is said until it is.
+_READY: Mapping[str, Sequence[tuple[str, bool, str]]] = {
+    "windows": (
+        ("logon_ready", True, "up, logon not ready yet"),
+        ("servicing", False, "up, Windows is finishing its changes"),
+    ),
+    "linux": (("ready", True, "up, still starting its services"),),
+}
 
 
 def ask(agent: Agent) -> None:
@@ -44,7 +45,7 @@ def ask(agent: Agent) -> None:
 def wait(
     connector: Connector, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Agent, str]:
-    """Wait for another boot on which logon works and servicing is idle. Returns a fresh agent and its boot id.
+    """Wait for another boot on which logon works and that is ready. Returns a fresh agent and its boot id.
 
     A refused logon is waited out too: services that check it start late. Raises WireError: NotBack.
     """
@@ -99,10 +100,11 @@ def _reason(attempt: Any) -> str:
 
 def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
     agent = connector.open()
-    hurried = Agent(agent.wire, min(agent.call_timeout, left()))
+    hurried = Agent(agent.wire, min(agent.call_timeout, left()), system=agent.system)
+    ready = _READY[agent.system]
     try:
-        boot = hurried.get("Boot", {}) or {}
-        seen = (f"{name}={brief(boot.get(name))}" for name in ("boot_id", "logon_ready", "servicing"))
+        boot = hurried.boot()
+        seen = (f"{name}={brief(boot.get(name))}" for name in ("boot_id", *(name for name, _, _ in ready)))
         log.debug("%s: %s", connector.host, ", ".join(seen))
         if boot.get("boot_id") == old_boot:
             # Again, in a session of the old boot: the wire may have gone before the first asking was heard.
@@ -110,10 +112,9 @@ def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tup
             raise _NotYet("still shutting down")
         if not isinstance(boot.get("boot_id"), str):
             raise _NotYet("up, cannot say yet which boot it is")
-        if boot.get("logon_ready") is not True:
-            raise _NotYet("up, logon not ready yet")
-        if boot.get("servicing") is not False:
-            raise _NotYet("up, Windows is finishing its changes")
+        for name, expected, until in ready:
+            if boot.get(name) is not expected:
+                raise _NotYet(until)
     except BaseException:
         agent.close()
         raise

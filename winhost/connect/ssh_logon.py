@@ -110,7 +110,8 @@ class SshConnection:
         _refuse_empty_agent(guard.host, login)
         client = SSHClient()
         self._clients.append(client)
-        connecting(login, guard, lambda: _log_on(client, login, known, (key, password), connect()), known)
+        with_what = key, password
+        connecting(login, guard, lambda: _log_on(client, login, known, with_what, connect(), guard), known)
 
 
 def _tcp(login: Login, guard: Guard) -> Any:
@@ -131,10 +132,44 @@ def _forwarded(client: "SSHClient", login: Login, name: str, jump: str) -> Any:
 
 
 def _log_on(
+    client: "SSHClient",
+    login: Login,
+    known: KnownKeys,
+    proof: tuple["PKey | None", Secret | None],
+    sock: Any,
+    guard: Guard,
+) -> None:
+    from paramiko import AuthenticationException
+
+    client.set_missing_host_key_policy(known)
+    try:
+        _connect(client, login, known, proof, sock)
+    except AuthenticationException:
+        cut = _cut(client, login, guard)
+        if cut is None:
+            raise
+    else:
+        return
+    raise cut
+
+
+def _cut(client: "SSHClient", login: Login, guard: Guard) -> Unreachable | None:
+    """Nobody was refused where the connection just ended: so does sshd, with the words of PAM, while systemd lets no
+    users in as yet. One that was offered several keys ends it after some that it did refuse.
+    """
+    transport = client.get_transport()
+    if login.agent or transport is None or transport.is_active():
+        return None
+    banner = getattr(transport.auth_handler, "banner", None) or b""  # `get_banner` has none once it has ended
+    said = one_line(banner.decode("utf-8", "replace"))[:300]
+    detail = f"it closed the connection while user {visible(login.user)} logged on"
+    return no_shell(guard.host, f"{detail}, and said: {said}" if said else detail, at=guard.at)
+
+
+def _connect(
     client: "SSHClient", login: Login, known: KnownKeys, proof: tuple["PKey | None", Secret | None], sock: Any
 ) -> None:
     key, password = proof
-    client.set_missing_host_key_policy(known)
     seconds = login.connect_timeout
     client.connect(
         login.address,

@@ -27,6 +27,10 @@ class WindowsConnector:
         """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
         how = self.target.transport
         at = place(self.target.address, how.port)
+        if how.kind is WireKind.LOCAL:
+            from winhost.connect.this_computer import LocalWire
+
+            return Agent(LocalWire(self.target, self.scripts), how.call_timeout, self.fits)
         doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {at}, {how.auth} as {brief(how.user)}"
         with logged(log, self.target.name, doing):
             wire = self._wire()

@@ -1,6 +1,5 @@
-"""One host, two machines: Windows by PSRP, and by SSH the Linux in its WSL distro, which Windows itself leads to."""
+"""One host, two machines: Windows by PSRP, and by SSH its Linux, distro or guest, which Windows itself leads to."""
 
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,25 +10,24 @@ from winhost.connect.agent import Agent, Connector, Received, SetAnswer
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
 from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh_logon import not_there
+from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
-    NotAvailable,
     SessionDropped,
     TimedOut,
+    Unreachable,
     WireError,
     one_line,
 )
-from winhost.core.answers import Json, Key, Record, RemoteFault, Unknown
+from winhost.core.answers import Id, Json, Key, RemoteFault, Unknown
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host, Ssh
+from winhost.model.fleet import Host
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-ACCESS = "WslAccess"  # the resource that tells where Linux lets us in, and what it will show
-FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
 
 _CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
     (HostKeyRefused, "SecurityError"),
@@ -38,16 +36,6 @@ _CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
     (WireError, "ConnectionError"),
     (UsageError, "InvalidArgument"),
 )
-
-
-def no_linux_key(host: str) -> UsageError:
-    """Linux would let winhost in, but the fleet file does not say with which key."""
-    return UsageError(
-        "NoLinuxKey",
-        what=f"fleet.yaml names no key for the Linux of {host}",
-        hint=f"Name its private key at hosts.{host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519",
-        host=host,
-    )
 
 
 def _open(target: SshTarget, program: str) -> Agent:
@@ -89,10 +77,11 @@ class WindowsWithLinuxAgent(Agent):
     def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
         """All instances of each resource, with those of the Linux once SSH access to it is known.
 
-        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown.
+        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown. Of a guest
+        that whoever asks has the patience to wait for it is an error. Raises as `get` does then.
         """
         answers = self._windows.read(resources, settled=settled)
-        if _ways_in(answers):
+        if has_way_in(answers):
             answers |= self._read_linux(answers, settled)
         else:
             log.debug("%s: no Linux here lets winhost in", self.host)
@@ -102,6 +91,18 @@ class WindowsWithLinuxAgent(Agent):
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
+
+    def each(self, ids: Sequence[Id]) -> list[Mapping[str, Json] | RemoteFault | None]:
+        """As of any agent, in one call of each machine that is asked."""
+        of_linux = [id_ for id_ in ids if id_[0] in self._connector.resources]
+        of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
+        found: dict[Id, Mapping[str, Json] | RemoteFault | None] = {}
+        for asked in filter(None, (of_windows, of_linux)):
+            found |= dict(zip(asked, self._each(asked), strict=True))
+        return [found[id_] for id_ in ids]
+
+    def _each(self, ids: Sequence[Id]) -> list[Mapping[str, Json] | RemoteFault | None]:
+        return self._asked(ids[0][0], "get", lambda agent: agent.each(ids))
 
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
@@ -121,8 +122,7 @@ class WindowsWithLinuxAgent(Agent):
         if resource not in self._connector.resources:
             return ask(self._windows)
         if self._linux is None:
-            answers = self._windows.read((ACCESS, FORWARD))
-            self._linux = self._enter(answers, doing)
+            self._linux = self._enter(self._windows.read(TELLING), doing)
         try:
             return ask(self._linux)
         except (SessionDropped, TimedOut):
@@ -137,99 +137,56 @@ class WindowsWithLinuxAgent(Agent):
             return self._linux.read(resources, settled=settled)
         except WinhostError as error:
             self._leave_linux()
+            if self.patience is not None and running_guests(answers) and not kept:
+                raise
             if kept and isinstance(error, SessionDropped):
                 # It was opened long ago; a distro that was started since has forgotten it.
                 log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
                 return self._read_linux(answers, settled)
             return dict.fromkeys(resources, Unknown(_fault(error)))
 
-    def _enter(self, answers: Mapping[str, Answer], doing: str) -> Agent:
-        target = linux_target(self._connector.target, answers, doing)
-        linux = self._connector.open_linux(target, self._connector.program)
-        linux.hear = lambda text: self.hear(text)
-        return linux
+    def _enter(self, answers: Answers, doing: str) -> Agent:
+        """Now; a guest that runs within the patience of whoever asks, because it may be starting."""
+        if self.patience is None or not running_guests(answers):
+            return self._open_linux(answers, doing)
+        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+        patience = self.patience
+        retrying = Retrying(
+            retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
+            wait=wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first),
+            stop=stop_after_delay(patience.deadline),
+            before_sleep=lambda attempt: self._tell_of_guest(answers),
+            reraise=True,
+        )
+        try:
+            return retrying(lambda: self._open_linux(self._windows.read(TELLING), doing))
+        except Unreachable as silent:
+            (guest,) = running_guests(answers)
+            raise GuestSilent(self._connector.host, guest, silent) from silent
+
+    def _tell_of_guest(self, answers: Answers) -> None:
+        names = ", ".join(one_line(guest.key["name"]) for guest in running_guests(answers))
+        self.hear(f"waiting for {names} to answer over SSH")
+
+    def _open_linux(self, answers: Answers, doing: str) -> Agent:
+        """At the first place where it is. What else has an address that was its own once shows another key."""
+        lost: WireError | None = None
+        for target in linux_targets(self._connector.target, answers, doing):
+            try:
+                linux = self._connector.open_linux(target, self._connector.program)
+            except (Unreachable, HostKeyRefused) as error:
+                lost = error
+                continue
+            linux.hear = lambda text: self.hear(text)
+            return linux
+        raise lost or not_there(self._connector.host, "the host has seen no address of its guest yet")
 
     def _leave_linux(self) -> None:
         if self._linux is not None:
             with suppress(WinhostError):
                 self._linux.close()
             self._linux = None
-
-
-def linux_target(host: Host, answers: Mapping[str, Answer], doing: str) -> SshTarget:
-    """Where a host's one Linux lets us in, by what Windows answered. Raises NotAvailable, UsageError."""
-    ways_in = _ways_in(answers)
-    if not ways_in:
-        raise NotAvailable(host.name, doing, ACCESS)
-    if len(ways_in) > 1:
-        names = (one_line("/".join(access.key.values())) for access in ways_in)
-        raise UsageError(  # to take the first might change the wrong one
-            "SeveralLinuxes",
-            what=f"{len(ways_in)} distros of {host.name} have SSH access: {', '.join(names)}",
-            hint="winhost manages one distro on each host: remove SSH access to the others.",
-            host=host.name,
-        )
-    if host.ssh is None:
-        raise no_linux_key(host.name)
-    return _target(host, host.ssh, ways_in[0], _records(answers, FORWARD))
-
-
-def _records(answers: Mapping[str, Answer], resource: str) -> tuple[Record, ...]:
-    answer = answers.get(resource, ())
-    return answer if isinstance(answer, tuple) else ()
-
-
-def _ways_in(answers: Mapping[str, Answer]) -> tuple[Record, ...]:
-    """Those where somebody listens who knows a key of ours, and of which Windows can tell where, and what they show."""
-    return tuple(
-        record
-        for record in _records(answers, ACCESS)
-        if record.state.get("active") is True
-        and record.state.get("authorized")
-        and isinstance(record.state.get("host_key"), str)
-        and isinstance(record.state.get("port"), int)
-        and _is_address(record.state.get("listen"))
-    )
-
-
-def _is_address(text: Json) -> bool:
-    """Whether it is one: what could not be read is none, and a host may say what it likes."""
-    try:
-        ipaddress.ip_address(str(text))
-    except ValueError:
-        return False
-    return True
-
-
-def _target(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
-    state = way_in.state
-    # An address of its own, or that of Windows.
-    own = state["address"] if _is_address(state.get("address")) else host.address
-    address, port = _place(own, str(state["listen"]), state["port"], forwards)
-    return SshTarget(
-        name=f"{host.name}/{way_in.key['distro']}",
-        address=ssh.address or address,
-        port=ssh.port or port,
-        host_key=state["host_key"],
-        key=ssh.key,
-        passphrase=ssh.passphrase,
-        user=ssh.user or str(state["user"]),
-        connect_timeout=host.transport.connect_timeout,
-        operation_timeout=host.transport.operation_timeout,
-        call_timeout=host.transport.call_timeout,
-        key_at=ssh.key_at,
-    )
-
-
-def _place(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tuple[str, int]:
-    """Address and port as they are reached from here: through Windows where it forwards, or shares its addresses."""
-    address = ipaddress.ip_address(listen)
-    everywhere = address.is_unspecified or address.is_loopback
-    for forward in forwards:
-        leads_there = everywhere or forward.state.get("target") == listen
-        if leads_there and forward.state.get("connect_port") == port and forward.key["port"].isdecimal():
-            return host, int(forward.key["port"])
-    return (host if everywhere else listen), port
 
 
 def _fault(error: WinhostError) -> RemoteFault:

@@ -3,26 +3,22 @@
 Each call is a powershell.exe of its own, which is sent the agent again: slower than a runspace, and never preferred.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated
-from winhost.connect.wire_errors import BAD_ANSWER, Failure, RemoteError, SessionDropped, Unreachable, one_line
-from winhost.core.answers import RemoteFault
+from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, quieten, translated
+from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
+from winhost.connect.wire_errors import Failure, SessionDropped, Unreachable, one_line
 from winhost.model.fleet import Auth, Host
-from winhost.model.once import once
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
 
 POWERSHELL = "powershell.exe"
-OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive", "-OutputFormat", "Text", "-EncodedCommand")
 _PIECE = 100_000  # bytes in one message: as base64, with its envelope, below the 150 KiB of the oldest WinRM
 _UTF8 = 65001
 
@@ -70,28 +66,14 @@ class WinrsWire:
         self._in_use = True
         stdout, stderr, code = self._run(request)
         self._in_use = False
-        why = _last_words(stderr)
-        if code and not why:
-            detail = f"powershell.exe was ended on the host (exit code {code})"
-            raise SessionDropped(self.host, detail, at=self._guard.at)
-        if code:
-            raise self._failed(RemoteFault("NotSpecified", f"ExitCode.{code}", message=why))
-        output = only_output(self.host, stdout.decode("ascii", "replace").split())
-        try:
-            return b64decode(output, validate=True).decode()
-        except ValueError:
-            message = f"what came back is no base64 of UTF-8: {one_line(output[:80])!r}"
-            raise self._failed(RemoteFault("InvalidResult", BAD_ANSWER, message=message)) from None
-
-    def _failed(self, fault: RemoteFault) -> RemoteError:
-        return RemoteError(self.host, fault, "Invoke-Winhost")
+        return answer_of(self.host, self._guard.at, stdout, stderr, code)
 
     def _run(self, request: str) -> tuple[bytes, bytes, int]:
         # The input as a pipe: in console mode a Ctrl-C in the bytes would be one.
         command = self._protocol.run_command(
             self._shell, POWERSHELL, (*OPTIONS, encoded_command()), console_mode_stdin=False, skip_cmd_shell=True
         )
-        for piece, last in _pieces(_lines(self._scripts, request)):
+        for piece, last in _pieces(input_of(self._scripts, request)):
             self._protocol.send_command_input(self._shell, command, piece, end=last)
         ended = self._output(command)
         self._protocol.cleanup_command(self._shell, command)
@@ -113,26 +95,9 @@ class WinrsWire:
                 return stdout, stderr, code
 
 
-@once
-def encoded_command() -> str:
-    """The constant text that reads the agent and its request, as powershell.exe takes it on its command line."""
-    text = (files(__package__) / "winrs.ps1").read_bytes().decode("ascii").replace("\r\n", "\n")
-    return b64encode(text.encode("utf-16-le")).decode()
-
-
-def _lines(scripts: str, request: str) -> bytes:
-    return b"".join(b64encode(text.encode()) + b"\r\n" for text in (scripts, request))
-
-
 def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE], start + _PIECE >= len(data)
-
-
-def _last_words(stderr: bytes) -> str:
-    """The first line that says something of what went to stderr."""
-    lines = (one_line(line) for line in stderr.decode("utf-8", "replace").splitlines())
-    return next(filter(None, lines), "")
 
 
 def _seals(target: Host) -> bool:

@@ -144,7 +144,7 @@ class _Judging:
     def _is_of_ours(self, touched: ChangedResource) -> bool:
         """A distro that this run made, or something in it."""
         wholes = [whole for whole in self._record.touched.values() if _was_made(whole, self._host)]
-        inside = {rules.within.resource for rules in self._host.rules.values() if rules.within}
+        inside = {each.resource for rules in self._host.rules.values() for each in rules.within}
         itself = touched.resource in inside and touched in wholes
         return itself or any(_is_in(touched, whole, self._host) for whole in wholes)
 
@@ -212,9 +212,9 @@ def _undo_unread(touched: ChangedResource, host: HostAnswers, record: Changes, m
 
 
 def _has_lost_its_whole(part: ChangedResource, host: HostAnswers) -> bool:
-    """There is no such distro any more. Raises MissingFact."""
+    """There is no such distro or VM any more. Raises MissingFact."""
     within = host.rules[part.resource].within
-    return within is not None and not by(within, part.key, host)
+    return bool(within) and not any(by(each, part.key, host) for each in within)
 
 
 def _undo_of_what_is_gone(part: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
@@ -240,11 +240,10 @@ def _was_made(whole: ChangedResource, host: HostAnswers) -> bool:
 
 
 def _is_in(part: ChangedResource, whole: ChangedResource, host: HostAnswers) -> bool:
-    rule = host.rules[part.resource].within
-    return (
-        rule is not None
-        and rule.resource == whole.resource
+    return any(
+        rule.resource == whole.resource
         and all(whole.key[name] == part.key.get(name, whole.key[name]) for name in rule.on)
+        for rule in host.rules[part.resource].within
     )
 
 

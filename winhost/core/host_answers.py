@@ -1,9 +1,9 @@
 """What a host answered at one time, with what is declared of its resources: all that a decision is made from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .answers import NOT_THERE, Json, Key, MissingFact, Record, Unavailable, Unknown
+from .answers import NOT_THERE, Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity
 from .rules import ResourceRules
 
 
@@ -24,3 +24,15 @@ class HostAnswers:
         if isinstance(found, (Unknown, Unavailable)):
             raise MissingFact(resource, found)
         return next((record.state for record in found if dict(record.key) == dict(key)), self.rules[resource].absent)
+
+    def unlisted(self, ids: Iterable[Id]) -> tuple[Id, ...]:
+        """Those to ask for by name. A Linux has more files, packages and settings than it lists; where all that there
+        is gets listed, `absent` says what the others are.
+        """
+        return tuple(sorted(id_ for id_ in set(ids) if self._is_unlisted(*id_)))
+
+    def _is_unlisted(self, resource: str, key: tuple[tuple[str, str], ...]) -> bool:
+        found = self.answers.get(resource)
+        if not isinstance(found, tuple) or self.rules[resource].absent is not None:
+            return False
+        return (resource, key) not in {identity(resource, record.key) for record in found}

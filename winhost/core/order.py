@@ -6,7 +6,7 @@ from dataclasses import replace
 from .answers import Id, Key, identity, refuse_missing
 from .host_answers import HostAnswers
 from .requirements import consents_of, needs_of
-from .rules import ResourceRules
+from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource, Need, Role, Step
 
 
@@ -126,7 +126,7 @@ def _step(
         why=desired.why,
         risks=risks,
         may_need=tuple(risk for risk in consents_of(resource.may_need, change) if risk not in risks),
-        restarts=resource.restarts,
+        restarts=resource.restarts and RESTART in risks,
     )
 
 

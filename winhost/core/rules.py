@@ -4,10 +4,11 @@ The same data go as JSON into offline packages, so that PowerShell and the Pytho
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Json = Any  # JSON as `json` gives it
+RESTART = "restart"  # the consent without which nothing restarts a host
 R = TypeVar("R")
 
 
@@ -140,10 +141,10 @@ class ResourceRules:
     """All that those who do and undo changes know of a resource.
 
     title: what sentences call it; key: the parts of its key; place: in the order of changes; sets: the properties that
-    can be changed; requires: without what it cannot be read; restarts: a change takes effect with a restart; absent:
-    the state of what the host does not list, where it can be made; within: what it lies in, and goes with; credential:
-    the property that holds a secret reference; known_as: the part of others' keys that names it, and its property with
-    that name, where others are parts of it.
+    can be changed; requires: without what it cannot be read; restarts: a change that asks for the consent
+    `restart` takes effect with one; absent: the state of what the host does not list, where it can be made; within:
+    what it lies in, one of these, and goes with; credential: the property that holds a secret reference; known_as: the
+    part of others' keys that names it, and its property with that name, where others are parts of it.
     """
 
     name: str
@@ -158,10 +159,15 @@ class ResourceRules:
     risks: tuple[ConsentRule, ...] = ()
     may_need: tuple[ConsentRule, ...] = ()
     rests: tuple[Rests, ...] = ()
-    within: Rests | None = None
+    within: tuple[Rests, ...] = ()
     credential: str = ""
     known_as: tuple[str, str] | None = None
     undo: UndoRule = BY_PROPERTY
+
+
+def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
+    """Of a guest of ours: what takes effect with a restart does so when its VM starts with its GPUs."""
+    return replace(rules, restarts=False, risks=tuple(each for each in rules.risks if each.consent != RESTART))
 
 
 # ---- as JSON

@@ -1,25 +1,51 @@
 """Reading a host: one batch, one document."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 from winhost import __version__
 from winhost.connect.agent import Agent
-from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import Id, Json, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import SYSTEMS
+from winhost.resources.registry import RESOURCE_TYPES, SYSTEMS, host_answers
+
+Named: TypeAlias = Iterable[Id] | Callable[[Facts], Iterable[Id]]
 
 
-def read_facts(agent: Agent, *, settled: bool = False) -> Facts:
-    """Every resource of the host. With `settled`, after a call that may still be running there has ended."""
+def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Facts:
+    """Every resource of the host, and of those that it does not list the named ones, which may depend on what it is.
+
+    With `settled`, after a call that may still be running there has ended.
+    """
     resources = agent.read(SYSTEMS[agent.system], settled=settled)
-    return Facts(
+    facts = Facts(
         host=agent.host,
         origin="synthetic" if _simulated(resources) else "recorded",
         read_at=datetime.now(UTC).isoformat(timespec="seconds"),
         winhost=__version__,
         resources=resources,
     )
+    return _with(agent, facts, host_answers(facts).unlisted(named(facts) if callable(named) else named))
+
+
+def _with(agent: Agent, facts: Facts, unlisted: tuple[Id, ...]) -> Facts:
+    if not unlisted:
+        return facts
+    resources = dict(facts.resources)
+    for (resource, key), found in zip(unlisted, agent.each(unlisted), strict=True):
+        listed = resources[resource]
+        if found is not None and isinstance(listed, tuple):
+            state = _unread(resource, found) if isinstance(found, RemoteFault) else found
+            resources[resource] = (*listed, Record(state, dict(key)))
+    return replace(facts, resources=resources)
+
+
+def _unread(resource: str, fault: RemoteFault) -> Mapping[str, Json]:
+    """A state of which nothing could be read."""
+    known: Any = RESOURCE_TYPES[resource].state
+    return {each.name: {"unknown": asdict(fault)} for each in fields(known)}
 
 
 def _simulated(resources: Mapping[str, Answer]) -> bool:

@@ -1,13 +1,15 @@
 """How a run can stop before its end: what is so now, how to resume it, and how to roll it back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
 from winhost.core.answers import Json
 from winhost.core.steps import Step
 from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.plan import RISKS
+from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
+from winhost.symptoms.diagnosis import of_fault
 
 NextStep = tuple[str, str]  # what it is, and its command
 
@@ -131,11 +133,13 @@ def step_failed(
     lacking: Sequence[str],
     alone: bool,
     retry_options: str | None,
+    facts: HostFacts,
 ) -> EndOfRun:
     """The host refused a step, or what the step needs is gone.
 
     lacking: consents that could have helped; alone: it was the first step of its run; retry_options: the options of
-    `resume` that choose another value, where only this step could tell that the old one does not work.
+    `resume` that choose another value, where only this step could tell that the old one does not work; facts: of the
+    host before this step, which rule out causes.
     """
     before = "It was the first step." if alone else "Steps before this one are done and journalled."
     when = ((risk, _HELPS.get(risk, "If the host asks for it")) for risk in lacking)
@@ -143,12 +147,21 @@ def step_failed(
     return EndOfRun(
         "StepFailed",
         what=f"{step.title}: {error.what}",
-        meaning=" ".join((before, *helps)),
+        meaning="\n".join((" ".join((before, *helps)), *_likely(error, facts))),
         host=host,
         run=run,
         going_back=going_back,
         next_steps=next_steps_of(run, going_back, retry_options=retry_options),
     )
+
+
+def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
+    """What is known of the host's error: its likeliest cause that the facts do not contradict."""
+    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
+    if known and cause:
+        yield f"Likely cause: {cause.cause} To tell: {cause.tell}"
+        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.symptom}"
 
 
 def not_taken(host: str, run: str, step: Step, lacking: Mapping[str, tuple[Json, Json]], going_back: bool) -> EndOfRun:

@@ -2,19 +2,21 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.agent import Agent, Connector, Received, SetAnswer
+from winhost.connect.admin_share import NoShare
+from winhost.connect.agent import NOT_FETCHED, Agent, Connector, Received, SetAnswer
 from winhost.connect.logged import brief, failure, log_retry, logged
-from winhost.connect.reboot import Patience
+from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     ReachAnew,
+    RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
@@ -24,15 +26,19 @@ from winhost.core.answers import Json, Key, RemoteFault
 from winhost.core.order import change_of
 from winhost.core.steps import Step
 from winhost.engine import uploads
-from winhost.engine.detect import read_facts
+from winhost.engine.detect import Named, read_facts
 from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.resources.windows.staged_file.resource import received_at
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_FETCHING = 20  # seconds of a fetch, until it is told how far it is
+_WORTH_TELLING = 60  # seconds that are left
 
 _UNDOING = 5  # seconds that a host may take to undo a change, beside the time that it waits
 
@@ -41,9 +47,9 @@ _UNDOING = 5  # seconds that a host may take to undo a change, beside the time t
 class ProgressEvent:
     """Something that happened in a run, for whoever watches it.
 
-    kind: at (something that changes nothing, such as reading), step, sending, done, skipped, kept, restart, waiting,
-    stage, note or failed; count: step `number` of `total`;
-    percent: of a file that is being sent; run: its name, where it has begun.
+    kind: at (something that changes nothing, such as reading), step, preparing (a file here), sending, done, skipped,
+    kept, restart, waiting, stage, note or failed; count: step `number` of `total`; percent: of a file that is prepared
+    or sent; run: its name, where it has begun.
     """
 
     host: str
@@ -57,9 +63,10 @@ class ProgressEvent:
 
 
 class HostSession:
-    """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `folder`: of files that are
-    sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all waiting
-    for the host, where a run may be cut short.
+    """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `find`: where the files are
+    that are sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all
+    waiting for the host, where a run may be cut short; `offer`, `share`: what has files for the host to
+    fetch, or writes them to its share, where that is asked for.
     """
 
     def __init__(
@@ -68,19 +75,24 @@ class HostSession:
         patience: Patience,
         tell: Callable[[ProgressEvent], None],
         within: float = 300,
-        folder: Path | None = None,
+        find: uploads.Find | None = None,
         stop: Callable[[], bool] = lambda: False,
         cuttable: Callable[[], AbstractContextManager[None]] = nullcontext,
+        offer: Callable[[], uploads.Offer | None] = lambda: None,
+        share: Callable[[], uploads.Share | None] = lambda: None,
     ) -> None:
         self.host = connector.host
-        self._folder = folder or Path()
+        self._find = find or uploads.beside(Path())
         self._stop = stop
         self._cuttable = cuttable
+        self._offer, self._share = offer, share
         self._connector = connector
         self._patience = patience
         self._tell = tell
         self._within = within
         self._agent: Agent | None = None
+        self.awaits_guests = False
+        """Whether a guest that runs and does not answer is waited for."""
 
     def close(self) -> None:
         """Give the runspace back."""
@@ -88,10 +100,10 @@ class HostSession:
             self._agent.close()
             self._agent = None
 
-    def facts(self, *, settled: bool = False) -> Facts:
-        """Read everything; a read whose answer was lost is simply read again, once."""
+    def facts(self, named: Named = (), *, settled: bool = False) -> Facts:
+        """Read everything, and what is named; a read whose answer was lost is simply read again, once."""
         self._tell(ProgressEvent(self.host, "at", "reading"))
-        return self._reading(lambda agent: read_facts(agent, settled=settled))
+        return self._reading(lambda agent: read_facts(agent, named, settled=settled))
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """One state, or None where there is no such instance."""
@@ -126,33 +138,75 @@ class HostSession:
         """What the step's properties are, once all of the file is there."""
         received = self._reading(lambda agent: agent.received(step.resource, step.key, step.before))
         doing = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
-        with uploads.opened(desired, self._folder) as source, logged(log, self.host, doing) as more:
+        with uploads.opened(desired, self._find) as source, logged(log, self.host, doing) as more:
             more.append(f"{source.size:,} bytes")
-            for at in uploads.send(source, received, self._receiver(step)):
-                self._tell_sent(step, at, source.size)
+            began = (time.monotonic(), received.size)
+            for at in self._sending(step, source, received):
+                self._tell_sent(step, at, source.size, began)
                 self._put_off_if_asked()
         now = self.state(step.resource, step.key) or {}
         return {name: now.get(name) for name in step.before}
 
-    def _receiver(self, step: Step) -> uploads.Receiver:
+    def _sending(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
+        """Fetched by the host or written to its share, where that was asked for and can be; else in pieces by wire."""
+        offer, share = self._offer(), self._share()
+        try:
+            if offer is not None:
+                yield from self._fetched(step, source, received, offer)
+            elif share is not None:
+                yield from self._written(step, source, received, share)
+            if offer or share:
+                return
+        except (RemoteError, OSError, NoShare) as error:
+            if isinstance(error, RemoteError) and error.fault.code != NOT_FETCHED:
+                raise
+            how = "it cannot be fetched from this computer" if offer else "the host's share cannot be written"
+            why = f"{how} ({error}); sending it over the connection instead"
+            self._tell(ProgressEvent(self.host, "note", f"{step.title}: {why}", step))
+            received = self._reading(lambda agent: agent.received(*_of(step), {}))
+        pieces = self._receiver(step, lambda agent, at: agent.send(*_of(step), at, source.piece(at)))
+        yield from uploads.send(source, received, pieces)
+
+    def _fetched(
+        self, step: Step, source: uploads.OpenAttachment, received: Received, offer: uploads.Offer
+    ) -> Iterator[int]:
+        with offer(Path(source.path)) as address:
+            fetch = self._receiver(step, lambda agent, at: agent.pull(*_of(step), at, address, _FETCHING))
+            yield from uploads.send(source, received, fetch)
+
+    def _written(
+        self, step: Step, source: uploads.OpenAttachment, received: Received, share: uploads.Share
+    ) -> Iterator[int]:
+        at = source.goes_on_at(received)
+        if at == 0:  # the host makes the folder and notes what comes
+            self._calling(lambda agent: agent.send(*_of(step), 0, b""))
+        yield from share(received_at(step.key), Path(source.path), at)
+        if self._reading(lambda agent: agent.received(*_of(step), {})).size != source.size:
+            raise NoShare("what was written is not where the host looks for it")
+
+    def _receiver(self, step: Step, take: Callable[[Agent, int], Received]) -> uploads.Receiver:
         """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""
 
-        def put(at: int, piece: bytes) -> Received:
+        def put(at: int) -> Received:
             try:
-                return self._calling(lambda agent: agent.send(step.resource, step.key, at, piece))
+                return self._calling(lambda agent: take(agent, at))
             except (SessionDropped, TimedOut) as lost:
                 log.info("%s: send %s: an answer is lost, so asking what has come", self.host, step.resource)
                 self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
                 raise
 
         def ask() -> Received:
-            return self._waiting(lambda: self._calling(lambda agent: agent.received(step.resource, step.key, {})))
+            return self._waiting(lambda: self._calling(lambda agent: agent.received(*_of(step), {})))
 
         return uploads.Receiver(put, ask)
 
-    def _tell_sent(self, step: Step, at: int, whole: int) -> None:
-        text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
+    def _tell_sent(self, step: Step, at: int, whole: int, began: tuple[float, int]) -> None:
+        text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB{_time_left(at, whole, began)}"
         self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
+
+    def boot_id(self) -> str:
+        """Of the boot that runs."""
+        return str(self._reading(lambda agent: agent.boot())["boot_id"])
 
     def restart(self, old_boot: str) -> str:
         """Restart unless another boot is running already, and wait. Returns the new boot id.
@@ -161,7 +215,7 @@ class HostSession:
         """
         # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
-            if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
+            if self._reading(lambda agent: agent.boot()).get("boot_id") == old_boot:
                 self._calling(reboot.ask)
         self.close()
         with self._cuttable():
@@ -231,7 +285,7 @@ class HostSession:
         if now is None:
             raise not_found(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
         if all(now[name] == value for name, value in step.desired.items()):
-            return SetAnswer({**now, **step.before}, now)
+            return SetAnswer({**now, **step.before}, now, restart=now.get("restart_due") is True)
         expect = {name: now[name] for name in step.before}
         return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
 
@@ -247,6 +301,7 @@ class HostSession:
             with self._cuttable():
                 agent = self._open()
                 agent.hear = self._tell_of_waiting
+                agent.patience = self._patience if self.awaits_guests else None
                 return action(agent)
         except (SessionDropped, TimedOut):
             self.close()  # whatever is asked next is asked in a new session
@@ -259,3 +314,14 @@ class HostSession:
 
     def _tell_of_waiting(self, text: str) -> None:
         self._tell(ProgressEvent(self.host, "waiting", text))
+
+
+def _of(step: Step) -> tuple[str, Key]:
+    return step.resource, step.key
+
+
+def _time_left(at: int, whole: int, began: tuple[float, int]) -> str:
+    """At the rate so far, once that can be told and it is long."""
+    seconds, done = time.monotonic() - began[0], at - began[1]
+    left = (whole - at) * seconds / done if done > 0 else 0
+    return f", about {left / 60:.0f} min left" if left >= _WORTH_TELLING else ""

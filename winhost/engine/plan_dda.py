@@ -16,8 +16,9 @@ from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
-from winhost.paths.new_vm import made_vm
+from winhost.paths.new_vm import FETCHED, made_vm, staged
 from winhost.paths.path_request import PathRequest
+from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm.resource import Vm
@@ -47,13 +48,17 @@ class DdaPlanner:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What is not known of a host that never sleeps; cards that could go and stay, because nobody named one."""
-        asleep = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
+        """What is not known of a host that never sleeps, or of a new VM on several sockets; cards that could go and
+        stay, because nobody named one.
+        """
+        general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
+        if self._settings.new_vm is not None:
+            general += tuple(numa_cautions(self._facts))
         if self._request.cards:
-            return asleep
+            return general
         going = {card.location for card in self._cards}
         judged = judge(self._facts, self._request.path).cards
-        return asleep + tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
+        return general + tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
 
     @property
     def choices(self) -> str | None:
@@ -88,15 +93,25 @@ class DdaPlanner:
         self.decisions.check(desired)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that verdicts on cards ask for, on the steps that take their functions from the host."""
+        """Consents that verdicts on cards ask for, on the steps that take their functions from the host; and that of a
+        port through which the host fetches a file.
+        """
         cards = judge(self._facts, self._request.path).cards
         risks = {card.key: {risk for reason in card.reasons for risk in reason.risks} for card in cards}
-        return {
+        of_cards = {
             identity("AssignableDevice", function.key): in_order(risks.get(card.location, ()))
             for card in self._facts.cards
             for function in card.functions
             if self._on_host(function)
         }
+        return {**of_cards, **dict(self._of_fetching())}
+
+    def _of_fetching(self) -> Iterator[tuple[Id, tuple[str, ...]]]:
+        """A port on this computer, through which the host fetches what lies here."""
+        new = self._settings.new_vm
+        if new is not None and new.upload == FETCHED and new.disk_sha256 and staged(new)["source"].startswith("./"):
+            file = staged(new)
+            yield identity("StagedFile", {part: file[part] for part in ("sha256", "name", "source")}), ("network",)
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """The VM, and whether windows that were asked for hold the cards that it has already."""

@@ -31,7 +31,7 @@ class LinuxPlanner:
 
     @cached_property
     def decisions(self) -> LinuxDecisions:
-        return LinuxDecisions(self._settings)
+        return LinuxDecisions(self._facts, self._settings)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:

@@ -8,9 +8,11 @@ from winhost import __version__
 from winhost.compat.assess import recommended
 from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
 from winhost.core.order import NoInstance, differences
+from winhost.core.rules import RESTART
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
+from winhost.engine.offline_copies import from_copies
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_linux import LinuxPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
@@ -22,11 +24,12 @@ from winhost.model.plan import Deferred, Plan, Stage, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.expansion import expand
+from winhost.paths.full_disks import refuse_full
 from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts, of_other_system
-from winhost.resources.registry import RESOURCE_TYPES, answer, host_answers, unread
-from winhost.resources.shared import ACCESS
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
+from winhost.resources.shared import ACCESS, SEED
 
 
 class PathPlanner(Protocol):
@@ -147,6 +150,12 @@ class CheckedPlan:
     def host(self) -> str:
         return self.plan.host
 
+    @property
+    def named(self) -> frozenset[Id]:
+        """What its playbook and its stages name."""
+        goals = (goal for stage in self.plan.stages for goal in stage.desired)
+        return self.request.playbook.named | {identity(goal.resource, goal.key) for goal in goals}
+
 
 def check_plan(plan: Plan) -> CheckedPlan:
     """What can be said of a plan without its host. Raises UsageError: NotAPlan."""
@@ -175,12 +184,13 @@ def request_of(plan: Plan) -> PathRequest:
 
 
 def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredResource, ...]) -> None:
-    """What only the host can tell of wanted values: a window that is too small, wherever it was written.
+    """What only the host can tell of wanted values: a window that is too small, a disk with something on it.
 
     Raises UsageError (NotAPlan), PlanRefused.
     """
     _check_desired(facts.host, desired)
     try:
+        refuse_full(facts, desired)
         PLANNERS[request.path](facts, request).check(desired)
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
@@ -250,9 +260,13 @@ def _stated(facts: Facts) -> tuple[str, ...]:
 
 
 def _linux_key(facts: Facts) -> str | None:
-    """Of the one Linux that lets somebody in: whose resources the facts hold."""
-    ways_in = answer(facts, ACCESS)
+    """Of the one Linux that lets somebody in: whose resources the facts hold. A guest may be known by several keys; it
+    says itself which one it shows.
+    """
+    ways_in, guests, own = (answer(facts, resource) for resource in (ACCESS, SEED, "SshHostKey"))
     keys = [access.state.get("host_key") for access in ways_in] if isinstance(ways_in, tuple) else []
+    if not keys and isinstance(guests, tuple) and guests and isinstance(own, tuple):
+        keys = [each.state.get("key") for each in own]
     (key,) = keys if len(keys) == 1 else (None,)
     return key if isinstance(key, str) else None
 
@@ -280,12 +294,22 @@ def format_reason(reason: Reason) -> str:
 
 def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number: int) -> Stage:
     try:
-        desired, deferred = _until_there(*expand(request.playbook, planned.decisions), facts.document)
+        expanded, waiting = expand(request.playbook, planned.decisions)
+        here = tuple(from_copies(each, request.document.offline) for each in expanded)
+        desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
+    if not facts.is_linux:
+        deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
     steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
+
+
+def _without_restart(later: Deferred) -> Deferred:
+    """A Linux inside of a Windows host restarts without it."""
+    inside = later.resource in LINUX
+    return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
 
 
 def _deferred(desired: DesiredResource, until: str) -> Deferred:

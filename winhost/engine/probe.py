@@ -6,11 +6,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from winhost.connect.checked_answers import NotTheAgents, checked, not_text, parsed
+from winhost.connect.one_answer import one_answer
 from winhost.connect.ssh import SshTarget, SshWire
-from winhost.connect.wire_errors import BAD_ANSWER, RemoteError
-from winhost.core.answers import RemoteFault
-from winhost.model.documents import plain
 from winhost.model.measured import Measurement, ProbeAnswer
 from winhost.resources.linux.linux_scripts import probe_text
 
@@ -29,7 +26,7 @@ def probe(target: SshTarget, path: str, also: Sequence[str], image: str | None) 
         "container": {"image": image, "program": program} if image else None,
     }
     with closing(SshWire(target, program)) as wire:
-        answer = _answer(target.name, wire.invoke(json.dumps(request), WITHIN))
+        answer = one_answer(target.name, wire.invoke(json.dumps(request), WITHIN), ProbeAnswer, "probe")
     return Measurement(
         path=path,
         target=target.name.partition("/")[2] or target.name,
@@ -37,20 +34,3 @@ def probe(target: SshTarget, path: str, also: Sequence[str], image: str | None) 
         script=sha256(program.encode("ascii")).hexdigest(),
         found=answer,
     )
-
-
-def _answer(host: str, text: str) -> ProbeAnswer:
-    try:
-        (answer,) = parsed(text, 1)
-        found = checked(answer, ProbeAnswer)
-    except NotTheAgents as why:
-        raise _bad(host, str(why)) from None
-    if not isinstance(found, ProbeAnswer):
-        raise _bad(host, "it says that it did not try")
-    if unlike := not_text(plain(found)):
-        raise _bad(host, unlike)
-    return found
-
-
-def _bad(host: str, why: str) -> RemoteError:
-    return RemoteError(host, RemoteFault("InvalidResult", BAD_ANSWER, message=why), "probe")

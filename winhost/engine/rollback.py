@@ -1,47 +1,55 @@
 """Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.came_since import Verdicts, judge
 from winhost.core.checks import Check, check
-from winhost.core.steps import DesiredResource, Step
+from winhost.core.requirements import consents_of
+from winhost.core.rules import RESTART
+from winhost.core.steps import Change, DesiredResource, Step
+from winhost.engine.endings import reaching
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
-from winhost.engine.run import NotJudged, Outcome, RunContext, Runner
+from winhost.engine.open_run import OpenRun
+from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState
+from winhost.engine.run_steps import do, settle
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
-from winhost.resources.registry import RESOURCE_TYPES, answer, host_answers, titled, unread
+from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
+from winhost.resources.windows.own_vm.resource import OwnVm
 
 
 @dataclass(frozen=True)
 class RollbackOutlook:
     """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
-    that stays for that, or for others.
+    that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence.
     """
 
     desired: tuple[DesiredResource, ...]
     kept: tuple[str, ...]
     missing: tuple[NotJudged, ...]
     open: frozenset[Id]
+    along: tuple[str, ...] = ()
 
 
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
     """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
-        runner = Runner(run, context)
-        with runner.reaching():
+        runner = OpenRun(run, context)
+        with reaching(runner):
             return _back(runner, frozenset(accepted))
 
 
 def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """The same as `preview`, of the host as it is now. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
-        runner = Runner(run, context)
-        with runner.reaching(looking=True):
+        runner = OpenRun(run, context)
+        with reaching(runner, looking=True):
             runner.session.reach()
             return preview(runner.record, runner.seen())
 
@@ -55,12 +63,25 @@ def preview(record: RunState, facts: Facts) -> tuple[tuple[Step, ...], RollbackO
 def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     """By the journal of one run, and what the host shows of all others."""
     verdicts = judge(record, host_answers(facts))
+    going = [id_ for id_ in record.touched if verdicts.rests(id_)]
+    inside = [id_ for id_ in going if id_[0] in LINUX] if any(map(partial(_takes_vm, verdicts), going)) else []
     return RollbackOutlook(
-        tuple(_desired(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
+        tuple(_desired(id_, verdicts, record) for id_ in going if id_ not in inside),
         tuple(f"{record.touched[id_].title}: kept: {_with_names(why, facts)}" for id_, why in verdicts.kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
         frozenset({*verdicts.kept, *verdicts.missing}),
+        tuple(_along([record.touched[id_].title for id_ in inside])),
     )
+
+
+def _takes_vm(verdicts: Verdicts, id_: Id) -> bool:
+    """The VM of this run goes, and with it its guest, whatever was changed in that."""
+    return id_[0] == OwnVm.resource_type.name and verdicts.rests(id_).get("made") is False
+
+
+def _along(titles: Sequence[str]) -> Iterator[str]:
+    if titles:
+        yield f"not undone, because it goes with the VM: {'; '.join(titles)}"
 
 
 def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
@@ -85,9 +106,11 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
     return NotJudged(touched.title, touched.resource, touched.key, unread(missing), until)
 
 
-def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
-    facts = runner.settle()
+def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
+    facts = settle(runner)
     back = find_back(runner.record, facts)
+    for sentence in back.along:
+        runner.tell("note", sentence)
     _ask_first(runner, back.desired, facts, accepted)
     if not runner.record.going_back or accepted - runner.record.accepted:
         # Consents given for going there are not consents for going back.
@@ -97,19 +120,17 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
         # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
         while part := _untried(back.desired, late, tried):
             tried |= {identity(goal.resource, goal.key) for goal in part}
-            runner.do(_steps(part, facts, runner.record), facts)
-            facts = runner.session.facts()
+            do(runner, _steps(part, facts, runner.record), facts)
+            facts = runner.read()
             back = find_back(runner.record, facts)
     return _outcome(runner, back, facts)
 
 
 def _untried(desired: tuple[DesiredResource, ...], late: bool, tried: Set[Id]) -> tuple[DesiredResource, ...]:
-    return tuple(
-        w for w in desired if RESOURCE_TYPES[w.resource].restarts == late and identity(w.resource, w.key) not in tried
-    )
+    return tuple(w for w in desired if _restarts(w) == late and identity(w.resource, w.key) not in tried)
 
 
-def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
+def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
     for sentence in back.kept:
         runner.tell("kept", sentence)
     for lacks in back.missing:
@@ -122,8 +143,8 @@ def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
         runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
     if runner.record.outcome != outcome:
         runner.write("outcome", outcome=outcome)
-    host, next_ = runner.record.host, _next(runner.run, back.missing)
-    return Outcome(runner.run, host, outcome, runner.changed, checks, back.kept, back.missing, next_)
+    host, next_ = runner.record.host, _next(runner.name, back.missing)
+    return Outcome(runner.name, host, outcome, runner.changed, checks, back.kept, back.missing, next_)
 
 
 def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
@@ -137,14 +158,14 @@ def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
 
 
-def _ask_first(runner: Runner, desired: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
+def _ask_first(runner: OpenRun, desired: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
     """All consents before the first step back, so that a refusal leaves the run as it was."""
     needed = in_order(
         risk for part in _parts(desired) for step in _steps(part, facts, runner.record) for risk in step.risks
     )
     lacking = tuple(risk for risk in needed if risk not in accepted)
     if lacking:
-        raise ConsentNeeded(runner.record.host, runner.run, lacking, True, runner.record.going_back)
+        raise ConsentNeeded(runner.record.host, runner.name, lacking, True, runner.record.going_back)
 
 
 def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
@@ -153,9 +174,14 @@ def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterato
 
 def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
     """What needs no restart first: without the role there would be no VM left to give its settings back to."""
-    late = tuple(goal for goal in desired if RESOURCE_TYPES[goal.resource].restarts)
-    soon = tuple(goal for goal in desired if not RESOURCE_TYPES[goal.resource].restarts)
+    late = tuple(filter(_restarts, desired))
+    soon = tuple(goal for goal in desired if not _restarts(goal))
     return [part for part in (soon, late) if part]
+
+
+def _restarts(goal: DesiredResource) -> bool:
+    rules = RULES[goal.resource]
+    return rules.restarts and RESTART in consents_of(rules.risks, Change(goal.key, {}, goal.desired))
 
 
 def _steps(desired: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:

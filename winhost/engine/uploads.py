@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -39,11 +39,11 @@ class UploadInterrupted(Exception):
 
 @dataclass(frozen=True)
 class Receiver:
-    """The host, as far as it takes one file. put: a piece that begins at a byte; ask: how much is there, once the host
-    is in reach again.
+    """The host, as far as it takes one file. put: what begins at a byte; ask: how much is there, once the host is in
+    reach again.
     """
 
-    put: Callable[[int, bytes], Received]
+    put: Callable[[int], Received]
     ask: Callable[[], Received]
 
 
@@ -80,21 +80,36 @@ def attachment_of(step: Step) -> Attachment | None:
     return RESOURCE_TYPES[step.resource].upload(Change(step.key, step.before, step.desired))
 
 
-def check(steps: Iterable[Step], folder: Path) -> None:
-    """All files that these steps send, by their checksums. Raises UsageError (NotBeside)."""
+Offer = Callable[[Path], AbstractContextManager[str]]
+"""Has a file at an address from which the host fetches it, for as long as it is entered."""
+
+Share = Callable[[str, Path, int], Iterator[int]]
+"""Writes a file to a path on the host from a byte on, and gives how much is there. Raises NoShare, OSError."""
+
+Find = Callable[[Attachment], Path]
+"""Where on this computer a file is that is sent."""
+
+
+def beside(folder: Path) -> Find:
+    """Files that lie in the folder of the plan."""
+    return lambda desired: folder / desired.name
+
+
+def check(steps: Iterable[Step], find: Find) -> None:
+    """All files that these steps send, by their checksums. Raises UsageError (NotBeside), and what `find` raises."""
     for desired in dict.fromkeys(filter(None, map(attachment_of, steps))):
-        with opened(desired, folder) as source:
+        with opened(desired, find) as source:
             found = hashlib.file_digest(source.file, "sha256").hexdigest()
         if found != desired.sha256:
             raise _unusable(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
 
 
 @contextmanager
-def opened(desired: Attachment, folder: Path) -> Iterator[OpenAttachment]:
-    """Raises UsageError (NotBeside)."""
-    path = folder / desired.name
+def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
+    """Raises UsageError (NotBeside), and what `find` raises."""
     if not _PLAIN.fullmatch(desired.name) or is_device(desired.name):
         raise _unusable(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
+    path = find(desired)
     if not path.is_file():
         raise _unusable(str(path), "is not there, or is no file")
     try:
@@ -115,7 +130,7 @@ def send(source: OpenAttachment, received: Received, to: Receiver) -> Iterator[i
     while at < source.size:
         yield at
         try:
-            at = to.put(at, source.piece(at)).size
+            at = to.put(at).size
         except (SessionDropped, TimedOut):
             if at == lost_at:
                 raise

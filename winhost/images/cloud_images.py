@@ -1,28 +1,27 @@
 """Ubuntu's cloud images: where a release is, what fits Hyper-V, and which SHA-256 Canonical signed for it.
 
 A dated directory below cloud-images.ubuntu.com/releases holds the images of one day, SHA256SUMS and its detached
-signature SHA256SUMS.gpg, by the "UEC Image Automatic Signing Key". An Ubuntu may have that key in SYSTEM_KEYRING;
-elsewhere whoever uses winhost brings it. What is refused by name would not start on Hyper-V, or not listen to a seed.
+signature SHA256SUMS.gpg. A copy of that tree will do, on a server or in a folder. What is refused by name would not
+start on Hyper-V, or not listen to a seed.
 """
 
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from winhost.images.download import fetch_text
+from winhost.images.signed_sums import signed_sums
 from winhost.model.errors import RefusedError, UsageError, visible
+from winhost.model.files import TooLarge, read_within
+from winhost.model.units import Bytes, MiB
 
 MIRROR = "https://cloud-images.ubuntu.com/releases"
-SIGNING_KEY = "D2EB44626FDDC30B513D5BB71A5D6C4C7DB87C81"
-SYSTEM_KEYRING = Path("/usr/share/keyrings/ubuntu-cloudimage-keyring.gpg")
-SERIES = {"noble": "24.04", "resolute": "26.04"}
+SERIES = {"24.04": "noble", "26.04": "resolute"}
+NAME = re.compile(rf"ubuntu-({'|'.join(map(re.escape, SERIES))})(?:@(20\d{{6}}(?:\.\d{{1,2}})?))?")
+"""ubuntu-24.04, the newest release, or ubuntu-24.04@20260814, that of a day."""
 
-_DATE = re.compile(r"20\d{6}(?:\.\d{1,2})?")
-_LINE = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._+-]+)")
-_GPGV_S = 60
+_DATED = re.compile(r"\brelease-(20\d{6}(?:\.\d{1,2})?)(?=/|$)")
+_LARGEST_TEXT: Bytes = MiB
 _OTHER_PROCESSORS = r"arm64|aarch64|armhf|ppc64el|riscv64|s390x"
 _REFUSED = {
     "minimal": "minimal images start without an initrd, and Hyper-V's disk driver is a module that is only found there",
@@ -33,26 +32,70 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class CloudRelease:
-    """The server images of one series and day, as noble and 20260814. Raises UsageError (NoSuchImage)."""
+    """The server image of one version and day, as 24.04 and 20260814, below a mirror: its address, or a folder."""
 
-    series: str
+    version: str
     date: str
     mirror: str = MIRROR
 
-    def __post_init__(self) -> None:
-        if self.series not in SERIES:
-            raise _no_such(f"winhost knows no series '{visible(self.series)}'", f"There are: {', '.join(SERIES)}")
-        if not _DATE.fullmatch(self.date):
-            hint = "What lies below 'release' and 'current' is replaced in place; name a day, as 20260814"
-            raise _no_such(f"'{visible(self.date)}' is no day of a release", hint)
+    @property
+    def name(self) -> str:
+        return f"ubuntu-{self.version}@{self.date}"
 
     @property
     def image(self) -> str:
-        return f"ubuntu-{SERIES[self.series]}-server-cloudimg-amd64.img"
+        return f"ubuntu-{self.version}-server-cloudimg-amd64.img"
 
-    def url(self, name: str) -> str:
-        """Of a file of this release: the image, SHA256SUMS, SHA256SUMS.gpg."""
-        return f"{self.mirror}/{self.series}/release-{self.date}/{name}"
+    def place(self, name: str) -> str:
+        """Of a file of this release: its address, or its path."""
+        return f"{self.mirror.rstrip('/')}/{SERIES[self.version]}/release-{self.date}/{name}"
+
+    def signed_sha256(self) -> str:
+        """Of the image, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        sums = signed_sums(*(_text(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
+        if self.image not in sums:
+            raise _no_such(f"{self.place('SHA256SUMS')} does not name {self.image}", "Choose another release")
+        return sums[self.image]
+
+
+def release_named(name: str, mirror: str = MIRROR) -> CloudRelease:
+    """By `ubuntu-24.04@20260814`; without a day the newest that the mirror lists. Raises UsageError (NoSuchImage)."""
+    found = NAME.fullmatch(name)
+    if found is None:
+        raise _no_such(f"winhost knows no image '{visible(name)}'", f"There are: {known_images()}")
+    return CloudRelease(found[1], found[2] or _newest(found[1], mirror), mirror)
+
+
+def known_images() -> str:
+    return ", ".join(f"ubuntu-{version}" for version in SERIES)
+
+
+def is_address(place: str) -> bool:
+    return place.startswith(("https://", "http://"))
+
+
+def _newest(version: str, mirror: str) -> str:
+    """What lies below `release` and `current` is replaced in place; only a dated one stays what it is."""
+    place = f"{mirror.rstrip('/')}/{SERIES[version]}/"
+    listed = fetch_text(place).decode("utf-8", "replace") if is_address(place) else "/\n".join(_folders(Path(place)))
+    dates: list[str] = _DATED.findall(listed)
+    if not dates:
+        raise _no_such(f"{visible(place)} lists no release", f"Name a day: --image ubuntu-{version}@20260814")
+    return max(dates, key=lambda date: tuple(map(int, date.split("."))))
+
+
+def _folders(place: Path) -> list[str]:
+    return [each.name for each in place.iterdir()] if place.is_dir() else []
+
+
+def _text(place: str) -> bytes:
+    if is_address(place):
+        return fetch_text(place)
+    try:
+        return read_within(Path(place), _LARGEST_TEXT)
+    except (OSError, TooLarge) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _no_such(f"{visible(place)} cannot be read: {why}", "Name a folder with a copy of releases/") from None
 
 
 def _no_such(what: str, hint: str) -> UsageError:
@@ -66,57 +109,3 @@ def refuse_by_name(name: str) -> None:
         if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", last):
             hint = "Take ubuntu-24.04-server-cloudimg-amd64.img of a dated release"
             raise RefusedError("ImageRefused", what=f"{visible(last)} is refused", meaning=why, hint=hint)
-
-
-def signed_sums(sums: bytes, signature: bytes, keyring: Path, key: str = SIGNING_KEY) -> Mapping[str, str]:
-    """SHA-256 by file name, from SHA256SUMS whose signature is good and by this very key.
-
-    Raises UsageError (NotVerified).
-    """
-    if key not in set(_good_keys(_gpgv(sums, signature, keyring))):
-        raise _not_verified(f"SHA256SUMS has no good signature by {key}, as {visible(str(keyring))} has it")
-    found: dict[str, str] = {}
-    for line in sums.decode("ascii", "replace").splitlines():
-        if (match := _LINE.fullmatch(line)) and found.setdefault(match[2], match[1]) != match[1]:
-            raise _not_verified(f"SHA256SUMS has two sums of {match[2]}")
-    return found
-
-
-def _not_verified(what: str) -> UsageError:
-    hint = (
-        f"gpgv and Canonical's public key in binary form are needed: apt install gpgv, and {SYSTEM_KEYRING} of an "
-        "Ubuntu. Or give the SHA-256 of the image that you checked yourself"
-    )
-    return UsageError("NotVerified", what=what, hint=hint)
-
-
-def _gpgv(sums: bytes, signature: bytes, keyring: Path) -> str:
-    """What gpgv says in its words for programs. Its exit code is not asked: there may be signatures by other keys."""
-    gpgv = shutil.which("gpgv")
-    if gpgv is None or not keyring.is_file():
-        lacking = "gpgv is not installed" if gpgv is None else f"there is no keyring at {visible(str(keyring))}"
-        raise _not_verified(f"the signature of SHA256SUMS cannot be checked: {lacking}")
-    with TemporaryDirectory() as folder:
-        of, by = Path(folder, "SHA256SUMS"), Path(folder, "SHA256SUMS.gpg")
-        of.write_bytes(sums)
-        by.write_bytes(signature)
-        words = [gpgv, "--homedir", folder, "--weak-digest", "SHA1", "--status-fd", "1"]
-        words += ["--keyring", str(keyring.resolve()), str(by), str(of)]
-        try:
-            done = subprocess.run(words, capture_output=True, timeout=_GPGV_S, check=False)  # noqa: S603 - no shell
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _not_verified(f"gpgv could not check SHA256SUMS ({type(error).__name__})") from None
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _good_keys(status: str) -> Iterator[str]:
-    """The primary keys of good signatures; one by a key that expired or was revoked is valid, but not good."""
-    good = False
-    for line in status.split("\n"):
-        mark, word, *arguments = [*line.split(), "", ""]
-        if mark == "[GNUPG:]" and word == "NEWSIG":
-            good = False
-        elif mark == "[GNUPG:]" and word == "GOODSIG":
-            good = True
-        elif mark == "[GNUPG:]" and word == "VALIDSIG" and good:
-            yield next((each for each in reversed(arguments) if each), "")

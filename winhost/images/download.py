@@ -23,6 +23,10 @@ _PIECE: Bytes = MiB
 _TIMEOUTS_S = (30, 60)
 _ATTEMPTS = 4  # in a row that bring nothing
 _BUSY = (429, 500, 502, 503, 504)
+_AGAIN = (
+    "Run the command again: it goes on where this ended. Without internet: an image of your own (--image ./FILE), or a "
+    "copy of the releases (--image-mirror)"
+)
 _GONE = "Older releases are removed from time to time: choose a newer one, or give a file and its SHA-256"
 _RANGE = re.compile(r"bytes (?:(\d{1,15})-\d{1,15}|\*)/(\d{1,15})")
 
@@ -48,7 +52,7 @@ def _not_it(what: str) -> UsageError:
     return UsageError("NotThisImage", what=what, hint="Nothing of it is used. Compare the SHA-256 with its source")
 
 
-def _failed(url: str, why: str, hint: str = "Run the command again: it goes on where this ended") -> WinhostError:
+def _failed(url: str, why: str, hint: str = _AGAIN) -> WinhostError:
     return WinhostError("DownloadFailed", what=f"{visible(url)} {visible(why)}", hint=hint)
 
 

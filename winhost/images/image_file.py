@@ -63,7 +63,9 @@ def _image(file: IO[bytes], name: str) -> DiskImage:
         return Qcow2Image(file, name)
     for magic, kind in _OTHERS.items():
         if begin.startswith(magic):
-            raise unusable(name, f"is a file of the kind {kind}", "qcow2 and raw disk images are read")
+            raise unusable(
+                name, f"is a file of the kind {kind}", "qcow2 and raw disk images are read; a VHDX is given with --vhdx"
+            )
     if not begin.endswith(_BOOT_SIGNATURE):
         raise unusable(name, "has no partition table", "qcow2 images are read, and raw ones of whole disks")
     return RawImage(file, name)

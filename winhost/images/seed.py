@@ -3,32 +3,33 @@
 After cloud-init's documentation of NoCloud, of its module `ssh`, and of network configuration version 2. On Hyper-V
 nothing else reaches a guest that nobody logs on to. Names with a dash need Rock Ridge or Joliet; the CD has both.
 
-It holds a secret, the guest's own SSH key, by which winhost knows the guest from its first answer on. It is made in
-memory, and nothing here writes it to disk; no error says anything of it.
+What is made here has no secret: it is a template with room for the id of the VM and for the guest's own SSH key, by
+which winhost knows the guest from its first answer on. Both are filled in on the host, where the key is made, so that
+no private key crosses a wire or lies in a plan. Nothing else of the CD changes: files on it have no checksums.
 """
 
 import io
+import json
 import re
-from binascii import Error, a2b_base64
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from time import gmtime, strftime, strptime, struct_time
 from typing import Any
-from uuid import UUID
 
 import yaml
 
 from winhost.model.errors import UsageError, visible
-from winhost.model.secrets import Secret
+from winhost.model.once import once
+
+INSTANCE = b"00000000-0000-0000-0000-000000000000"
+"""Where the id of the VM comes: it never changes, or cloud-init would start over with other keys."""
+HOST_KEYS = b"{host-keys%s}" % (b"." * 1013)
+"""Where `ssh_keys` of cloud-init come, as JSON, which YAML is, filled up with blanks."""
 
 _HOSTNAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")  # RFC 1123, a single label
 _ADMIN = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # as useradd takes them
 _MAC = re.compile(r"(?:[0-9a-f]{2}[:-]?){5}[0-9a-f]{2}", re.IGNORECASE)
 _PUBLIC = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}(?: [^\x00-\x1f\x7f]+)?")
-_HOST_PUBLIC = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]+={0,2}(?: [^\x00-\x1f\x7f]+)?")
-_PRIVATE = re.compile(  # one without a passphrase: cipher "none"
-    r"-----BEGIN OPENSSH PRIVATE KEY-----\n(b3BlbnNzaC1rZXktdjEAAAAABG5vbmU[A-Za-z0-9+/=\n]+)\n"
-    r"-----END OPENSSH PRIVATE KEY-----\n?"
-)
 
 Interface = IPv4Interface | IPv6Interface
 Address = IPv4Address | IPv6Address
@@ -44,24 +45,14 @@ class GuestAddress:
 
 
 @dataclass(frozen=True)
-class HostKey:
-    """The guest's SSH key, ed25519. private: in OpenSSH's format; public: its line, by which the guest is known."""
-
-    private: Secret
-    public: str
-
-
-@dataclass(frozen=True)
 class GuestSeed:
-    """What the guest is told. instance: which never changes, or cloud-init starts over with other keys; mac: of its
-    one network adapter, as Hyper-V or Linux writes it; address: None for DHCP. Raises UsageError (SeedUnusable).
+    """What the guest is told. mac: of its one network adapter, as Hyper-V or Linux writes it; address: None for DHCP.
+    Raises UsageError (SeedUnusable).
     """
 
-    instance: UUID
     hostname: str
     admin: str
     admin_keys: tuple[str, ...]
-    host_key: HostKey
     mac: str
     address: GuestAddress | None = None
 
@@ -75,9 +66,6 @@ class GuestSeed:
             raise _unusable("nobody could log on: there is no public key")
         for key in self.admin_keys:
             _check(_PUBLIC, key, "public key", "one line of a .pub file, as ssh-ed25519 AAAA…")
-        _check(_HOST_PUBLIC, self.host_key.public, "host key", "one line, ssh-ed25519 AAAA…")
-        if not _is_pair(self.host_key):
-            raise _unusable("the private host key is not OpenSSH's for this public one, without a passphrase")
         if self.address is not None:
             _check_gateway(self.address)
 
@@ -86,15 +74,6 @@ def _check_gateway(address: GuestAddress) -> None:
     gateway, network = address.gateway, address.interface.network
     if gateway not in network and not (gateway.version == network.version == 6 and gateway.is_link_local):
         raise _unusable(f"the gateway {gateway} is not in the network {network}")
-
-
-def _is_pair(key: HostKey) -> bool:
-    """The file of a private key holds the public one as well, in clear."""
-    found = _PRIVATE.fullmatch(key.private.reveal())
-    try:
-        return found is not None and a2b_base64(key.public.split()[1]) in a2b_base64(found[1])
-    except Error:
-        return False
 
 
 def _check(pattern: re.Pattern[str], text: str, what: str, should: str) -> None:
@@ -108,11 +87,9 @@ def _unusable(why: str) -> UsageError:
     return UsageError("SeedUnusable", what=f"no guest can be set up like this: {why}")
 
 
-def seed_iso(seed: GuestSeed) -> bytes:
-    """The CD, ready for the guest's DVD drive. Secret."""
-    import pycdlib
-
-    iso = pycdlib.PyCdlib()
+def seed_template(seed: GuestSeed) -> bytes:
+    """The CD without the id of the VM and without keys: the same bytes each time."""
+    iso = _pycdlib().PyCdlib()
     iso.new(interchange_level=3, sys_ident="LINUX", vol_ident="CIDATA", joliet=3, rock_ridge="1.09")
     for name, content in _files(seed).items():
         iso_path = f"/{name.replace('-', '').upper()}.;1"
@@ -123,10 +100,34 @@ def seed_iso(seed: GuestSeed) -> bytes:
     return image.getvalue()
 
 
+def filled(template: bytes, instance: str, private: str, public: str) -> bytes:
+    """The CD as the guest gets it; secret. The host's script does the same."""
+    keys = json.dumps({"ed25519_private": private, "ed25519_public": public}).encode("ascii")
+    return template.replace(INSTANCE, instance.encode("ascii")).replace(HOST_KEYS, keys.ljust(len(HOST_KEYS)))
+
+
+class _Epoch:
+    """Time as pycdlib asks for it: it stamps all that it writes, and what is planned twice must be the same."""
+
+    time = staticmethod(lambda: 0.0)
+    gmtime = localtime = staticmethod(gmtime)
+    strftime, strptime, struct_time = strftime, strptime, struct_time
+
+
+@once
+def _pycdlib() -> Any:
+    import pycdlib
+
+    stamping: tuple[Any, ...] = (pycdlib.pycdlib, pycdlib.headervd, pycdlib.dates, pycdlib.utils)
+    for module in stamping:
+        module.time = _Epoch
+    return pycdlib
+
+
 def _files(seed: GuestSeed) -> dict[str, bytes]:
     return {
-        "user-data": b"#cloud-config\n" + _yaml(_user_data(seed)),
-        "meta-data": _yaml({"instance-id": str(seed.instance), "local-hostname": seed.hostname}),
+        "user-data": b"#cloud-config\n" + _yaml(_user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
+        "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
         "network-config": _yaml(_network(seed)),
     }
 
@@ -148,8 +149,8 @@ def _user_data(seed: GuestSeed) -> dict[str, Any]:
         "users": [admin],  # without `default`, there is no user called ubuntu
         "disable_root": True,
         "ssh_pwauth": False,
+        "package_update": True,  # images come without lists of packages, and nobody could choose a driver
         "ssh_deletekeys": True,
-        "ssh_keys": {"ed25519_private": seed.host_key.private.reveal(), "ed25519_public": seed.host_key.public},
         "ssh": {"emit_keys_to_console": False},
     }
 

@@ -35,16 +35,13 @@ CONFIDENCE: Mapping[Kind, Confidence] = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents; says: words
-    of the programs that fail by it, as their logs have them.
-    """
+    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents."""
 
     sentence: str
     means: str
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,21 +83,6 @@ def entry(code: str) -> CatalogueEntry:
     if found is None:
         raise unknown_code(code)
     return found
-
-
-def code_of(text: str) -> str:
-    """The code that is given, or that of a line of a log which has the words of its failure.
-
-    Raises UsageError: UnknownCode.
-    """
-    if text in entries() or text in gaps():
-        return text
-    line = text.casefold()
-    found = (code for code, each in own_entries().items() if any(words.casefold() in line for words in each.says))
-    code = next(found, None)
-    if code is None:
-        raise unknown_code(text)
-    return code
 
 
 @once

@@ -5,9 +5,8 @@ from winhost.knowledge.related import related
 from winhost.model.reason import Explanation
 
 
-def explain(asked: str) -> Explanation:
-    """Of a code, or of a line of a log with the words of its failure. Raises UsageError: UnknownCode."""
-    code = catalogue.code_of(asked)
+def explain(code: str) -> Explanation:
+    """Of a code. Raises UsageError: UnknownCode."""
     found = catalogue.entry(code)
     return Explanation(
         code=code,
@@ -17,5 +16,4 @@ def explain(asked: str) -> Explanation:
         remedy=catalogue.remedies()[found.remedy] if found.remedy else None,
         evidence=tuple(catalogue.evidence()[key] for key in found.evidence),
         related=related(code, found, catalogue.own_entries()),
-        says=found.says,
     )

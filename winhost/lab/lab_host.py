@@ -6,10 +6,12 @@ from typing import Self
 
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.contract.call_batch import PipelineStopped
+from winhost.lab.linux.guests import GuestsOfHost
 from winhost.lab.linux.linux_answers import DistrosOfHost
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
+from winhost.lab.wire.ssh_endpoint import SshServer
 from winhost.resources.windows.windows_scripts import session_text
 
 INVOKE = "Invoke-Winhost"
@@ -53,13 +55,25 @@ class LabRunspace:
             raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
 
+class LinuxesOfHost:
+    """What answers by SSH on one simulated host: its distro, or a guest."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.distros = DistrosOfHost(machine)
+        self.guests = GuestsOfHost(machine)
+
+    def listening(self) -> SshServer | None:
+        """None while there is nobody."""
+        return self.distros.listening() or self.guests.listening()
+
+
 class LabHost:
     """What the endpoint serves for one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.answers = AgentAnswers(machine)
-        self.linux = DistrosOfHost(machine)
+        self.linux = LinuxesOfHost(machine)
 
     @property
     def boot(self) -> int:

@@ -59,7 +59,7 @@ class Lab:
             names = (facts.host, file.stem, *(f"{file.stem}-{number}" for number in range(2, len(files) + 2)))
             name = next(name for name in names if name not in {**self.hosts, **self.own_linuxes})
             if is_linux(facts):
-                self.own_linuxes[name] = OwnLinux(facts, clock)
+                self.own_linuxes[name] = OwnLinux(facts, section, clock)
             else:
                 self.hosts[name] = _host(Machine(facts, section, clock), engine)
         self._tls = frozenset(self.hosts if tls == ALL else tls)

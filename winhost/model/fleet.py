@@ -12,10 +12,17 @@ from winhost.model.secrets import SecretRef
 
 
 class WireKind(StrEnum):
-    """What is spoken over WSMan: PowerShell remoting, or the older remote shell, where that is all that is open."""
+    """What is spoken over WSMan: PowerShell remoting, or the older remote shell, where that is all that is open.
+
+    Nothing at all with the computer itself.
+    """
 
     PSRP = "psrp"
     WINRS = "winrs"
+    LOCAL = "local"
+
+
+OVER_NETWORKS = (WireKind.PSRP, WireKind.WINRS)
 
 
 class Auth(StrEnum):
@@ -67,7 +74,8 @@ class Ssh:
 class Login:
     """How one sshd is entered: its place, the key that it must show, and what is shown to it. Timeouts in seconds.
 
-    host_key: a fingerprint (`SHA256:…`) or a key as in a .pub file; without it `known_hosts` must know the machine.
+    host_key: a fingerprint (`SHA256:…`), or keys as in .pub files, one a line; without it `known_hosts` must know the
+    machine.
     key, agent, password: what of these there is, in this order.
     """
 

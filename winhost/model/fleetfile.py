@@ -80,7 +80,9 @@ class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
     kind: WireKind | None = None
-    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open."""
+    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open.
+    Or local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no
+    option of a network is given."""
     tls: bool | None = None
     """Whether HTTPS is spoken. Default: true."""
     port: _Port | None = None
@@ -237,6 +239,8 @@ def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:
         return _linux_host(loaded, name, options)
     given = _given(loaded.value, name)
     values: dict[str, Any] = {key: value for key, (_, value) in given.items()}
+    if (options.address or name).lower() == "localhost" and values.keys().isdisjoint(_OF_NETWORKS):
+        values["kind"] = WireKind.LOCAL
     if values.get("kind") is WireKind.WINRS:
         values.setdefault("auth", Auth.NTLM)
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
@@ -256,6 +260,7 @@ def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
     return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=loaded.where(given["key"][0]))
 
 
+_OF_NETWORKS = ("kind", "tls", "port", "auth", "user", "password", "verify")
 _OF_DISTROS = ("key", "passphrase", "user", "address", "port")
 _LOGON = ("user", "port", "host_key", "key", "passphrase", "agent", "password")
 _TIMEOUTS = ("connect_timeout", "operation_timeout", "call_timeout")
@@ -334,6 +339,7 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
             continue
         yield from _unsafe_logon(file, name)
         yield from _remote_shell(file, name)
+        yield from _this_computer(file, name, options)
         yield from _keyless(file, name)
         yield from _of_linux_hosts(name, options)
 
@@ -365,6 +371,18 @@ def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
         yield ("hosts", name, "transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
     if given.get("auth") is not Auth.BASIC:
         yield from _nameless(given, name, "winrs")
+
+
+def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+    """Nobody logs on to it, and no other computer is meant."""
+    given = {key: value for key, (_, value) in _given(file, name).items()}
+    if given.get("kind") is not WireKind.LOCAL:
+        return
+    if (options.address or name).lower() != "localhost":
+        yield ("hosts", name, "address"), "should be localhost: kind: local is the computer that winhost runs on"
+    said = options.transport.model_fields_set if options.transport else set()
+    for key in sorted(said & ({*_OF_NETWORKS} - {"kind"})):
+        yield ("hosts", name, "transport", key), "is for a host over the network: kind: local logs on nowhere"
 
 
 def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 # What is evaluated by itself: `wsl2/bridged` where a path has variants, else the path.
 ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
+EVERY_VARIANT = (*ALL_VARIANTS, *PATHS_OF_LINUX)
+
 
 def is_meant(asked: str | None, variant: str) -> bool:
     """Whether a request for a path, for one of its variants, or for any (None) includes this variant."""

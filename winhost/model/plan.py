@@ -17,7 +17,7 @@ RISKS: Mapping[str, str] = {
     "headless": "take a display from the host",
     "force-dismount": "take a device from the host without a driver or ACS that contains it: its VM must be trusted, "
     "because it can then attack the host",
-    "network": "interrupt the host's network",
+    "network": "interrupt the host's network, or open a port on it or on the computer that runs winhost",
     "packages": "upgrade or downgrade packages on a Linux that winhost did not install",
     "containers": "end the containers that run in a Linux, as a restart of Docker does",
     "data": "change or delete data",
@@ -63,13 +63,33 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class OfflineImage:
+    """An image of containers in a file on the Linux that serves. name: what it is called once it is loaded."""
+
+    archive: str
+    sha256: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Offline:
+    """What a Linux takes in place of the internet: paths on that Linux, as `winhost fetch` named them.
+
+    images: by REGISTRY/NAME@DIGEST; models: folders, by ADDRESS@COMMIT.
+    """
+
+    images: Mapping[str, OfflineImage]
+    models: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class PlanRequest:
     """What the user asked for: enough to plan again, on the same host, after a restart.
 
     vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
     bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
     one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
-    stage.
+    stage; offline: copies that were fetched for a host without a network.
     """
 
     path: str
@@ -80,6 +100,7 @@ class PlanRequest:
     high: int | None = None
     power: Literal["as-found", "running", "off"] = "as-found"
     allow_unverified: bool = False
+    offline: Offline | None = None
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,11 @@ class SecretRef:
             raise self.unreadable("it is empty")
         return Secret(value)
 
+    @property
+    def written(self) -> str:
+        """As it stands in a file, for another file of its owner; `str` is for people."""
+        return f"{self.scheme}:{self.target}"
+
     def unreadable(self, why: str, hint: str | None = None) -> UsageError:
         """The error that names this reference, never what was found."""
         what = f"the secret {visible(str(self))} cannot be read: {visible(why)}"

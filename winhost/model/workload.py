@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from winhost.model.path import path_of
+from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 
 if TYPE_CHECKING:
@@ -122,12 +123,17 @@ class Lora:
 class Model:
     """A model and how it is served. None: nobody said.
 
+    revision: the commit of its repository; token: a secret reference to what reads it there; trust_remote_code:
+    programs of its repository may run;
     weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
     context: tokens of one sequence; sequences: at once, in each data parallel copy.
     """
 
     name: str
     id: str
+    revision: str | None = None
+    token: SecretRef | None = None
+    trust_remote_code: bool = False
     parameters: int | None = None
     dtype: DType = DType.BFLOAT16
     quantization: Quantization | None = None

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainVa
 
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import did_you_mean, visible
+from winhost.model.secrets import SecretRef
 from winhost.model.units import SIZE_PATTERN, parse_size
 from winhost.model.workload import (
     VERSIONS,
@@ -33,6 +34,8 @@ from winhost.model.workload import (
 )
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, load_placed
+
+SCHEMA = "winhost.workload/1"
 
 # ---- what people write
 
@@ -56,10 +59,20 @@ def _capability(text: str) -> str:
     raise ValueError(f"'{visible(text)}' is no capability{did_you_mean(text, CAPABILITIES)}")
 
 
+def is_model_name(text: str) -> bool:
+    return re.fullmatch(_MODEL_NAME, text) is not None
+
+
 def _model_name(text: str) -> str:
-    if re.fullmatch(_MODEL_NAME, text):
+    if is_model_name(text):
         return text
     raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+
+
+def _commit(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}", text):
+        return text
+    raise ValueError("is not a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
 
 
 def _version(value: object) -> Version:
@@ -92,6 +105,7 @@ _Capability = Annotated[
 ]
 _ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_schema(_MODEL_NAME))]
 _Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
+_Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[0-9a-f]{40}"))]
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -139,6 +153,12 @@ class ModelOptions(Written):
 
     id: Text | None = None
     """Repository or path of the model. Default: its name here."""
+    revision: _Commit | None = None
+    """The commit of the repository, all 40 digits. Default: none is fixed."""
+    token: SecretRef | None = None
+    """A secret reference to a token that may read the repository. Default: none."""
+    trust_remote_code: bool | None = None
+    """Whether Python files of the repository may run in the engine. Read them first. Default: false."""
     parameters: _Parameters | None = None
     """All of them, also those of experts that rest: 8.03B, 494M, or a whole number."""
     dtype: DType | None = None
@@ -283,6 +303,9 @@ def _meant(file: WorkloadFile) -> Workload:
 
 _TAKEN_OVER = (
     "id",
+    "revision",
+    "token",
+    "trust_remote_code",
     "parameters",
     "dtype",
     "quantization",

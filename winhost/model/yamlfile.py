@@ -344,13 +344,14 @@ def _syntax_fault(file: str, error: yaml.YAMLError) -> Fault:
 
 # ---- validation
 
+MISSING = "is missing"
 _SHOULD = {
     "bool_type": "should be true or false",
     "dict_type": "should be a mapping",
     "int_parsing": "should be a whole number",
     "int_type": "should be a whole number",
     "list_type": "should be a list",
-    "missing": "is missing",
+    "missing": MISSING,
     "model_type": "should be a mapping",
     "string_type": "should be text in quotes",
     "tuple_type": "should be a list",

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Unknown
 from winhost.core.steps import DesiredResource
 from winhost.hardware import mmio
 from winhost.hardware.cards import card_name
@@ -13,13 +13,20 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.dda_mmio import MmioWindows, windows
+from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
-from winhost.paths.new_vm import ComingVm, desired_vm, made_vm, staged, the_made_vm
+from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
+from winhost.paths.vm_guest import GuestDecisions, Item, awaited
+from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned
+from winhost.resources.linux.apt_packages.resource import AptPackages
+from winhost.resources.linux.linux_gpu.resource import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.shown_gpus.resource import ShownGpus
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm_mmio.resource import VmMmio
 from winhost.resources.windows.vm_power.resource import RUNNING, VmPower
@@ -67,9 +74,64 @@ class DdaDecisions:
         return () if new is None else (desired_vm(self._facts, new),)
 
     @cached_property
+    def nat_switches(self) -> tuple[Mapping[str, Json], ...]:
+        """A network behind NAT for the new VM, where winhost makes one."""
+        new = self._settings.new_vm
+        return () if new is None else nats_to_make(vm_network(self._facts, new.name, new), self._facts)
+
+    @cached_property
+    def guest_forwards(self) -> tuple[Mapping[str, Json], ...]:
+        """How the new VM is reached behind NAT."""
+        new = self._settings.new_vm
+        return () if new is None else forwards(self._facts, vm_network(self._facts, new.name, new), new)
+
+    @cached_property
     def new_images(self) -> tuple[Mapping[str, str], ...]:
         new = self._settings.new_vm
         return () if new is None else (staged(new),)
+
+    @cached_property
+    def _guest(self) -> GuestDecisions | None:
+        new = self._settings.new_vm
+        return None if new is None else guest_of(self._facts, new)
+
+    @property
+    def seeds(self) -> tuple[Item, ...]:
+        """Raises UsageError (NoDriver) for GPUs of which that is known before."""
+        if not self._guest:
+            return ()
+        refuse_mixed(self._devices)
+        return self._guest.seeds
+
+    @property
+    def known_guests(self) -> tuple[Item, ...]:
+        return self._guest.known_guests if self._guest else ()
+
+    @property
+    def guests(self) -> tuple[Item, ...]:
+        return self._guest.guests if self._guest else ()
+
+    @property
+    def first_keys(self) -> tuple[Item, ...]:
+        return self._guest.first_keys if self._guest else ()
+
+    @property
+    def own_keys(self) -> tuple[Item, ...]:
+        return self._guest.own_keys if self._guest else ()
+
+    @cached_property
+    def drivers(self) -> tuple[DriverChoice, ...]:
+        """For the guest, by the ids that the host knows: there is no PCI bus in the guest yet."""
+        if not self._guest:
+            return ()
+        if not self._guest.is_ready:
+            raise awaited()
+        chosen = wanted_driver(self._facts, self._devices)
+        return (chosen,) if chosen else ()
+
+    @property
+    def _devices(self) -> list[str]:
+        return [card.gpu.key["device"] for card in self._cards]
 
     @cached_property
     def vm(self) -> Mapping[str, str]:
@@ -84,14 +146,49 @@ class DdaDecisions:
     def mmio(self) -> Chosen:
         """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the cards."""
         needed = self._windows
-        high = needed.high.size if self._request.high is None else self._request.high
-        low = needed.low.size if self._request.low is None else self._request.low
+        high = max(needed.high.size, self._grown.high) if self._request.high is None else self._request.high
+        low = max(needed.low.size, self._grown.low) if self._request.low is None else self._request.low
         why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
         return Chosen(high, low, " ".join((why, *needed.high.doubts)))
 
     @cached_property
     def _windows(self) -> MmioWindows:
-        return windows(self._facts, self.selection)
+        return windows(self._facts, self.selection, self._lacking)
+
+    @property
+    def _grown(self) -> AskedInVain:
+        """What the windows of a guest of ours have, once it has its cards: it may have asked for more than is known."""
+        with suppress(MissingFact):
+            window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
+            if self._guest and window is not None and self._has_all:
+                return AskedInVain(window.high, window.low)
+        return AskedInVain(0, 0)
+
+    @property
+    def _has_all(self) -> bool:
+        return all(self._facts.place(card.gpu) == self.place["assigned"] for card in self._cards)
+
+    @property
+    def _lacking(self) -> Mapping[str, AskedInVain]:
+        """By location, the MMIO space that the guest asked for in vain: for cards that it has and does not see."""
+        with suppress(MissingFact):
+            shown = self._facts.the(ShownGpus)
+            asked = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
+            if self._guest and asked != AskedInVain(0, 0):
+                seen = [gpu.state.device for gpu in self._facts.all(LinuxGpu)]
+                return {card.location: asked for card in self._cards if pci_id(card.gpu.key["device"]) not in seen}
+        return {}
+
+    @property
+    def shown_gpus(self) -> tuple[Mapping[str, int], ...]:
+        """How many the driver in the guest shall show, once it has them."""
+        if not self._guest:
+            return ()
+        if not self._has_all:
+            raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
+        if not self.drivers:
+            return ()
+        return ({"count": len(self._cards)},)
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Check that the desired windows hold the cards, whatever their source. Raises MmioRefused."""
@@ -121,16 +218,25 @@ class DdaDecisions:
 
     @cached_property
     def gpus(self) -> tuple[CardFunction, ...]:
+        """A guest of our own is set up, and has its driver, before it gets any."""
+        for driver in self.drivers:
+            installed = self._facts.of(AptPackages, {"packages": driver.packages})
+            if installed is None or installed.installed is not True:
+                raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
         return tuple(_function(card.gpu, card_name(card)) for card in self._cards)
 
     @cached_property
     def companions(self) -> tuple[CardFunction, ...]:
+        _ = self.gpus
         cards = ((card, other) for card in self._cards for other in card.companions)
         return tuple(_function(other, f"{card_name(card)}, its {other.state.kind} function") for card, other in cards)
 
     @cached_property
     def power(self) -> str:
         """The power state after the run: as found, unless the user asks for another; one that was made runs."""
+        if self._guest and not self._guest.is_ready:
+            _ = self.vm["id"]
+            return RUNNING
         if self._request.power != "as-found":
             return self._request.power
         if self._settings.new_vm is not None:
@@ -141,6 +247,12 @@ class DdaDecisions:
             gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
             raise MissingFact("VmPower", Unknown(gone))
         return found.state
+
+
+def pci_id(device: str) -> str:
+    """Of `VEN_10DE&DEV_26B9&SUBSYS_…` as Linux writes it, `10de:26b9`."""
+    vendor, model = device.split("&")[:2]
+    return f"{vendor.removeprefix('VEN_')}:{model.removeprefix('DEV_')}".lower()
 
 
 def _function(device: Instance[PciDevice], name: str) -> CardFunction:

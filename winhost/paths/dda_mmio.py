@@ -1,11 +1,13 @@
 """The MMIO windows for the cards of a VM."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from winhost.core.answers import MissingFact
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.cards import bars_of
+from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.assignable_device.resource import owner
@@ -19,13 +21,36 @@ class MmioWindows:
     low: mmio.LowWindow
 
 
-def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
-    """The windows for the cards of a selection and those that its VM has already. Raises MmioRefused, MissingFact."""
+@dataclass(frozen=True)
+class AskedInVain:
+    """How much MMIO space of each window a guest asked for a card, as its kernel says; 0 where it says nothing."""
+
+    high: Bytes
+    low: Bytes
+
+
+def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedInVain] | None = None) -> MmioWindows:
+    """The windows for the cards of a selection and those that its VM has already. lacking: by location, where that is
+    more than is known of the card. Raises MmioRefused, MissingFact.
+    """
     cards = {card.location: card for card in selection.cards}
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
         cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
-    return _windows(tuple(bars_of(cards[location]) for location in sorted(cards)), address_width(facts))
+    seen = (_at_least(bars_of(cards[each]), (lacking or {}).get(each)) for each in sorted(cards))
+    return _windows(tuple(seen), address_width(facts))
+
+
+def _at_least(card: bars.CardBars, asked: AskedInVain | None) -> bars.CardBars:
+    if asked and asked.high > sum(card.bars64):
+        card = replace(card, bars64=(asked.high,), doubts=(*card.doubts, _said(asked.high, "high", card)))
+    if asked and asked.low > sum(card.bars32):
+        card = replace(card, bars32=(asked.low,), doubts=(*card.doubts, _said(asked.low, "low", card)))
+    return card
+
+
+def _said(need: Bytes, window: str, card: bars.CardBars) -> str:
+    return f"The guest asked for {mib(need)} of the {window} window for {card.name}, more than the host shows."
 
 
 @lru_cache(maxsize=64)

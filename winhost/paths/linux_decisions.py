@@ -1,16 +1,43 @@
-"""The decisions of the path of a Linux of its own: what containers there need to get its GPUs."""
+"""The decisions of the path of a Linux of its own: what it needs so that containers there get its GPUs."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
+from winhost.core.answers import Json
 from winhost.paths.distro_packages import TOOLKIT, Repository
+from winhost.paths.linux_driver import DriverChoice, wanted_driver
+from winhost.paths.linux_engine import ChosenEngine
 from winhost.paths.linux_settings import LinuxSettings
+from winhost.resources.host import HostFacts
 
 
 class LinuxDecisions:
-    """Pure functions of the settings."""
+    """Pure functions of the facts and the settings. Raise MissingFact, Refusal."""
 
-    def __init__(self, settings: LinuxSettings) -> None:
-        self._settings = settings
+    def __init__(self, facts: HostFacts, settings: LinuxSettings) -> None:
+        self._facts, self._settings = facts, settings
+
+    @cached_property
+    def drivers(self) -> tuple[DriverChoice, ...]:
+        """None where the driver that runs came from another source. Raises UsageError: NoDriver."""
+        chosen = wanted_driver(self._facts)
+        return (chosen,) if chosen else ()
+
+    @cached_property
+    def _engine(self) -> ChosenEngine:
+        return ChosenEngine(self._facts, self._settings.engine)
+
+    @property
+    def engines(self) -> tuple[Mapping[str, str], ...]:
+        return self._engine.packages
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return self._engine.units
+
+    @property
+    def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
+        return self._engine.settings
 
     @property
     def sources(self) -> tuple[Repository, ...]:

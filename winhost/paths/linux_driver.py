@@ -4,12 +4,16 @@ The GPUs need not be there yet: before they are assigned, a guest has no PCI bus
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from winhost.core.answers import Json
-from winhost.core.steps import DesiredResource
+from winhost.core.answers import MissingFact, Unavailable
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
+from winhost.resources.linux.linux_gpu.resource import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
 
 UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"
 # A new kernel without its modules has no GPU, and modules fit one version of the rest of the driver alone.
@@ -21,34 +25,46 @@ Unattended-Upgrade::Package-Blacklist {
     "nvidia-";
 };
 """
-_MODULES = "linux-modules-nvidia-"
 
 
 @dataclass(frozen=True)
 class DriverChoice:
     """packages: the key of the set; open: with NVIDIA's open kernel modules; unverified: GPUs of which nobody has
-    shown that they take them.
+    shown that they take them. path, text: of the file that keeps unattended upgrades from it.
     """
 
     packages: str
     open: bool
     why: str
     unverified: tuple[str, ...] = ()
+    path: str = UNATTENDED_FILE
+    text: str = UNATTENDED
 
-    @property
-    def desired(self) -> tuple[DesiredResource, ...]:
-        """What is wanted of the Linux."""
-        to_do: dict[str, Json] = {name: [] for name in ("to_add", "to_change", "to_change_foreign", "to_remove")}
-        return (
-            DesiredResource(
-                *("LinuxFile", {"path": UNATTENDED_FILE}, {"text": UNATTENDED, "mode": "0644", "owner": "root:root"}),
-                *("What unattended upgrades leave alone", "A kernel without modules of the driver would have no GPU."),
-            ),
-            DesiredResource(
-                *("AptPackages", {"packages": self.packages}, {"installed": True, **to_do}),
-                *("NVIDIA's driver", self.why),
-            ),
-        )
+
+def wanted_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
+    """The set of packages that a Linux gets, or has got, for the GPUs that it has or that are coming. None where it has
+    a driver of another source, which stays.
+
+    Raises UsageError (NoDriver), MissingFact.
+    """
+    sets = {each.key["packages"]: each.state for each in facts.all(AptPackages)}
+    devices = coming or [gpu.state.device or "" for gpu in facts.all(LinuxGpu)]
+    with suppress(UsageError):  # what is there and does not suit these GPUs is somebody's own
+        return choose_driver(devices, [packages for packages, state in sets.items() if state.installed is not False])
+    driver = facts.the(LinuxGpuDriver)
+    if driver.loaded or driver.installed or driver.packages:
+        return None
+    return choose_driver(devices, [packages for packages, state in sets.items() if _is_offered(state)])
+
+
+def _is_offered(state: AptPackages) -> bool:
+    """Whether a source has all of the set."""
+    try:
+        return bool(state.to_add)
+    except MissingFact as missing:
+        if isinstance(missing.missing, Unavailable):
+            return False
+        raise
 
 
 def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
@@ -65,7 +81,7 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
         )
         raise _no_driver(what, "Give them to two machines")
     open_ = not impossible
-    ours = [each for each in sets if each.startswith(_MODULES) and ("-open-" in each.split(" ")[0]) is open_]
+    ours = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
     if not ours:
         what = "this Linux has no prebuilt modules of NVIDIA's driver for its kernel"
         raise _no_driver(what, "Use Ubuntu with one of its own kernels")
@@ -77,6 +93,11 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
         why = "NVIDIA recommends the open kernel modules for GPUs from Turing on."
     unverified = tuple(device for device, modules in support.items() if modules is None)
     return DriverChoice(ours[0], open_, f"{why} Signed by Ubuntu, so that Secure Boot stays on.", unverified)
+
+
+def refuse_mixed(devices: Sequence[str]) -> None:
+    """Before there is a Linux to ask. Raises UsageError (NoDriver) for GPUs that no driver drives together."""
+    choose_driver(devices, (f"{MODULES}any-open-kernel", f"{MODULES}any-kernel"))
 
 
 def _no_driver(what: str, hint: str) -> UsageError:

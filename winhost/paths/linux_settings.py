@@ -1,10 +1,13 @@
 """What a user may decide about the path of a Linux of its own."""
 
+from typing import Literal
+
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from winhost.paths.setting_values import Debian
 
+Engine = Literal["auto", "docker", "podman", "none"]
 FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 
 
@@ -15,6 +18,10 @@ class LinuxSettings(BaseModel):
 
     toolkit: Debian
     """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically."""
+
+    engine: Engine = "auto"
+    """What runs containers. auto: the one that is there, else Docker of the distribution; none: whatever there is is
+    left alone."""
 
     @field_validator("toolkit")
     @classmethod

@@ -2,23 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.paths.setting_values import matching, no_device
+from winhost.paths.vm_guest import Guest, GuestDecisions
+from winhost.paths.vm_image import VmImage
+from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.own_vm.resource import NAME, OwnVm
 from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.staged_file.resource import StagedFile
 from winhost.resources.windows.vm.resource import Vm
 from winhost.resources.windows.vm_disk.resource import VmDisk
-from winhost.resources.windows.vm_switch.resource import VmSwitch
 
+FETCHED = "http"
 _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it
 _LEAST_MEMORY, _LEAST_DISK = GiB, 4 * GiB
 
@@ -33,10 +37,8 @@ def _whole_size(step: Bytes, least: Bytes) -> AfterValidator:
     return AfterValidator(check)
 
 
-class NewVm(BaseModel):
+class NewVm(VmNetworkSettings):
     """A VM that winhost makes, and that gets the GPUs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: Annotated[
         str, matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"), AfterValidator(no_device)
@@ -48,18 +50,36 @@ class NewVm(BaseModel):
     """Static: all of it is pinned while the VM runs."""
     disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)]
     """How large the guest sees its disk. The file grows up to that, and the volume must have room for all of it."""
-    vhdx: File
-    """What the disk is made of: a VHDX with a Linux that starts on a Generation 2 VM. It is copied, never changed."""
-    switch: str | None = None
-    """The virtual switch by its name; left out, the only external one."""
-    vlan: Annotated[int, Field(strict=True, ge=1, le=4094)] | None = None
+    image: VmImage = VmImage()
+    """What the disk is made of, where no VHDX is given."""
+    vhdx: File | None = None
+    """A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."""
+    guest: Guest | None = None
+    """How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk."""
+    upload: Literal["wire", "http", "smb"] = "wire"
+    """How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched by the
+    host's curl.exe from a port that winhost opens for that time, or written to the host's administrative share (smb);
+    both are many times faster."""
     secure_boot: bool = True
     """With the template for Linux. winhost never switches it off by itself."""
+
+    @model_validator(mode="after")
+    def _has_one_disk(self) -> "NewVm":
+        if self.vhdx is not None and "image" in self.model_fields_set:
+            raise ValueError("its disk is made of vhdx or of an image, not of both")
+        return self
 
     @property
     def key(self) -> Mapping[str, str]:
         """Of its resources."""
         return {"name": self.name}
+
+    @property
+    def disk_sha256(self) -> str | None:
+        """Of the VHDX that its disk is a copy of; None where an image is not pinned yet."""
+        if self.vhdx is not None:
+            return self.vhdx.sha256
+        return self.image.pinned.disk_sha256 if self.image.pinned else None
 
 
 def made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
@@ -89,58 +109,45 @@ def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
     """What its resources shall be. Raises Refusal, MissingFact."""
     for refusal in _refusals(facts, asked):
         raise refusal
+    network = vm_network(facts, asked.name, asked)
     return {
         "name": asked.name,
-        "image": asked.vhdx.sha256,
+        "image": _known_disk(asked),
         "size": parse_size(asked.disk),
         "cpus": asked.cpus,
         "memory": parse_size(asked.memory),
-        "switch": _switch(facts, asked.switch).key["switch"],
+        "switch": network.known_switch,
         "vlan": asked.vlan,
         "mac": _mac(facts, asked.name),
         "secure_boot": asked.secure_boot,
     }
 
 
+def guest_of(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
+    """What is wanted of its guest, where winhost sets that up. Raises MissingFact."""
+    if asked.guest is None:
+        return None
+    mac = _mac(facts, asked.name)
+    return GuestDecisions(facts, asked.name, asked.guest, mac, lambda: vm_network(facts, asked.name, asked))
+
+
 def staged(asked: NewVm) -> Mapping[str, str]:
-    """The file that its disk is made of."""
-    file = asked.vhdx
-    return {"sha256": file.sha256, "name": file.name, "source": file.source, "title": f"Disk image {file.name}"}
+    """The file that its disk is made of. Raises MissingFact."""
+    name = asked.vhdx.name if asked.vhdx else asked.image.file
+    source = asked.vhdx.source if asked.vhdx else f"./{name}"
+    return {"sha256": _known_disk(asked), "name": name, "source": source, "title": f"Disk image {name}"}
+
+
+def _known_disk(asked: NewVm) -> str:
+    """Raises MissingFact for an image that is not pinned: what else is wrong is told before it is fetched."""
+    if asked.disk_sha256 is None:
+        raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
+    return asked.disk_sha256
 
 
 def _mac(facts: HostFacts, name: str) -> str:
     """Its own on this host and on others, and always the same: locally administered, so no maker's."""
     return "02" + sha256(f"{facts.os.machine_id} {name}".encode()).hexdigest()[:10].upper()
-
-
-def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch]:
-    """The named one; else the only external one. None is made: that could cut the way to the host."""
-    every = facts.all(VmSwitch)
-    names = ", ".join(each.state.name for each in every) or "none"
-    if asked is not None:
-        found = [each for each in every if each.state.name == asked]
-        if len(found) != 1:
-            raise Refusal(
-                "vm.no-switch",
-                f"{len(found) or 'No'} virtual switches of the host are called {asked}; there are: {names}.",
-                "Name one of them with --switch, or create it first.",
-            )
-        return found[0]
-    fitting = [each for each in every if each.state.kind == "external"]
-    if len(fitting) > 1:
-        raise Refusal(
-            "vm.which-switch",
-            f"The host has {len(fitting)} external switches: {', '.join(each.state.name for each in fitting)}.",
-            "Name one of them with --switch.",
-        )
-    if not fitting:
-        raise Refusal(
-            "vm.no-external-switch",
-            f"The host has no external virtual switch; its switches: {names}.",
-            "Create one by hand (New-VMSwitch -NetAdapterName NAME -AllowManagementOS $true interrupts the network of "
-            "that adapter), or name an internal one with --switch, whose network you provide.",
-        )
-    return fitting[0]
 
 
 def _refusals(facts: HostFacts, asked: NewVm) -> Iterator[Refusal]:
@@ -152,8 +159,14 @@ def _refusals(facts: HostFacts, asked: NewVm) -> Iterator[Refusal]:
             f"The host has a VM {asked.name} already, which winhost did not make.",
             f"Choose another name, or give that VM the GPUs: --vm {asked.name}",
         )
+    if asked.vhdx is None and asked.guest is None:
+        yield Refusal(
+            "vm.nobody-logs-on",
+            "Nobody could log on to the VM: an image for clouds has neither a user nor a password.",
+            "Name your public key with --ssh-key FILE.pub; or a VHDX that you have prepared, with --vhdx.",
+        )
     disk = facts.of(VmDisk, asked.key)
-    if disk is not None and disk.made and disk.image != asked.vhdx.sha256:
+    if disk is not None and disk.made and asked.disk_sha256 not in (None, disk.image):
         yield Refusal(
             "vm.another-disk",
             f"winhost made a disk for {asked.name} already, of another image.",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from winhost.core.answers import Json
+from winhost.core.answers import Id, Json, identity
 from winhost.model.errors import did_you_mean
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
@@ -59,6 +59,12 @@ class Playbook(BaseModel):
         return known.settings.model_validate(self.settings) if known else NoSettings()
 
     @property
+    def named(self) -> frozenset[Id]:
+        """What it names by itself, and not by what a host turns out to be."""
+        keys = ((each.resource, each.key) for each in self.resources)
+        return frozenset(identity(*each) for each in keys if not REFERENCE.search(" ".join(each[1].values())))
+
+    @property
     def content(self) -> dict[str, Any]:
         """As a plan holds it."""
         return self.model_dump(by_alias=True, mode="json")
@@ -75,7 +81,8 @@ class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in findings))
+        self.findings = tuple(findings)
+        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.findings))
 
 
 def read_playbook(path: Path) -> Playbook:

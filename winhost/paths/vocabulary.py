@@ -49,14 +49,32 @@ VOCABULARIES = {
             "power_plans": POWER_PLAN,
             "new_vms": _NEW_VM,
             "new_images": _STAGED,
+            "nat_switches": ("name", "network"),
+            "guest_forwards": ("port", "target", "connect", "allowed", "who"),
+            "seeds": ("name", "stage", "user", "address", "template"),
+            "known_guests": ("name", "stage", "host_keys"),
+            "guests": ("name",),
+            "first_keys": ("name",),
+            "own_keys": ("name", "key"),
+            "drivers": ("packages", "why", "path", "text"),
+            "shown_gpus": ("count",),
         },
         DdaSettings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
-        on_request=frozenset({"new_vms", "new_images"}),
+        on_request=frozenset(
+            {
+                *("new_vms", "new_images", "nat_switches", "guest_forwards"),
+                *("seeds", "known_guests", "guests", "first_keys", "own_keys", "drivers", "shown_gpus"),
+            }
+        ),
     ),
     "linux": Vocabulary(
         (),
         {
+            "drivers": ("packages", "why", "path", "text"),
+            "engines": ("packages", "title"),
+            "units": ("name",),
+            "docker_settings": ("pointer", "value", "title", "why"),
             "sources": _SOURCE,
             "packages_inside": _PACKAGE,
         },

@@ -60,7 +60,9 @@ class ShownVm:
 
 @dataclass(frozen=True)
 class MachinePicture:
-    """The content of a diagram. gaps: what could not be read, each with the reason."""
+    """The content of a diagram. gaps: what could not be read, each with the reason; said: what else there is, of a
+    Linux of its own.
+    """
 
     host: str
     system: str
@@ -70,6 +72,8 @@ class MachinePicture:
     cards: tuple[ShownCard, ...]
     vms: tuple[ShownVm, ...]
     gaps: tuple[str, ...]
+    said: tuple[tuple[str, str], ...] = ()
+    is_linux: bool = False
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 from winhost.compat.needs import Needs
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, path_of
+from winhost.model.path import EVERY_VARIANT, path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 K = TypeVar("K", bound=Hashable)
@@ -96,7 +96,7 @@ def named(variants: Sequence[str]) -> str:
 
 
 def _of(path: str) -> set[str]:
-    return {variant for variant in ALL_VARIANTS if path_of(variant) == path}
+    return {variant for variant in EVERY_VARIANT if path_of(variant) == path}
 
 
 def _groups(offered: Offered) -> tuple[VariantGroup, ...]:

@@ -99,6 +99,8 @@ def words(view: MachinePicture) -> str:
     )
     vms = ", ".join(vm.name for vm in view.vms)
     sockets = ", ".join(text for _, text in view.sockets)
+    if view.is_linux:
+        return f"Memory: {view.memory}. GPUs: {cards or 'none'}."
     return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. GPUs: {cards or 'none'}. VMs: {vms or 'none'}."
 
 
@@ -121,7 +123,11 @@ def _of_card(view: MachinePicture, card: ShownCard, largest: int) -> _Content:
         return _Content("screen", heading, (card.root, "just a screen, no GPU"))
     place = f"; → {_vm_name(view, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
     displays = f"{card.displays} display{'' if card.displays == '1' else 's'}"
-    lines = (f"{card.root}, {card.driver}", f"{displays}{place}", f"memory {card.holds}")
+    lines = (
+        f"{card.root}, {card.driver}",
+        f"{displays}{place}" if card.displays else card.location,
+        f"memory {card.holds}",
+    )
     share = card.memory / largest if card.memory else 0.0
     return _Content("given" if card.vm else "card", heading, lines, share)
 

@@ -21,11 +21,13 @@ from winhost.knowledge.explanation import explain
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
-from winhost.model.path import ALL_VARIANTS, PATHS
+from winhost.model.path import EVERY_PATH, EVERY_VARIANT, PATHS, path_of
+from winhost.model.plan import Plan
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import verdict_text
 from winhost.render.fact_text import ORIGINS
+from winhost.render.linux_view import linux_machine
 from winhost.render.machine_view import MachinePicture, machine
 from winhost.render.matrix import MatrixRow, matrix, named
 from winhost.render.memory_bars import MemoryChart, memory
@@ -52,6 +54,16 @@ class UnreadHost:
 
     host: str
     error: WinhostError
+
+
+@dataclass(frozen=True)
+class ReadHost:
+    """A host with its evaluation; of a Linux of its own also its plan, or why there is none."""
+
+    facts: Facts
+    evaluation: Evaluation
+    plan: Plan | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,8 @@ class ReportHost:
     rows: tuple[MatrixRow, ...]
     layout: Layout | None
     memories: tuple[MemoryChart, ...]
+    plan: Plan | None
+    refused: str | None
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,7 @@ class Contents:
     @property
     def counts(self) -> list[tuple[str, Counter[Verdict]]]:
         """How many hosts have each best variant, by verdict."""
-        found: dict[str, Counter[Verdict]] = {variant: Counter() for variant in (*ALL_VARIANTS, NO_VARIANT)}
+        found: dict[str, Counter[Verdict]] = {variant: Counter() for variant in (*EVERY_VARIANT, NO_VARIANT)}
         for line in self.lines:
             found[line.best][line.verdict] += 1
         return [(variant, row) for variant, row in found.items() if row]
@@ -188,9 +202,9 @@ class Contents:
         lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
         return [
             ("By verdict", _grouped(lines, lambda line: (line.verdict,), Verdict)),
-            ("By best option", _grouped(lines, lambda line: (line.best,), (*ALL_VARIANTS, NO_VARIANT))),
+            ("By best option", _grouped(lines, lambda line: (line.best,), (*EVERY_VARIANT, NO_VARIANT))),
             (BY_NAME, [("", lines)]),
-            ("By Windows", _grouped(lines, lambda line: (line.system,))),
+            ("By system", _grouped(lines, lambda line: (line.system,))),
             (
                 "By GPU",
                 _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", card) for card in line.cards} or (NO_VARIANT,)),
@@ -220,7 +234,7 @@ _PIECE = 1 << 16  # characters per piece
 
 
 def report(
-    hosts: Iterable[tuple[Facts, Evaluation] | UnreadHost],
+    hosts: Iterable[ReadHost | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -238,7 +252,7 @@ def report(
                 contents.unread.append(host)
                 continue
             id_ = f"host-{len(contents.lines) + 1}"
-            chapter = chapter_of(*host, id_, f"#{id_}", needs, brief=brief)
+            chapter = chapter_of(host, id_, f"#{id_}", needs, brief=brief)
             waiting.write(chapter.html)
             contents.add(chapter)
         waiting.seek(0)
@@ -246,7 +260,7 @@ def report(
 
 
 def reports(
-    hosts: Iterable[tuple[Facts, Evaluation] | UnreadHost],
+    hosts: Iterable[ReadHost | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -259,8 +273,8 @@ def reports(
         if isinstance(host, UnreadHost):
             every.unread.append(host)
             continue
-        file = _file_name(host[0].host, taken)
-        chapter = chapter_of(*host, "host-1", file, needs, brief=brief)
+        file = _file_name(host.facts.host, taken)
+        chapter = chapter_of(host, "host-1", file, needs, brief=brief)
         own = Contents(home=INDEX)
         own.add(chapter)
         yield file, page(own, (chapter.html,), needs, supposed, brief=brief)
@@ -302,7 +316,7 @@ def page(
             codes=codes,
             evidence=[] if brief else [catalogue.evidence()[key] for key in sorted(cited)],
             topics=catalogue.topics(),
-            paths=PATHS,
+            paths=_paths(contents),
             version=__version__,
         )
     )
@@ -310,11 +324,15 @@ def page(
     return made
 
 
-def chapter_of(
-    facts: Facts, evaluation: Evaluation, id_: str, href: str, needs: Needs, *, brief: bool = False
-) -> Chapter:
+def _paths(contents: Contents) -> list[str]:
+    """Those of Windows all or none, because each host there has all of them."""
+    there = {path_of(variant) for variant in contents.variants}
+    return [path for path in EVERY_PATH if path in there or (path in PATHS and there & {*PATHS})]
+
+
+def chapter_of(read: ReadHost, id_: str, href: str, needs: Needs, *, brief: bool = False) -> Chapter:
     """The chapter of one host. brief: only the verdicts and the reasons that decide them."""
-    host = _host(facts, evaluation, id_, needs)
+    host = _host(read, id_, needs)
     html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
     html = _BEFORE_BLOCKS.sub("", html)
     if brief:
@@ -333,9 +351,10 @@ def chapter_of(
 # ---- a host
 
 
-def _host(facts: Facts, evaluation: Evaluation, id_: str, needs: Needs) -> ReportHost:
+def _host(read: ReadHost, id_: str, needs: Needs) -> ReportHost:
+    facts, evaluation = read.facts, read.evaluation
     host = HostFacts(facts)
-    view = machine(host)
+    view = linux_machine(host) if host.is_linux else machine(host)
     variants = [_variant(evaluation.assessment, fit) for fit in evaluation.fits]
     columns = [variant for path in evaluation.assessment.paths for variant in path.every_variant]
     cards = [f"GPU {card.number}: {card.name}" for card in view.cards if card.cuda]
@@ -362,8 +381,12 @@ def _host(facts: Facts, evaluation: Evaluation, id_: str, needs: Needs) -> Repor
         offers=_offers(next(variant for variant in columns if variant.path == evaluation.fits[0].variant)),
         columns=tuple((variant.path, variant.verdict) for variant in columns),
         rows=matrix(columns, needs),
-        layout=layout(host, evaluation.assessment.path("dda"), {card.location: card.number for card in view.cards}),
+        layout=None
+        if host.is_linux
+        else layout(host, evaluation.assessment.path("dda"), {card.location: card.number for card in view.cards}),
         memories=tuple(found for fit in evaluation.fits if (found := memory(fit, cards))),
+        plan=read.plan,
+        refused=read.refused,
     )
 
 
@@ -431,7 +454,7 @@ def _codes(host: ReportHost) -> frozenset[str]:
 
 def _grounds(host: ReportHost) -> Mapping[str, tuple[str, ...]]:
     found = {variant.fit.variant: variant.grounds for variant in (host.best, *host.others)}
-    return {variant: found[variant] for variant in ALL_VARIANTS if variant in found}
+    return {variant: found[variant] for variant in EVERY_VARIANT if variant in found}
 
 
 def _cited(host: ReportHost) -> frozenset[str]:

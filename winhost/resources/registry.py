@@ -9,10 +9,10 @@ from types import ModuleType
 
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.host_answers import HostAnswers
-from winhost.core.rules import ResourceRules
+from winhost.core.rules import ResourceRules, Rests, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType, State
-from winhost.resources.shared import ACCESS
+from winhost.resources.shared import ACCESS, SEED, WITHIN_VM
 
 
 def discover(system: str) -> tuple[type[State], ...]:
@@ -55,11 +55,18 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
         risks=resource.risks,
         may_need=resource.may_need,
         rests=resource.rests,
-        within=resource.within,
+        within=_within(resource),
         credential=resource.credential,
         known_as=resource.known_as,
         undo=resource.undo,
     )
+
+
+def _within(resource: ResourceType) -> tuple[Rests, ...]:
+    """What is in a distro of WSL may be in a VM of winhost's own as well."""
+    if resource.within is None:
+        return ()
+    return (WITHIN_VM, resource.within) if resource.name in LINUX else (resource.within,)
 
 
 def _in_order_of_changes() -> list[str]:
@@ -76,11 +83,25 @@ RULES: dict[str, ResourceRules] = {
 
 # On a machine of its own nothing of Linux waits for Windows, or goes with a distro.
 RULES_OF_LINUX: dict[str, ResourceRules] = {
-    name: replace(rules, requires="", within=None) if name in LINUX else rules for name, rules in RULES.items()
+    name: replace(rules, requires="", within=()) if name in LINUX else rules for name, rules in RULES.items()
 }
 
 
-_NO_LINUX = dict.fromkeys(LINUX, Unavailable(ACCESS))
+# A restart of a guest is never one of the host.
+RULES_WITH_GUEST: dict[str, ResourceRules] = {
+    name: restarted_by_its_vm(rules) if name in LINUX else rules for name, rules in RULES.items()
+}
+
+
+def _has_guest(facts: Facts) -> bool:
+    """Whether winhost made a VM there and set up its Linux."""
+    seeds = facts.resources.get(SEED)
+    return isinstance(seeds, tuple) and bool(seeds)
+
+
+def _no_linux(facts: Facts) -> dict[str, Answer]:
+    """Before anybody is let in: of the guest, where one is to come up, else of the distro."""
+    return dict.fromkeys(LINUX, Unavailable(SEED if _has_guest(facts) else ACCESS))
 
 
 def is_linux(facts: Facts) -> bool:
@@ -97,7 +118,7 @@ def host_answers(facts: Facts) -> HostAnswers:
     """A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
     if is_linux(facts):
         return HostAnswers(facts.resources, RULES_OF_LINUX)
-    return HostAnswers({**_NO_LINUX, **facts.resources}, RULES)
+    return HostAnswers({**_no_linux(facts), **facts.resources}, RULES_WITH_GUEST if _has_guest(facts) else RULES)
 
 
 def titled(resource: str) -> str:

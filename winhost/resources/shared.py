@@ -6,6 +6,7 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, Rests, UndoRule
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
+SEED = "VmSeed"  # until it has told the guest of a new VM who may log on, nothing in that can be read either
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 
 # ---- what rests on an instance
@@ -34,6 +35,7 @@ SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
 # ---- what an instance lies in
 
 WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
+WITHIN_VM = Rests("OwnVm", unless=("made", (False,)))
 
 # ---- consents that a change asks for
 
@@ -47,6 +49,8 @@ ON_FILES_OF_SSH = tuple(
     ConsentRule("network", (Condition("path", of="key", starts_with=folder),))
     for folder in ("/etc/ssh/", "/etc/sudoers.d/", "/etc/netplan/")
 )
+# API keys and prompts can be read on their way: what the gateway's settings in such a folder agree to.
+PLAIN_HTTP = ConsentRule("network", (Condition("path", of="key", starts_with="/opt/winhost/gateway-plain-http-"),))
 # It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made.
 ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
 
@@ -54,3 +58,5 @@ ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),
 
 # All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in.
 WHOLE = UndoRule(gone_if=((Condition(one_of=(NO_PROFILE,)),),), whole=True)
+# What a Linux still had to do, such as a restart, is done: nothing is put back to having to do it.
+DUE_NO_MORE: Mapping[str, tuple[Json, Json]] = dict.fromkeys(("initramfs_due", "restart_due"), (True, False))

@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from winhost.core.answers import Json
 from winhost.model.secrets import SecretRef
@@ -21,6 +22,7 @@ class Value:
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 FLAG = Value("true or false", lambda value: isinstance(value, bool))
+DONE = Value("false", lambda value: value is False)  # of what is still to be done
 
 
 def is_device(name: str) -> bool:
@@ -36,6 +38,12 @@ def one_of(*words: str) -> Value:
 def text(pattern: str, expected: str) -> Value:
     """Text that matches as a whole."""
     return Value(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None)
+
+
+def texts(pattern: str, expected: str) -> Value:
+    """A list, each of it a text of this form."""
+    one = text(pattern, expected)
+    return Value(expected, lambda value: isinstance(value, list | tuple) and all(map(one.fits, value)))
 
 
 def sizes(step: Bytes) -> Value:
@@ -61,6 +69,7 @@ def secret_reference(of: str) -> Value:
     return Value(f"a secret reference to {of} (env:NAME, file:/PATH …)", fits)
 
 
+UUID = text(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "a UUID, as uuidgen makes one, in lower case")
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 
 
@@ -76,7 +85,20 @@ def _networks(value: Json) -> bool:
         return False
 
 
+def _in_order(value: Any) -> bool:
+    """As a firewall has them, so that what is read again compares."""
+    if value == []:
+        return True
+    if not _networks(value):
+        return False
+    fours = ipaddress.collapse_addresses(ipaddress.IPv4Network(each) for each in value if ":" not in each)
+    sixes = ipaddress.collapse_addresses(ipaddress.IPv6Network(each) for each in value if ":" in each)
+    return [str(each) for each in (*fours, *sixes)] == list(value)
+
+
 NETWORKS = Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v))
+
+NETWORKS_IN_ORDER = Value("a list of networks (CIDR), those of IPv4 first, in order, none within another", _in_order)
 
 
 def port(value: Json) -> bool:

@@ -1,18 +1,19 @@
 """Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
 from winhost.compat.available_memory import available_memory
+from winhost.compat.capabilities.gpu_cards import in_a_guest
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
-from winhost.model.path import VARIANTS, path_of, variant_name
+from winhost.model.path import PATHS_OF_LINUX, VARIANTS, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
@@ -21,15 +22,19 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config.resource import WslConfig
 from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
+from winhost.serving.engine_names import socket
 from winhost.serving.lost import READ_SPEED, Lost, lost
-from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
+from winhost.serving.profile import Kind, ProfileRow, base_of, no_sleep, profile
+from winhost.serving.vllm_options import changed_default, knows
 from winhost.serving.when import Case, evaluate, format_when
 from winhost.sizing.budget import budget
 from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
 from winhost.wslconfig import effective
 
-PATH = "wsl2"
-FIRST_PORT = 8000
+WSL = "wsl2"
+PROFILED = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)
+"""Paths with profiles."""
+UNKNOWN_WORD = "this version of vLLM does not know it"
 REFERENCE = re.compile(r"\$\{(.+)\}")
 
 
@@ -37,7 +42,7 @@ REFERENCE = re.compile(r"\$\{(.+)\}")
 class ProfileLine:
     """A setting with the reason for it. when: the versions and cases it applies to; how: how its value is computed.
 
-    unverified: what is not known about whether, or how, it is needed.
+    unverified: what is not known about whether, or how, it is needed; default: vLLM's own, where versions differ in it.
     """
 
     kind: Kind
@@ -48,6 +53,7 @@ class ProfileLine:
     evidence: tuple[str, ...]
     how: str | None = None
     unverified: str | None = None
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,16 @@ class Served:
     """One model. because: empty where nothing rules out sleep, or the profile was named by the user and nothing ruled
     it out;
 
-    left_out: lines that cannot be decided and would do harm where not needed; lost: the cost of not sleeping.
+    cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
+    that this version of vLLM does not know; lost: the cost of not sleeping.
     """
 
     model: str
     id: str
     profile: str
     because: tuple[Because, ...]
-    port: int
+    socket: str
+    cards: tuple[int, ...]
     shared_memory: Bytes
     lines: tuple[ProfileLine, ...]
     left_out: tuple[ProfileLine, ...]
@@ -92,35 +100,76 @@ class Serving:
     models: tuple[Served, ...]
 
 
-def serving(facts: HostFacts, workload: Workload, named: str | None = None, read_speed: int = READ_SPEED) -> Serving:
-    """The profile of each model: the named one, else the first safe one of NAMES. read_speed in MB/s.
+def serving(
+    facts: HostFacts,
+    workload: Workload,
+    named: str | None = None,
+    read_speed: int = READ_SPEED,
+    path: str | None = None,
+) -> Serving:
+    """The profile of each model: the named one, else the first safe one of the path. read_speed in MB/s. path: one with
+    profiles; by default that of the named profile, else WSL 2, or where only that carries the workload DDA.
 
     Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
-    target = Target(facts, f"{PATH}/{VARIANTS[PATH][0]}", workload.versions)
+    asked = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)
+    try:
+        return _serving(judged, facts, workload, named, read_speed, asked or WSL, told=bool(path or named))
+    except RefusedError as refused:
+        if asked or refused.code != "NoProfile" or not _carries(judged, workload, "dda"):
+            raise
+    return _serving(judged, facts, workload, named, read_speed, "dda", told=False)
+
+
+def _serving(
+    judged: Assessment,
+    facts: HostFacts,
+    workload: Workload,
+    named: str | None,
+    read_speed: int,
+    path: str,
+    *,
+    told: bool,
+) -> Serving:
+    """told: somebody asked for this path."""
+    target = Target(facts, f"{path}/{VARIANTS[path][0]}" if path in VARIANTS else path, workload.versions)
+    base = base_profile(target)
+    if named is not None and base_of(named) != base:
+        raise _other_profile(facts.host, named, base)
     by_default = available_memory(target)
-    granted, set_now = _granted(by_default, workload), _set_now(facts, by_default.ram)
-    choices = [_choice(case, named) for case in _cases(target, workload, granted, set_now)]
+    granted = _granted(by_default, workload) if path == WSL else by_default
+    set_now = _set_now(facts, by_default.ram) if path == WSL else by_default.ram
+    choices = [_choice(case, base, named) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
-    running, own = _running(facts), _own(judged)
-    variant, verdict = _fit(judged, workload, awake, granted, running or frozenset(VARIANTS[PATH]), own)
+    if path == WSL:
+        running, own = _running(facts), _own(judged)
+        modes = running or frozenset(VARIANTS[WSL])
+        offered = [each for each in judged.path(WSL).every_variant if variant_name(each.path) in modes]
+        variant, verdict = _fit(judged, workload, awake, granted, offered, own)
+        why = _chosen(variant, own, running)
+    else:
+        variant, verdict = _fit(judged, workload, awake, granted, judged.path(path).every_variant, path)
+        why = "what was asked for" if told else "what can carry this workload here"
     cases = _cases(target.on(variant), awake, granted, set_now)
     models = tuple(
-        _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
-        for position, (case, choice, model) in enumerate(zip(cases, choices, workload.models, strict=True))
+        _served(case, choice, _lost(replace(case, model=model), choice, read_speed))
+        for case, choice, model in zip(cases, choices, workload.models, strict=True)
     )
-    vllm = workload.versions.get("vllm")
-    document = facts.document
-    return Serving(
-        document.host,
-        document.origin,
-        variant,
-        _chosen(variant, own, running),
-        verdict,
-        str(vllm) if vllm else None,
-        models,
-    )
+    vllm, document = workload.versions.get("vllm"), facts.document
+    return Serving(document.host, document.origin, variant, why, verdict, str(vllm) if vllm else None, models)
+
+
+def base_profile(target: Target) -> str:
+    """One of BASES. Raises MissingFact."""
+    if target.path in (WSL, "dda"):
+        return target.path
+    return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"
+
+
+def _carries(judged: Assessment, workload: Workload, path: str) -> bool:
+    found = {path_of(fit.variant): fit.verdict for fit in fits(judged, needs_of(workload), workload)}
+    return found.get(path, Verdict.UNSUPPORTED) is not Verdict.UNSUPPORTED
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
@@ -153,22 +202,22 @@ def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now
 Choice: TypeAlias = tuple[str, tuple[Because, ...]]
 
 
-def _choice(case: Case, named: str | None) -> Choice:
+def _choice(case: Case, base: str, named: str | None) -> Choice:
     """Raises RefusedError: UnsafeSleep."""
-    causes = tuple(_causes(case))
+    causes = tuple(_causes(case, no_sleep(base)))
     known = tuple(cause for cause in causes if cause.unverified is None)
-    if named == PLAIN and known:
+    if named == base and known:
         raise RefusedError(
             "UnsafeSleep",
-            what=f"{visible(case.model.name)} cannot sleep safely, so the profile {PLAIN} is not for it",
+            what=f"{visible(case.model.name)} cannot sleep safely, so the profile {base} is not for it",
             meaning="\n".join(f"{cause.why} ({cause.when})" for cause in known),
-            hint=f"Use --profile {NO_SLEEP}, or leave --profile out.",
+            hint=f"Use --profile {no_sleep(base)}, or leave --profile out.",
         )
-    return named or (NO_SLEEP if causes else PLAIN), causes
+    return named or (no_sleep(base) if causes else base), causes
 
 
-def _causes(case: Case) -> Iterator[Because]:
-    for cause in profile(NO_SLEEP).chosen:
+def _causes(case: Case, fallback: str) -> Iterator[Because]:
+    for cause in profile(fallback).chosen:
         found = evaluate(cause.when, case)
         if found.holds is not False:
             yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)
@@ -176,7 +225,11 @@ def _causes(case: Case) -> Iterator[Because]:
 
 def _as_served(model: Model, choice: Choice) -> Model:
     """A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory."""
-    return replace(model, sleep_level=0) if choice[0] == NO_SLEEP else model
+    return replace(model, sleep_level=0) if _sleepless(choice) else model
+
+
+def _sleepless(choice: Choice) -> bool:
+    return choice[0] != base_of(choice[0])
 
 
 def _running(facts: HostFacts) -> frozenset[str]:
@@ -185,13 +238,13 @@ def _running(facts: HostFacts) -> frozenset[str]:
         modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
     except MissingFact:
         return frozenset()
-    return frozenset(modes & set(VARIANTS[PATH]))
+    return frozenset(modes & set(VARIANTS[WSL]))
 
 
 def _own(judged: Assessment) -> str:
     """The variant that a plan uses by default."""
-    verdicts = {variant.path: variant.verdict for variant in judged.path(PATH).every_variant}
-    return min((f"{PATH}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
+    verdicts = {variant.path: variant.verdict for variant in judged.path(WSL).every_variant}
+    return min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
 
 def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
@@ -199,19 +252,23 @@ def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
         return "the network mode that WSL runs in now"
     if variant == own:
         return "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
-    switch = " --set bridge.switch=NAME" if variant == f"{PATH}/bridged" else ""
+    switch = " --set bridge.switch=NAME" if variant == f"{WSL}/bridged" else ""
     chosen = f"--set network={variant_name(variant)}{switch}"
     return f"{own} cannot carry this workload here; winhost plan takes this with {chosen}"
 
 
 def _fit(
-    judged: Assessment, workload: Workload, awake: Workload, granted: AvailableMemory, modes: frozenset[str], own: str
+    judged: Assessment,
+    workload: Workload,
+    awake: Workload,
+    granted: AvailableMemory,
+    offered: Sequence[PathVerdict],
+    own: str,
 ) -> tuple[str, Verdict]:
     """The default variant of a plan if it can serve, else the best one. Sleep is not required here, because profiles
     are chosen by it. Raises RefusedError: NoProfile.
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
-    offered = [variant for variant in judged.path(PATH).every_variant if variant_name(variant.path) in modes]
     variants = [replace(variant, available_memory=replace(granted, variant=variant.path)) for variant in offered]
     found = [(variant, fit_of(variant, Needs(must), awake)) for variant in variants]
     variant, fit = min(found, key=lambda each: _preference(own, *each))
@@ -221,24 +278,33 @@ def _fit(
     reasons += [reason for lacking in fit.lacking for reason in lacking.reasons]
     why = [_format_reason(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
-    best = fits(judged, needs_of(workload), workload)[0]
-    possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != PATH
-    raise _no_profile(judged.host, dict.fromkeys(why), path_of(best.variant) if possible else None)
+    best, path = fits(judged, needs_of(workload), workload)[0], path_of(own)
+    possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != path
+    raise _no_profile(judged.host, path, dict.fromkeys(why), path_of(best.variant) if possible else None)
 
 
-def _no_profile(host: str, why: Iterable[str], instead: str | None) -> RefusedError:
+def _no_profile(host: str, path: str, why: Iterable[str], instead: str | None) -> RefusedError:
     """instead: a path that can serve the workload as the host is."""
-    hint = "What would change it: winhost assess --facts FACTS --workload WORKLOAD --path wsl2 --explain"
-    other = (
-        f"\nPossible as it is: {instead}. There is no profile for it yet, so vLLM's options are up to you; "
-        "winhost assess --facts FACTS --workload WORKLOAD shows the memory that it has to share out."
-    )
+    hint = f"What would change it: winhost assess --facts FACTS --workload WORKLOAD --path {path} --explain"
+    if instead in PROFILED:
+        hint += f"\nPossible as it is: {instead}: winhost serve profile FACTS --workload WORKLOAD --path {instead}"
+    elif instead:
+        hint += f"\nPossible as it is: {instead}, for which there is no profile."
     return RefusedError(
         "NoProfile",
-        what=f"winhost has serving profiles for WSL 2 only, and WSL 2 on {visible(host)} does not offer what this "
-        "workload takes",
+        what=f"{path} on {visible(host)} does not offer what this workload takes",
         meaning="\n".join(why),
-        hint=hint + (other if instead else ""),
+        hint=hint,
+        host=host,
+    )
+
+
+def _other_profile(host: str, named: str, base: str) -> RefusedError:
+    return RefusedError(
+        "OtherProfile",
+        what=f"the profile {named} is not for {visible(host)}",
+        meaning=f"This Linux takes {base} or {no_sleep(base)}.",
+        hint=f"Use one of these, or leave --profile out: --profile {base}",
         host=host,
     )
 
@@ -261,19 +327,21 @@ def _format_reason(reason: Reason) -> str:
 # --- Filling in ------------------------------------------------------------------------------------------------------
 
 
-def _served(case: Case, choice: Choice, port: int, lost: Lost | None) -> Served:
+def _served(case: Case, choice: Choice, lost: Lost | None) -> Served:
     name, because = choice
-    found = [(row, line) for row in profile(name).rows if (line := _line(row, case))]
+    found = [(row, as_known(line, case)) for row in profile(name).rows if (line := _line(row, case))]
     size, _ = shared_memory(case.model, case.budget)
+    out = [_undecided(row, case) or line.unverified == UNKNOWN_WORD for row, line in found]
     return Served(
         model=case.model.name,
         id=case.model.id,
         profile=name,
         because=because,
-        port=port,
+        socket=socket(case.model.name),
+        cards=case.budget.placement.cards.get(case.model.name, ()),
         shared_memory=size,
-        lines=tuple(line for row, line in found if not _undecided(row, case)),
-        left_out=tuple(line for row, line in found if _undecided(row, case)),
+        lines=tuple(line for (_, line), left in zip(found, out, strict=True) if not left),
+        left_out=tuple(line for (_, line), left in zip(found, out, strict=True) if left),
         lost=lost,
     )
 
@@ -290,11 +358,24 @@ def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
     return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
 
 
+def as_known(line: ProfileLine, case: Case) -> ProfileLine:
+    """With what vLLM's own parser of this version says of its name."""
+    version = case.workload.versions.get("vllm")
+    if version is None or not (line.kind == "engine" or (line.kind == "env" and line.name.startswith("VLLM_"))):
+        return line
+    known = knows("engine" if line.kind == "engine" else "env", line.name, version)
+    if known is False:
+        return replace(line, unverified=UNKNOWN_WORD)
+    doubt = f"the options of vLLM {version} were not read" if known is None else None
+    doubts = "; ".join(filter(None, (line.unverified, doubt))) or None
+    return replace(line, unverified=doubts, default=changed_default(line.name, version))
+
+
 def _undecided(row: ProfileRow, case: Case) -> bool:
     return not evaluate(row.when, case).unknown.keys().isdisjoint(row.must_know)
 
 
 def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:
-    if choice[0] != NO_SLEEP or not case.model.sleeps:
+    if not _sleepless(choice) or not case.model.sleeps:
         return None
     return lost(case.model, case.workload, case.budget, read_speed)

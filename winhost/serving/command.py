@@ -3,8 +3,11 @@
 import shlex
 
 from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.engine_names import MODEL
 
 IMAGE = "vllm/vllm-openai"
+START = 'umask 0007; exec vllm serve "$0" "$@"'
+"""A shell that lets the socket's group connect: vLLM makes its socket as the umask says."""
 ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
 
 
@@ -13,9 +16,9 @@ def command(served: Served, vllm: str | None) -> list[str]:
     name = quoted(f"--name={served.model}")
     before = [_words(line) for line in served.lines if line.kind in ("container", "env")]
     after = [_words(line) for line in served.lines if line.kind == "engine"]
-    model = [quoted(served.id), quoted(f"--served-model-name={served.model}"), f"--port={served.port}"]
+    model = [MODEL, quoted(f"--served-model-name={served.model}")]
     image = quoted(f"{IMAGE}:v{vllm}") if vllm else ASKED_FOR
-    return [f"docker run --detach {name}", *before, image, *model, *after]
+    return [f"docker run --detach {name}", *before, "--entrypoint=/bin/sh", image, "-c", quoted(START), *model, *after]
 
 
 def _words(line: ProfileLine) -> str:

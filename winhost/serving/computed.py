@@ -7,6 +7,7 @@ from fractions import Fraction
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
+from winhost.serving.engine_names import MODEL, model_folder, socket, socket_folder
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import VIDEO
@@ -115,7 +116,18 @@ def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:
     return lambda case: Computed(str(said(case.model)), "as the workload says")
 
 
+def _named(said: Callable[[str], str], how: str) -> Callable[[Case], Computed]:
+    return lambda case: Computed(said(case.model.name), how)
+
+
+def _engine_folder(name: str) -> str:
+    return f"{socket_folder(name)}:{socket_folder(name)}"
+
+
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
+    "engine.folder": _named(_engine_folder, "by the model's name"),
+    "engine.socket": _named(socket, "by the model's name"),
+    "model.folder": _named(lambda name: f"{model_folder(name)}:{MODEL}:ro", "by the model's name"),
     "shm.size": _shm,
     "gpu.share": _share,
     "gpu.cards": _cards,

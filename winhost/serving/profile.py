@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from winhost.model.once import once
 
-PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
-NAMES = (PLAIN, NO_SLEEP)
+BASES = ("bare-metal", "dda", "wsl2")
+NAMES = tuple(name for base in BASES for name in (base, f"{base}-no-sleep"))
 
 Kind: TypeAlias = Literal["container", "env", "engine", "wslconfig", "note"]
 KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
@@ -51,13 +51,27 @@ class Profile:
     chosen: tuple[Cause, ...] = ()
 
 
+def base_of(name: str) -> str:
+    """`wsl2` of `wsl2-no-sleep`."""
+    return name.removesuffix("-no-sleep")
+
+
+def no_sleep(base: str) -> str:
+    """The fallback of one of BASES."""
+    return f"{base}-no-sleep"
+
+
 @once
 def profile(name: str) -> Profile:
-    """One of NAMES."""
+    """One of NAMES, or what they are made of."""
     read = _read(name)
+    like = _read(read["like"]) if "like" in read else {}
     over = profile(read["over"]).rows if "over" in read else ()
-    rows = (*(row for row in over if row.name not in read.get("without", ())), *map(_row, read["rows"]))
-    return Profile(name, read["about"], rows, tuple(Cause(**_tuples(cause)) for cause in read.get("chosen", ())))
+    without = {*like.get("without", ()), *read.get("without", ())}
+    added = (*like.get("rows", ()), *read.get("rows", ()))
+    chosen = (*like.get("chosen", ()), *read.get("chosen", ()))
+    rows = (*(row for row in over if row.name not in without), *map(_row, added))
+    return Profile(name, read["about"], rows, tuple(Cause(**_tuples(cause)) for cause in chosen))
 
 
 def _row(written: Mapping[str, Any]) -> ProfileRow:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import listed
+from winhost.compat.capabilities.gpu_cards import in_a_guest, listed
+from winhost.compat.capabilities.nccl import SHM, transport
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
@@ -30,7 +31,9 @@ COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a workload on a target, with the memory of all. wsl_ram: what WSL gets as it is set now, bytes."""
+    """A model of a workload on a target, with the memory of all. wsl_ram: what WSL gets as it is set now, bytes; on
+    another target all of its memory.
+    """
 
     target: Target
     workload: Workload
@@ -48,6 +51,14 @@ def _blackwell(case: Case) -> bool:
         if gpu is None or gpu.architecture is None:
             raise MissingFact(f"the architecture of {card_name(card)}", NOT_THERE)
     return False
+
+
+def _peers(case: Case) -> bool:
+    """Whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
+    if case.target.path in ("dda", "linux") and in_a_guest(case.target):
+        return False
+    found = transport(case.target)
+    return found is None or found.name != SHM
 
 
 def _mirrored(case: Case, through: Mirror) -> bool:
@@ -83,6 +94,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "driver": lambda case: case.target.driver,
     "gpus": lambda case: len(case.target.gpus),
     "blackwell": _blackwell,
+    "peers": _peers,
     "models": lambda case: len(case.workload.models),
     "cards": lambda case: case.model.cards,
     "tensor": lambda case: case.model.tensor,

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import read_cases
 from tests.powershell.bundles import twin
 from winhost.core.answers import Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find
@@ -19,7 +19,7 @@ from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 
-CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "lab" / "physics.yaml").read_text(encoding="utf-8"))
+CASES = read_cases(Path(__file__).parents[2] / "data" / "lab" / "physics.yaml")
 HOSTS = expand_all()
 SLOW = LabClock(scale=10.0)  # a restart that nobody lives to see the end of
 
@@ -269,7 +269,6 @@ def assignable(host: Machine) -> Machine:
 
 
 @given(MOVES)
-@settings(max_examples=60, deadline=None)
 def test_a_device_is_always_in_one_place_and_undoing_returns_to_the_start(moves: list[tuple[str, int, int]]) -> None:
     host = assignable(machine("server2025-role-installed"))
     start = host.settled_state()

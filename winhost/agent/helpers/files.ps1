@@ -81,6 +81,7 @@ function Read-WinhostFileTime {
 # ---- folders
 
 $script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+$script:WinhostOnlyAdministratorsFile = 'O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)'
 # What else may be done there. By everybody who has logged on, or by one account: reads what we write; answers into files
 # that we made, and neither makes nor removes any; keeps what it wants. Of all VMs: comes by, on the way to its own files.
 $script:WinhostFolderUses = @{
@@ -163,6 +164,13 @@ function Add-WinhostFolder {
 function Write-WinhostFolderRights {
     param([string]$Path, [string]$Rights)
     Set-Acl -LiteralPath $Path -AclObject (New-WinhostFolderAcl $Rights) -ErrorAction Stop
+}
+
+function Write-WinhostFileRights {
+    param([string]$Path, [string]$Rights)
+    $acl = New-Object -TypeName System.Security.AccessControl.FileSecurity
+    $acl.SetSecurityDescriptorSddlForm($Rights)
+    Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
 }
 
 function New-WinhostFolderAcl {

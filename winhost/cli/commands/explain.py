@@ -1,21 +1,46 @@
 """Arguments, options and help of `winhost explain`."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, implemented_in
 from winhost.cli.outputs import answers
 
+_NEGATIVE = re.compile(r"-[0-9]{9,10}")
 
-@click.command(cls=WinhostCommand)
-@click.argument("code", required=False, **completion.CODES)
+
+class ExplainCommand(WinhostCommand):
+    """A command to which a negative number is a code of Windows, not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> Any:
+        return super().parse_args(
+            ctx, [f"0x{int(arg) & 0xFFFFFFFF:08X}" if _NEGATIVE.fullmatch(arg) else arg for arg in args]
+        )
+
+
+@click.command(cls=ExplainCommand)
+@click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
+@click.option(
+    "--facts",
+    "facts_file",
+    type=click.Path(path_type=Path),
+    help="Rule out the causes that these facts of a host contradict.",
+)
 @answers()
 @implemented_in("winhost.cli.explain")
 def explain() -> None:
-    """Explain a reason by its CODE.
+    """Explain a reason by its CODE, or an error that you paste.
 
-    Shows what the reason says, what it means, its remedy, its evidence with sources, and related reasons. CODE may also
-    be a line from a log that contains a known failure. The codes for a fact that could not be read are listed once, as
-    *.unknown, and can be explained for each path and capability, for example nvlink.unknown.
+    Of a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
+    The codes for a fact that could not be read are listed once, as *.unknown, and can be explained for each path and
+    capability, for example nvlink.unknown.
+
+    TEXT is what another program printed: an error code of Windows (0xC035001E or -2147023511), or a message of wsl.exe,
+    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size, and - is standard input. The answer is the
+    likely causes, how to tell which one it is, and the remedy. Secrets in the text are never shown.
     """

@@ -17,6 +17,7 @@ from winhost.cli.options import (
     words_argument,
 )
 from winhost.cli.outputs import answers
+from winhost.cli.stack_options import stack_options
 
 
 @click.command(cls=WinhostCommand)
@@ -41,6 +42,7 @@ from winhost.cli.outputs import answers
     help="dda: the final state of the VM. Default: as-found.",
 )
 @new_vm_options
+@stack_options
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
 @click.option(
     "--set",
@@ -65,5 +67,5 @@ def plan() -> None:
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
     plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
-    nobody has verified.
+    nobody has verified. With --workload the plan of a Linux goes on to an endpoint that serves it.
     """

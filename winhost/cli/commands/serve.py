@@ -4,13 +4,15 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.options import Duration, fleet_option, yes_option
 from winhost.cli.outputs import answers
 
 
 @click.group(cls=WinhostGroup)
 def serve() -> None:
-    """Show how to serve models on a target: which settings, and why."""
+    """Serve models on a target: settings and why, start, status, logs, test, stop."""
 
 
 # Said twice, here and in winhost.serving, so that --help need not load it.
@@ -23,8 +25,13 @@ def serve() -> None:
 @click.option(
     "--profile",
     "named",
-    type=click.Choice(("wsl2", "wsl2-no-sleep")),
-    help="Use this profile for every model. Default: wsl2, or wsl2-no-sleep where sleep mode is unsafe.",
+    type=click.Choice(("bare-metal", "bare-metal-no-sleep", "dda", "dda-no-sleep", "wsl2", "wsl2-no-sleep")),
+    help="Use this profile for every model. Default: that of the path, or its -no-sleep where sleep mode is unsafe.",
+)
+@click.option(
+    "--path",
+    type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
+    help="Of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that carries the workload.",
 )
 @click.option(
     "--read-speed",
@@ -40,8 +47,7 @@ def serve() -> None:
 def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
-    FACTS is the facts file of the host, or a folder with only that file. Profiles exist for WSL 2 only so far. Changes
-    nothing.
+    FACTS is the facts file of the host, or a folder with only that file. Changes nothing.
     """
 
 
@@ -60,4 +66,165 @@ def files() -> None:
 
     MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
     itself and accepts nothing else.
+    """
+
+
+@serve.command()
+@click.option(
+    "--model",
+    "models",
+    metavar="NAME=ENGINE",
+    multiple=True,
+    required=True,
+    help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT. Repeat it.",
+)
+@click.option(
+    "--key",
+    "keys",
+    metavar="NAME=REF",
+    multiple=True,
+    required=True,
+    help="An API key: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY. Repeat it.",
+)
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8443", show_default=True, help="Where the gateway listens."
+)
+@click.option(
+    "--certificate",
+    metavar="PATH",
+    help="A certificate in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
+)
+@click.option("--certificate-key", metavar="PATH", help="The key of the certificate, likewise.")
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Listen beyond the machine without TLS: others on the network can read keys, prompts and answers. "
+    "The plan asks for the approval `network`.",
+)
+@click.option(
+    "--shares",
+    metavar="NAME=GPUS",
+    multiple=True,
+    help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1. Repeat it.",
+)
+@click.option(
+    "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
+)
+@click.option(
+    "--no-sleep", is_flag=True, help="Stop and start engines between their turns instead of letting them sleep."
+)
+@click.option(
+    "--suspend",
+    is_flag=True,
+    help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each.",
+)
+@implemented_in("winhost.cli.serve")
+def gateway() -> None:
+    """Print the gateway before vLLM as entries of a playbook.
+
+    Copy playbooks/linux.yaml, add the entries to its resources, and plan with --playbook. They hold the hashes of
+    API keys, never a key.
+    """
+
+
+target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
+models_option = click.option(
+    "--model", "models", metavar="NAME", multiple=True, help="Only this model, as clients call it. May be repeated."
+)
+within_option = click.option(
+    "--within",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="How long to wait for each.",
+)
+_KEY = "A secret reference to an API key of the gateway, for example env:API_KEY"
+
+
+@serve.command()
+@target_argument
+@models_option
+@within_option
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.serve_up")
+def up() -> None:
+    """Start what is served on TARGET, and show how far each start is.
+
+    TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
+    the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
+    """
+
+
+@serve.command()
+@target_argument
+@click.option("--key", metavar="REF", help=f"{_KEY}: shows the gateway's counts of requests, too.")
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.serve_status")
+def status() -> None:
+    """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
+
+
+@serve.command()
+@target_argument
+@models_option
+@click.option("--gateway", is_flag=True, help="Only the gateway, or the gateway and the models that are named.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="How many of the last lines to show.",
+)
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.serve_logs")
+def logs() -> None:
+    """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
+
+
+@serve.command()
+@target_argument
+@click.option("--key", metavar="REF", required=True, help=f"{_KEY}.")
+@models_option
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.serve_test")
+def test() -> None:
+    """Ask TARGET for completions, and for what it must refuse; show the time to the first token and tokens per second.
+
+    The requests come from the target itself and go to the gateway: for each model a completion, a stream and a prompt
+    that is too long; then a model that is not there, a request without a key, and a path that is not published.
+    """
+
+
+@serve.command()
+@target_argument
+@models_option
+@yes_option
+@within_option
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.serve_down")
+def down() -> None:
+    """Stop the gateway of TARGET, when open requests are done, and then its engines.
+
+    With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
+    """
+
+
+@serve.command()
+@click.option("--weights", type=click.FloatRange(0.1), metavar="GIB", help="The size of the model's weights.")
+@click.option("--host-memory", type=click.FloatRange(0), metavar="GIB", help="Host memory that backups may take.")
+@click.option("--swap-within", type=click.FloatRange(0), metavar="SECONDS", help="How soon the model has to answer.")
+@click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
+@click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
+@implemented_in("winhost.cli.resting")
+def explain() -> None:
+    """Show how a model may rest between its turns: awake, asleep, suspended, stopped, and how soon it is back.
+
+    With --weights and --host-memory it says which one to take. Changes nothing.
     """

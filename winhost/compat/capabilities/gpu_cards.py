@@ -7,6 +7,7 @@ from winhost.compat.target import Target
 from winhost.hardware.cards import card_name
 from winhost.hardware.gpus import Gpu, NvLink, P2p, known
 from winhost.resources.host import Card
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 
 HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 
@@ -20,6 +21,11 @@ def several(target: Target) -> tuple[Card, ...]:
     """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
     found = gpus(target)
     return found if len(found) > 1 else ()
+
+
+def in_a_guest(target: Target) -> bool:
+    """The GPUs were assigned to a VM, or are to be. Raises MissingFact."""
+    return target.path == "dda" or target.facts.the(LinuxSystem).virtualization != "none"
 
 
 def listed(card: Card) -> Gpu | None:

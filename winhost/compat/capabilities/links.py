@@ -2,7 +2,17 @@
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import by_bridge, gpus, hung, linked, named, several, untold, without_peers
+from winhost.compat.capabilities.gpu_cards import (
+    by_bridge,
+    gpus,
+    hung,
+    in_a_guest,
+    linked,
+    named,
+    several,
+    untold,
+    without_peers,
+)
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, WHOLE_CARD, capability
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
@@ -74,10 +84,10 @@ def firmware_redirects(target: Target) -> Finding | None:
     return None
 
 
-@capability("gpu-p2p", on=("dda",), unknown=BLOCKS)
+@capability("gpu-p2p", on=("dda", "linux"), unknown=BLOCKS)
 def peers_in_a_guest(target: Target) -> Finding | None:
     """In a Hyper-V guest each GPU is on a virtual bus of its own; nobody has shown peer-to-peer there."""
-    if several(target):
+    if several(target) and in_a_guest(target):
         return unverified("gpu-p2p.assigned", observed=named(gpus(target)))
     return None
 
@@ -147,11 +157,11 @@ def switches_need_a_manager(target: Target) -> Finding | None:
     return None
 
 
-@capability("nvlink", on=("dda",), unknown=BLOCKS)
+@capability("nvlink", on=("dda", "linux"), unknown=BLOCKS)
 def nvlink_in_a_guest(target: Target) -> Finding | None:
     """DDA assigns GPUs one by one, and NVSwitches not at all; nobody has shown NVLink there."""
     cards = several(target)
-    if cards and not linked(cards, NvLink.NONE):
+    if cards and not linked(cards, NvLink.NONE) and in_a_guest(target):
         return unverified("nvlink.assigned", observed=named(cards))
     return None
 

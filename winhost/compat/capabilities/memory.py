@@ -42,8 +42,8 @@ def windows_keeps_more_of_several(target: Target) -> Finding | None:
 def more_than_the_host_has(target: Target) -> Finding | None:
     """The GPUs have more memory than the host, which was reported to break the GPU in WSL."""
     vram = sum(map(memory_of, gpus(target)))
-    if vram > target.facts.memory.total:
-        observed = f"{size(vram)} on the GPUs, {about(target.facts.memory.total)} in the host"
+    if vram > target.memory:
+        observed = f"{size(vram)} on the GPUs, {about(target.memory)} in the host"
         return unverified("gpu-memory.above-host", observed=observed)
     return None
 
@@ -157,7 +157,7 @@ def pinned(target: Target) -> str | None:
     if target.path in SHARED:
         return f"0.5 to 1 GiB in total, as reported; with {PIN} in vLLM's environment"
     if target.path in ("dual-boot", "bare-metal"):
-        return f"up to the {about(target.facts.memory.total)} of the machine, minus what else runs"
+        return f"up to the {about(target.memory)} of the machine, minus what else runs"
     return "up to the memory of the VM, minus what else runs in it" if target.path == "dda" else None
 
 

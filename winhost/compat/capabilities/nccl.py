@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
-from winhost.compat.capabilities.gpu_cards import by_bridge, gpus, hung, named, several, untold, without_peers
+from winhost.compat.capabilities.gpu_cards import (
+    by_bridge,
+    gpus,
+    hung,
+    in_a_guest,
+    named,
+    several,
+    untold,
+    without_peers,
+)
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
@@ -89,10 +98,10 @@ def little_to_pin(target: Target) -> Finding | None:
     return None
 
 
-@capability("nccl-transport", on=("dda",), unknown=BLOCKS)
+@capability("nccl-transport", on=("dda", "linux"), unknown=BLOCKS)
 def until_peers_are_shown(target: Target) -> Finding | None:
-    """In a Hyper-V guest winhost configures host memory, until peer-to-peer is shown."""
-    if several(target):
+    """In a guest winhost configures host memory, until peer-to-peer is shown."""
+    if several(target) and in_a_guest(target):
         return degraded("nccl-transport.assigned", observed=SHM)
     return None
 

@@ -183,9 +183,9 @@ def windows_is_away(target: Target) -> Finding | None:
     return unsupported("windows-desktop.away", observed=f"on {target.path}")
 
 
-@capability("windows-desktop", on=("bare-metal",), unknown=BLOCKS)
+@capability("windows-desktop", on=("bare-metal", "linux"), unknown=BLOCKS)
 def windows_is_gone(target: Target) -> Finding | None:
-    """The installation replaces Windows."""
+    """The installation replaces Windows, or did so."""
     return unsupported("windows-desktop.gone", observed=f"on {target.path}")
 
 

@@ -81,7 +81,7 @@ def adapters_wake_corrupted(target: Target) -> Finding | None:
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
 def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
     """The GPUs have more memory than the host, so not all of it can be moved to host memory."""
-    vram, memory = sum(map(memory_of, gpus(target))), target.facts.memory.total
+    vram, memory = sum(map(memory_of, gpus(target))), target.memory
     if vram > memory:
         return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the GPUs, {about(memory)} in the host")
     return None

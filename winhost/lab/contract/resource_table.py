@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from winhost.core.answers import Json
-from winhost.lab.contract import account_changes, distro_changes, network_changes, software_changes, vm_changes
+from winhost.lab.contract import (
+    account_changes,
+    distro_changes,
+    nat_changes,
+    network_changes,
+    software_changes,
+    vm_changes,
+)
 from winhost.lab.contract.device_changes import set_place
+from winhost.lab.contract.seed_changes import set_seed
 from winhost.lab.contract.set_call import SetCall, SetOnHost, UploadToHost
 from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, ROLE, TOOLS
 from winhost.lab.physics.simulated_machine import Machine
@@ -100,8 +108,10 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "VmCheckpoints": _of_vm(Machine.set_vm, kind="checkpoint_type", automatic="automatic_checkpoints_enabled"),
     "VmMemory": _of_vm(Machine.set_vm_memory, dynamic="dynamic_memory_enabled"),
     "VmPower": _set_power,
+    "NatSwitch": nat_changes.set_nat,
     "VmDisk": vm_changes.set_disk,
     "OwnVm": vm_changes.set_own_vm,
+    "VmSeed": set_seed,
     "StagedFile": software_changes.set_staged,
     "Wsl": software_changes.set_wsl,
     "GpuDriverModel": software_changes.set_driver_model,

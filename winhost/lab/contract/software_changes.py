@@ -18,6 +18,8 @@ _SOURCE = re.compile(
     r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"""
 )
 _UPLOADED = "./"
+_OFFER = re.compile(r"http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}")
+_LONGEST_FETCH = 600
 _HEADLESS = "headless"
 
 
@@ -48,17 +50,34 @@ def upload_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) 
     received = machine.files.length(part)
     if piece is None:
         return {"received": received, "sha256": machine.software.read_hash(part)}
-    at, content = piece.get("at"), _decoded(piece.get("bytes"))
-    if content is None or type(at) is not int:
-        raise bad_request("A piece says at which byte it begins, and what it holds as base64.")
+    at, content, address = piece.get("at"), _decoded(piece.get("bytes")), piece.get("from")
+    if (content is None and address is None) or type(at) is not int:
+        raise bad_request("A piece says at which byte it begins, and what it holds as base64 or where it is.")
     if at == 0:
         machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
         machine.software.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
     elif at != received:
         message = f"{received} bytes of it are here, and this piece begins at {at}."
         raise own_error("OutOfStep", "InvalidOperation", message)
-    machine.files.append(part, content, restart=at == 0)
+    if address is None:
+        machine.files.append(part, content or b"", restart=at == 0)
+        return {"received": machine.files.length(part), "sha256": None}
+    if at == 0:
+        machine.files.append(part, b"", restart=True)
+    _fetch_piece(machine, part, address, piece.get("seconds"))
     return {"received": machine.files.length(part), "sha256": None}
+
+
+def _fetch_piece(machine: Machine, part: str, address: Json, seconds: Json) -> None:
+    """By curl.exe, from the computer that runs winhost. Raises CmdletError."""
+    if not re.fullmatch(_OFFER, str(address)) or type(seconds) is not int or not 1 <= seconds <= _LONGEST_FETCH:
+        raise bad_request("A file is fetched from an address of winhost, for 1 to 600 seconds.")
+    curl, before = machine.programs.get("curl.exe"), machine.files.length(part)
+    if curl is None:
+        raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
+    code, _ = curl(["--output", part, str(address)])
+    if code not in (0, 18, 28) or machine.files.length(part) == before:
+        raise own_error("NotFetched", "ReadError", f"curl.exe could not fetch it: {code}")
 
 
 def _decoded(text: Json) -> bytes | None:

@@ -22,7 +22,8 @@ _START_DELAY = 60
 _LINUX = next(guid for guid, name in TEMPLATES.items() if name != "MicrosoftWindows")
 
 
-def _name(key: Key) -> str:
+def vm_name(key: Key) -> str:
+    """Raises CmdletError for what no VM of ours is called."""
     if not re.fullmatch(NAME, key["name"]) or is_device(key["name"]):
         raise bad_request("That is no name for a VM: lower-case letters, digits and dashes between them.")
     return key["name"]
@@ -33,7 +34,7 @@ def _name(key: Key) -> str:
 
 def set_disk(machine: Machine, asked: SetCall) -> None:
     """Made of a staged file, made larger, or taken away. Raises CmdletError."""
-    name, ours, desired = _name(asked.key), machine.own_vms, asked.desired
+    name, ours, desired = vm_name(asked.key), machine.own_vms, asked.desired
     record = ours.read("disk", name)
     if "made" in desired:
         if desired["made"]:
@@ -128,7 +129,7 @@ def _remove_disk(machine: Machine, name: str, record: Kept | None, asked: SetCal
 
 def set_own_vm(machine: Machine, asked: SetCall) -> None:
     """Made, changed while it is off, or taken away. Raises CmdletError."""
-    name, ours, desired = _name(asked.key), machine.own_vms, asked.desired
+    name, ours, desired = vm_name(asked.key), machine.own_vms, asked.desired
     record = ours.read("vm", name)
     if "made" not in desired:
         _write_settings(machine, ours.of_ours(name, record), desired)
@@ -185,7 +186,11 @@ def _write_fixed(machine: Machine, vm: VirtualMachine) -> None:
     machine.set_vm(vm.guid, checkpoint_type="disabled", automatic_stop_action="turn-off")
     machine.set_vm(vm.guid, automatic_start_action="start-if-running", automatic_start_delay=_START_DELAY)
     machine.set_vm(vm.guid, automatic_checkpoints_enabled=False)
-    machine.set_vm_com_port(vm.guid, f"\\\\.\\pipe\\{vm.guid}")
+    pipe = f"\\\\.\\pipe\\{vm.guid}"
+    machine.set_vm_com_port(vm.guid, pipe)
+    if vm.com1 != pipe:
+        said = f"The first serial port of the VM did not become {pipe}."
+        raise own_error("NoBootLog", "InvalidResult", said)
 
 
 def _write_settings(machine: Machine, vm: VirtualMachine, desired: Mapping[str, Json]) -> None:

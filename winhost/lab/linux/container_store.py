@@ -58,6 +58,10 @@ class ContainerStore:
             self._remove(key)
             return
         if _of(key) not in self.images:
+            if not self._linux.online and not desired.get("archive"):
+                raise refused(
+                    "CommandFailed", "ResourceUnavailable", f"{key['engine']} pull: no such host.", key["engine"]
+                )
             self._linux.machine.clock.sleep(_PULL_SECONDS)
             self.images[_of(key)] = _Image(ours=True, id=hashlib.sha256(key["image"].encode()).hexdigest())
         self.images[_of(key)].asked |= {name: desired[name] for name in _ASKED if name in desired}

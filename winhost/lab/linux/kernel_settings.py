@@ -27,15 +27,25 @@ class KernelSettings:
         self.live["vm.swappiness"] = "60"
         self.at_boot: dict[str, str] = {}
         self.modules: dict[str, dict[str, Json]] = {}
-        self.loaded: set[str] = set()
+        self._boot = linux.distro.starts
+        self.loaded = (
+            {str(each.state["driver"]) for each in linux.gpus() if each.state["driver"]} if linux.own else set()
+        )
 
     def module(self, name: str) -> dict[str, Json]:
         found = self.modules.get(name, {"options": None, "blacklisted": False, "at_boot": False})
+        self._look()
         loaded = name in self.loaded
         return {**found, "initramfs_due": False, "loaded": loaded, "restart_due": loaded and bool(found["blacklisted"])}
 
+    def _look(self) -> None:
+        """Since a start, nothing runs that is blacklisted."""
+        if self._boot != self._linux.distro.starts:
+            self._boot = self._linux.distro.starts
+            self.loaded -= {name for name, each in self.modules.items() if each["blacklisted"]}
+
     def change_module(self, name: str, desired: Mapping[str, Json]) -> None:
-        if set(desired) - {"at_boot"}:
+        if set(desired) - {"at_boot", "restart_due"}:
             self._linux.machine.clock.sleep(_INITRAMFS_SECONDS)
         found = self.module(name)
         self.modules[name] = {each: desired.get(each, found[each]) for each in ("options", "blacklisted", "at_boot")}
@@ -74,7 +84,7 @@ def kernel_modules(linux: Linux, key: Key | None) -> Iterable[Record]:
 
 
 def set_kernel_module(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    if desired.get("initramfs_due") is True:
+    if desired.get("initramfs_due") is True or desired.get("restart_due") is True:
         raise refused("WrongPlace", "InvalidOperation", "An initramfs is only ever brought up to date.")
     if desired.get("options") is not None:
         _check(f"{_OPTION}( {_OPTION})*", desired["options"], "options, as NAME=VALUE")

@@ -10,6 +10,7 @@ from winhost.lab.contract.call_batch import Answer, Call, CallBatch
 from winhost.lab.linux.linux_machine import Linux, refused
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.linux.probe_answers import probe_answer
+from winhost.lab.linux.serving_answers import SimulatedServing
 from winhost.lab.linux.unkept_change import RevocableChanges
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
@@ -21,7 +22,7 @@ from winhost.resources.registry import LINUX
 class LinuxAnswers(CallBatch):
     """Of one distro, for all its sessions."""
 
-    verbs = ("get", "set")
+    verbs = ("get", "set", "restart")
     error = staticmethod(refused)
 
     def __init__(self, linux: Linux) -> None:
@@ -38,14 +39,21 @@ class LinuxAnswers(CallBatch):
             self.revocable.connection = connection
             return json.dumps({"answers": self._answers(request.get("calls") or [], threading.Event())})
 
-    def probe(self, json_text: str) -> str:
-        """The answer to the program of `winhost probe`."""
+    def told(self, program: str, json_text: str, connection: int) -> str:
+        """The answer of the agent, or of the program of `winhost probe` or `winhost serve`."""
+        if program == "agent":
+            return self.invoke(json_text, connection)
         with self._alone:
             self.linux.look()
-            return json.dumps({"answers": [probe_answer(self.linux, json.loads(json_text))]})
+            request = json.loads(json_text)
+            serving = program == "serving"
+            answer = self.linux.part(SimulatedServing).answer(request) if serving else probe_answer(self.linux, request)
+            return json.dumps({"answers": [answer]})
 
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
+        if self.linux.own:
+            self.linux.distro.starts = self.machine.boot - 1
         if self.linux.started != self.linux.distro.starts:
             self.revocable.pass_time()
         self.revocable.look()
@@ -55,7 +63,8 @@ class LinuxAnswers(CallBatch):
         known = self._known(resource)
         if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
             raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
-        return [self.revocable.as_kept(resource, record) for record in known.get(self.linux, key)]
+        found = [record for record in known.get(self.linux, key) if key is None or dict(record.key) == dict(key)]
+        return [self.revocable.as_kept(resource, record) for record in found]
 
     def _known(self, resource: str) -> LinuxResource:
         if resource not in ENTRIES:
@@ -76,7 +85,15 @@ class LinuxAnswers(CallBatch):
         self.linux.accepted = tuple((call.get("how") or {}).get("accept", ()))
         if self._known(resource).cuts(self.linux, key):
             return self._changed(resource, key, before, [], partial(self._revocably, call, before, missing))
-        return self._changed(resource, key, before, [], partial(change, self.linux, key, missing))
+        answer = self._changed(resource, key, before, [], partial(change, self.linux, key, missing))
+        due = self.linux.own and (answer["after"] or {}).get("restart_due") is True
+        return {**answer, "restart": [{"system": "host"}]} if answer["ok"] and due else answer
+
+    def _restart(self, call: Call, _: threading.Event) -> Answer:
+        if call.get("resource") != "LinuxBoot" or not self.linux.own:
+            raise bad_request("Only a machine of its own can be asked to restart.")
+        self.machine.run_shutdown()  # that it goes down already is as good
+        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
     def _revocably(self, call: Call, before: Answer, missing: Answer) -> None:
         change = self._known(str(call["resource"])).set
@@ -114,11 +131,11 @@ class Listening:
         up = self.machine.accepting() and self.machine.boot == self.boot
         return up and self.distro.running and self.distro.starts == self.starts
 
-    def invoke(self, request: str, *, probes: bool = False) -> str:
+    def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         if not self.alive():
             raise HostDown
-        answer = self.answers.probe(request) if probes else self.answers.invoke(request, self.connection)
+        answer = self.answers.told(program, request, self.connection)
         if not self.alive():
             raise HostDown
         return answer

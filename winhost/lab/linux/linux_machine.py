@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
+from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
+from winhost.lab.linux.gpu_driver import GpuDriver
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
@@ -22,6 +24,7 @@ P = TypeVar("P")
 # What is told without being asked for by name: the same as the scripts say.
 FILES = (
     "/etc/apt/apt.conf.d/52winhost",
+    "/etc/cloud/cloud-init.disabled",
     "/etc/docker/daemon.json",
     "/etc/resolv.conf",
     "/etc/wsl.conf",
@@ -43,7 +46,7 @@ PACKAGES = (
     "nvidia-container-toolkit-base",
     "openssh-server",
 )
-PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit")
+PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit", "podman")
 UNITS = (
     "containerd.service",
     "docker.service",
@@ -71,7 +74,7 @@ KERNEL = "6.6.87.2-microsoft-standard-WSL2"
 SSH = "ssh.service"
 SSHD = "openssh-server"
 CDI = "winhost-cdi.service"
-SYSTEM = "/etc/systemd/system/"
+_UNIT_FILE = re.compile(r"(?:/etc|/usr/local/lib)/systemd/system/([^/]+)")
 
 # The way in, as the script makes it that Windows runs inside (wsl_conf/inside.ps1).
 SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
@@ -106,6 +109,7 @@ Restart=on-failure
 RestartSec=2
 """
 _VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
+_IN_UBUNTU = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
 # Files that Windows puts there before there is a way in, by the names that it has for them.
 _BY_WINDOWS = {
     "/etc/wsl.conf": "conf",
@@ -118,9 +122,17 @@ _NEEDS = {
     "nvidia-container-toolkit": ("nvidia-container-toolkit-base", "libnvidia-container-tools"),
     "libnvidia-container-tools": ("libnvidia-container1",),
 }
-_BRINGS_UNITS = {"docker-ce": ("docker.service",), "containerd.io": ("containerd.service",), SSHD: (SSH, "ssh.socket")}
+_BRINGS_UNITS = {
+    "docker-ce": ("docker.service",),
+    "docker.io": ("docker.service",),
+    "containerd.io": ("containerd.service",),
+    SSHD: (SSH, "ssh.socket"),
+}
 _NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
-_GPU_DRIVERS = re.compile(r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|nvidia-(dkms|driver|open)(-.*)?")
+_GPU_DRIVERS = re.compile(
+    r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|linux-modules-nvidia-.*"
+    r"|nvidia-(dkms|driver|headless|kernel|open)(-.*)?"
+)
 _ENGINES = {
     "docker": (("docker-ce", "docker.io"), "/run/docker.sock"),
     "podman": (("podman",), None),
@@ -171,7 +183,9 @@ class Linux:
     machine: Machine
     distro: Distro
     own: bool = False
-    """It is no distro, but a machine of its own."""
+    """It is no distro, but a machine of its own, with a driver of its own."""
+    online: bool = True
+    """It reaches registries and hubs."""
     files: dict[str, State] = field(default_factory=dict)
     sources: dict[str, State] = field(default_factory=dict)
     packages: dict[str, LabPackage] = field(default_factory=dict)
@@ -194,8 +208,15 @@ class Linux:
             "systemd-networkd-wait-online.service": Unit("disabled"),
             "systemd-resolved.service": Unit("enabled", active=True),
         }
-        self.driver = self._windows_driver()
+        self.gpu_driver = GpuDriver(self.machine, lambda: {name: each.version for name, each in self.packages.items()})
+        self.driver = self._driver()
         self.started = self.distro.starts
+        self._take_facts()
+
+    def _take_facts(self) -> None:
+        for key, state in self._of_facts("AptPackages", "installed", False):
+            for name, version in asked_of(key["packages"]).items():
+                self.packages[name] = LabPackage(version or self._version(name), state["held"])
         for key, state in self._of_facts("DebianPackage", "version", None):
             self.packages[key["package"]] = LabPackage(state["version"], state["held"])
         for key, state in self._of_facts("AptSource", "present", False):
@@ -204,9 +225,8 @@ class Linux:
             self.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
-        for record in self.machine.instances("LinuxFile"):
-            if record.state != NO_FILE:
-                self.files[record.key["path"]] = dict(record.state)
+        found = ((record.key["path"], dict(record.state)) for record in self.machine.instances("LinuxFile"))
+        self.files |= {path: state for path, state in found if state != NO_FILE}
 
     def part(self, kind: type[P]) -> P:
         """Made of this machine, once."""
@@ -224,17 +244,22 @@ class Linux:
         """What happened to it since: a start empties /run and starts what is enabled."""
         if self.started == self.distro.starts:
             return
-        self.started, self.driver, self.spec = self.distro.starts, self._windows_driver(), None
+        self.started = self.distro.starts
+        if self.own:
+            self.gpu_driver.start()
+        self.driver = self._driver()
+        # The toolkit of an own machine renews its specification when it starts.
+        self.spec = self.driver if self.own and self.generates and self.driver else None
         for name in self._loaded():
             unit = self.unit(name)
             unit.active, unit.failed = False, False
             if unit.enabled == "enabled":
                 self.start(name)
 
-    def _windows_driver(self) -> str:
+    def _driver(self) -> str:
         """What is mounted of the driver store; a running distro never sees another. Of an own machine what runs."""
         if self.own:
-            return next((str(r.state["loaded"] or "") for r in self.machine.instances("LinuxGpuDriver")), "")
+            return self.gpu_driver.loaded or ""
         cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
         return ", ".join(
             sorted({str(card.known_or("driver_version", "")) for card in cards if card.known_or("driver", "")})
@@ -271,23 +296,39 @@ class Linux:
             if session.vm is not None and self.distro in session.running:
                 yield session.vm
 
-    def gpu_driver(self) -> Iterator[Record]:
+    def boot(self) -> Iterator[Record]:
+        """As the kernel says; a replica begins with the boot that was read."""
+        given, first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
+        made = UUID(bytes=sha256(self.distro.seed + bytes([self.distro.starts % 256])).digest()[:16], version=4)
+        boot_id = given[0].state["boot_id"] if given and first else str(made)
+        yield Record({"boot_id": boot_id, "ready": self.machine.ready if self.own else True})
+
+    def driver_state(self) -> Iterator[Record]:
         packages = sorted(name for name in self.packages if _GPU_DRIVERS.fullmatch(name))
+        if self.own:
+            yield Record(self.gpu_driver.state(packages))
+            return
         given = self.machine.instances("LinuxGpuDriver")
         state: State = {"libraries": [], **dict.fromkeys(("loaded", "kind", "installed", "signer"))}
         known = given[0].state if given else {"wsl_libcuda": bool(self.driver)}
         yield Record({**state, **known, "packages": packages})
 
-    def found(self, resource: str) -> Iterator[Record]:
+    def gpus(self) -> Iterator[Record]:
+        yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
+
+    def found(self, resource: str) -> Sequence[Record]:
         """What can only be read is as in the facts that this machine was made of."""
-        yield from self.machine.instances(resource)
+        return self.machine.instances(resource)
 
     def engines(self) -> Iterator[Record]:
         """As their packages are there."""
         for engine, (packages, socket) in _ENGINES.items():
             found = next((self.packages[name] for name in packages if name in self.packages), None)
             if found:
-                yield Record({"version": found.version, "socket": socket}, {"engine": engine})
+                yield Record(
+                    {"version": found.version.partition("-")[0], "socket": socket, "snap": False}, {"engine": engine}
+                )
+        yield from (each for each in self.found("ContainerEngine") if each.state.get("snap") is True)
 
     # ---- files
 
@@ -314,7 +355,8 @@ class Linux:
             self.files[path] = _plain(after["text"], f"{int(mode, 8):04o}", after["owner"] or "root:root")
         else:
             self.files[path] = dict(NO_FILE)
-            self.written.pop(path.removeprefix(SYSTEM), None)
+            if found := _UNIT_FILE.fullmatch(path):
+                self.written.pop(found[1], None)
 
     def cut_off(self) -> bool:
         """A drop-in makes sshd listen elsewhere, or let nobody in."""
@@ -326,7 +368,7 @@ class Linux:
 
     def package(self, name: str) -> State:
         found = self._installed().get(name)
-        needed_by = sorted(other for other in self._installed() if name in _NEEDS.get(other, ()))
+        needed_by = sorted(other for other in self._installed() if name in self._needs(other))
         return {"version": found and found.version, "held": bool(found and found.held), "needed_by": needed_by}
 
     def _installed(self) -> dict[str, LabPackage]:
@@ -356,8 +398,10 @@ class Linux:
         if found:
             self.packages[name] = LabPackage(version, found.held, found.brought)
             return
-        brought = [each for each in _with_needs(name) if each not in self._installed()]
-        self.packages |= {each: LabPackage(version if each.startswith(name) else _VERSION) for each in brought}
+        brought = [each for each in self._with_needs(name) if each not in self._installed()]
+        self.packages |= {
+            each: LabPackage(version if each.startswith(name) else self._version(each)) for each in brought
+        }
         self.packages[name] = LabPackage(version, brought=tuple(brought))
         for unit in (unit for each in (*brought, name) for unit in _BRINGS_UNITS.get(each, ())):
             # A package of Debian enables and starts what it brings.
@@ -399,7 +443,7 @@ class Linux:
         changed = {name: f"{name} {found[name].version} -> {new}" for name, new in coming.items() if name in found}
         ours = self._ours()
         brought = self.brought.get(_set_name(asked), {})
-        needing = (other for other in found if brought.keys() & set(_NEEDS.get(other, ())))
+        needing = (other for other in found if brought.keys() & {*self._needs(other)})
         return {
             "installed": self._has(asked),
             "held": all(name in found and found[name].held for name in asked),
@@ -408,7 +452,21 @@ class Linux:
             "to_change_foreign": sorted(text for name, text in changed.items() if name not in ours),
             "to_remove": [],
             "needed_by": sorted(other for other in needing if other not in brought),
+            "restart_due": self.own and _set_name(asked) in self.gpu_driver.sets and self.gpu_driver.awaits_restart,
         }
+
+    def _version(self, name: str) -> str:
+        """What apt would install; nothing where no source has it."""
+        of_the_driver = self.gpu_driver.candidate(name) if self.own else None
+        return _IN_UBUNTU.get(name, _VERSION) if of_the_driver is None else of_the_driver
+
+    def _needs(self, name: str) -> tuple[str, ...]:
+        return (*_NEEDS.get(name, ()), *(self.gpu_driver.needs(name) if self.own else ()))
+
+    def _with_needs(self, name: str) -> Iterator[str]:
+        for each in self._needs(name):
+            yield each
+            yield from self._with_needs(each)
 
     def _has(self, asked: Mapping[str, str]) -> bool:
         found = self._installed()
@@ -418,10 +476,10 @@ class Linux:
         found = self._installed()
         for name in asked:
             source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
-            if source is not None and source not in self.sources:
+            if (source is not None and source not in self.sources) or not self._version(name):
                 raise NotYet("AptSource")
-        needs = {each: _VERSION for name in asked for each in _with_needs(name) if each not in found}
-        new = {name: version or _VERSION for name, version in asked.items() if name not in found or version}
+        needs = {each: self._version(each) for name in asked for each in self._with_needs(name) if each not in found}
+        new = {name: version or self._version(name) for name, version in asked.items() if name not in found or version}
         return {**needs, **new}
 
     def _ours(self) -> set[str]:
@@ -484,15 +542,17 @@ class Linux:
 
     def _loaded(self) -> list[str]:
         """Units that systemd can read: of packages, and those that somebody wrote."""
-        paths = (path for path in self.files if path.startswith(SYSTEM) and self.files[path]["text"] is not None)
-        written = {name for name in (path.removeprefix(SYSTEM) for path in paths) if "/" not in name}
-        return sorted({*self.units, *written, *([SSH] if self.distro.sshd else [])})
+        return sorted({*self.units, *self._unit_texts(), *([SSH] if self.distro.sshd else [])})
+
+    def _unit_texts(self) -> dict[str, str]:
+        written = {found[1]: self.files[path]["text"] for path in self.files if (found := _UNIT_FILE.fullmatch(path))}
+        return {name: text for name, text in written.items() if text is not None}
 
     def unit(self, name: str) -> Unit:
         """One of those that are loaded."""
         if name in self.units:
             return self.units[name]
-        installs = "[Install]" in str(self.file(SYSTEM + name)["text"])
+        installs = "[Install]" in self._unit_texts().get(name, "")
         return self.written.setdefault(name, Unit("disabled" if installs else "static"))
 
     def unit_state(self, name: str) -> State:
@@ -553,15 +613,14 @@ class Linux:
         return {"present": present, "fresh": present and self.spec == self.driver, "devices": devices}
 
 
+def asked_of(wanted: str) -> dict[str, str]:
+    """The packages of a key, and the version that each shall have."""
+    return {word.partition("=")[0]: word.partition("=")[2] for word in wanted.split(" ")}
+
+
 def _plain(text: str, mode: str = "0644", owner: str = "root:root") -> State:
     return {"text": text, "link": None, "mode": mode, "owner": owner}
 
 
 def _set_name(asked: Mapping[str, str]) -> str:
     return " ".join(f"{name}={version}" if version else name for name, version in asked.items())
-
-
-def _with_needs(name: str) -> Iterator[str]:
-    for each in _NEEDS.get(name, ()):
-        yield each
-        yield from _with_needs(each)

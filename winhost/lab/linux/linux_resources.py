@@ -7,21 +7,53 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from winhost.core.answers import Json, Key, Record
+from winhost.lab.linux.accounts import (
+    linux_groups,
+    linux_users,
+    logs_us_on,
+    set_linux_group,
+    set_linux_user,
+    set_ssh_key,
+    ssh_keys,
+)
 from winhost.lab.linux.container_store import container_images, set_container_image
+from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_data_disk, set_mount
 from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
+from winhost.lab.linux.host_key import set_ssh_host_key, ssh_host_key
 from winhost.lab.linux.kernel_settings import cuts_routes, kernel_modules, set_kernel_module, set_sysctl, sysctls
-from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, SOURCES, UNITS, Linux, State, refused
+from winhost.lab.linux.linux_machine import (
+    FILES,
+    PACKAGE_SETS,
+    PACKAGES,
+    SOURCES,
+    UNITS,
+    Linux,
+    State,
+    asked_of,
+    refused,
+)
 from winhost.lab.linux.model_store import model_files, set_model_files
+from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
+from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
 Set = Callable[[Linux, Key, Mapping[str, Json]], None]
 
-_FILES = ("/etc/apt/apt.conf.d/52winhost", "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+_FILES = (
+    "/etc/apt/apt.conf.d/52winhost",
+    "/etc/cloud/cloud-init.disabled",
+    "/etc/docker/daemon.json",
+    "/etc/resolv.conf",
+    "/etc/wsl.conf",
+)
 _FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 _OURS = (
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
+    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
+    r"|/usr/local/lib/systemd/system/winhost-gateway\.service"
+    r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
 _UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
@@ -90,15 +122,18 @@ def _set_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 
 
 def _validate(path: str, text: str) -> None:
-    """Of the validators only that of Docker's settings: the others are programs that the lab has not."""
-    if path != "/etc/docker/daemon.json":
+    """Of the validators only those of JSON: the others are programs that the lab has not."""
+    of_gateway = path.startswith("/opt/winhost/gateway-") and path.endswith("/settings.json")
+    if path != "/etc/docker/daemon.json" and not of_gateway:
         return
     try:
-        good = isinstance(json.loads(text), dict)
+        found = json.loads(text)
     except ValueError:
-        good = False
-    if not good:
+        found = None
+    if not isinstance(found, dict):
         raise refused("NotValid", "InvalidData", f"json refuses the new {path}.", "json")
+    if of_gateway and "-plain-http-" not in path and found.get("plain_http_beyond_this_machine"):
+        raise refused("NotValid", "InvalidData", f"winhost refuses the new {path}.", "winhost")
 
 
 def _cuts_ssh(linux: Linux, key: Key) -> bool:
@@ -152,19 +187,19 @@ def _set_package(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 
 
 def _package_sets(linux: Linux, key: Key | None) -> Iterable[Record]:
-    for wanted in [key["packages"]] if key else PACKAGE_SETS:
+    own = linux.gpu_driver.sets if linux.own else ()
+    for wanted in [key["packages"]] if key else (*PACKAGE_SETS, *own):
         asked = _asked(wanted)
         try:
             state = linux.package_set(asked)
         except NotYet as waits:
             waiting = {name: {"unavailable": waits.resource} for name in _TO_DO}
-            state = {"installed": False, "held": False, **waiting, "needed_by": []}
+            state = {"installed": False, "held": False, **waiting, "needed_by": [], "restart_due": False}
         yield Record(state, {"packages": wanted})
 
 
 def _asked(wanted: str) -> dict[str, str]:
-    words = wanted.split(" ")
-    asked = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+    words, asked = wanted.split(" "), asked_of(wanted)
     if not all(re.fullmatch(_ASKED, word) for word in words) or words != sorted(set(words)) or len(asked) < len(words):
         raise bad_request(f"{wanted!r} is not a sorted list of packages.")
     return asked
@@ -172,7 +207,7 @@ def _asked(wanted: str) -> dict[str, str]:
 
 def _set_packages(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     asked = _asked(key["packages"])
-    if any(desired.get(name) for name in _TO_DO):
+    if any(desired.get(name) for name in (*_TO_DO, "restart_due")):
         raise bad_request("What apt has to do can only be wanted to be nothing.")
     if desired.get("installed") is False:
         linux.take_set_back(asked)
@@ -206,12 +241,29 @@ def _set_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
         linux.stop(key["unit"])
 
 
+# ---- what the driver shows
+
+
+def _shown_gpus(linux: Linux, key: Key | None) -> Iterable[Record]:
+    shown = [gpu for gpu in linux.gpus() if gpu.state["uuid"] is not None] if linux.own else []
+    needed = next((each.state for each in linux.machine.instances("MmioNeed")), {})
+    yield Record({"count": len(shown), "needed_high": needed.get("high"), "needed_low": needed.get("low")})
+
+
+def _await_gpus(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    (now,) = _shown_gpus(linux, None)
+    if now.state["count"] != desired["count"]:
+        raise refused("GpusMissing", "ObjectNotFound", f"nvidia-smi shows {now.state['count']} GPUs.")
+
+
 # ---- CDI
 
 
 def _cdi(linux: Linux, key: Key | None) -> Iterable[Record]:
     if not linux.generates:
         raise NotYet("DebianPackage")
+    if linux.own and not linux.driver and linux.found("LinuxGpu"):
+        raise NotYet("LinuxGpuDriver")
     yield Record(linux.cdi())
 
 
@@ -226,11 +278,14 @@ def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 
 ENTRIES: Mapping[str, LinuxResource] = {
     "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
-    "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.gpu_driver()),
-    "LinuxGpu": LinuxResource(("address",), lambda linux, key: linux.found("LinuxGpu")),
+    "LinuxBoot": LinuxResource((), lambda linux, key: linux.boot()),
+    "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.driver_state()),
+    "LinuxGpu": LinuxResource(("address",), lambda linux, key: linux.gpus()),
     "ContainerEngine": LinuxResource(("engine",), lambda linux, key: linux.engines()),
-    "LinuxDisk": LinuxResource(("disk",), lambda linux, key: linux.found("LinuxDisk")),
+    "LinuxDisk": LinuxResource(("disk",), linux_disks),
     "ListeningPort": LinuxResource(("address", "port"), lambda linux, key: linux.found("ListeningPort")),
+    "ShownGpus": LinuxResource((), _shown_gpus, _await_gpus),
+    "SshHostKey": LinuxResource((), ssh_host_key, set_ssh_host_key),
     "LinuxFile": LinuxResource(("path",), _files, _set_file, _cuts_ssh),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
@@ -241,5 +296,13 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
     "KernelModule": LinuxResource(("module",), kernel_modules, set_kernel_module),
     "Sysctl": LinuxResource(("name",), sysctls, set_sysctl, cuts_routes),
+    "FirewallPort": LinuxResource(("port",), firewall_ports, set_firewall_port, lambda linux, key: True),
+    "DataDisk": LinuxResource(("serial", "size"), data_disks, set_data_disk),
+    "Mount": LinuxResource(("path",), mounts, set_mount),
+    "LinuxGroup": LinuxResource(("group",), linux_groups, set_linux_group),
+    "LinuxUser": LinuxResource(("user",), linux_users, set_linux_user, logs_us_on),
+    "SshKey": LinuxResource(("user", "key"), ssh_keys, set_ssh_key, logs_us_on),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
+    "EngineUnit": LinuxResource(("unit",), engine_units, set_engine_unit),
+    "ServingReady": LinuxResource((), serving_ready, await_endpoint),
 }

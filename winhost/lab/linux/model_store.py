@@ -40,6 +40,8 @@ class ModelStore:
         paths = [_path(line) for line in wanted["files"] or ()]
         if not paths or len(set(paths)) != len(paths):
             raise refused("BadRequest", "InvalidArgument", "The files are a list, each once.")
+        if not self._linux.online and not str(wanted["source"]).startswith("/"):
+            raise refused("HubUnreachable", "ResourceUnavailable", f"{wanted['source']}: 5 attempts brought nothing.")
         size = sum(int(line.split(" ")[1]) for line in wanted["files"])
         self._linux.machine.clock.sleep(size / _BYTES_A_SECOND)
         self.folders[folder] = {**wanted, "files": list(wanted["files"])}

@@ -167,16 +167,35 @@ class HostState:
     def guest_sees(self, guid: str) -> list[str]:
         """Location paths of the devices that the guest of a running VM can use: there, and fitting its windows."""
         with self._lock:
-            vm = self.vms[guid]
-            # With nested virtualization beside a device, guests have been seen to crash in a loop.
-            if vm.power != "running" or (vm.assignments and vm.known_or("nested", False)):
-                return []
-            met = [self._present(a) for a in vm.assignments]
-            found = [d for d in met if d is not None]
-            if self.lab.guest_order == "reversed":
-                found.reverse()
+            vm, found = self.vms[guid], self._met(guid)
             fits = fitting([d.bars for d in found], vm.low, vm.high)
             return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
+
+    def guest_lacks(self, guid: str) -> dict[str, int]:
+        """What the kernel of such a guest says that it needs, by window: the low one is asked for first."""
+        with self._lock:
+            vm, found = self.vms[guid], self._met(guid)
+            bars = [d.bars for d in found]
+            both, low_alone = fitting(bars, vm.low, vm.high), fitting(bars, vm.low, 1 << 60)
+            lacks = {
+                "low": [sum(each.narrow) for each, fits in zip(bars, low_alone, strict=True) if not fits],
+                "high": [
+                    sum(each.wide) for each, fits, low in zip(bars, both, low_alone, strict=True) if low and not fits
+                ],
+            }
+            return {window: max(needed) for window, needed in lacks.items() if needed}
+
+    def _met(self, guid: str) -> list[Device]:
+        """The devices of the guest of a running VM, in its order."""
+        vm = self.vms[guid]
+        # With nested virtualization beside a device, guests have been seen to crash in a loop.
+        if vm.power != "running" or (vm.assignments and vm.known_or("nested", False)):
+            return []
+        met = [self._present(a) for a in vm.assignments]
+        found = [d for d in met if d is not None]
+        if self.lab.guest_order == "reversed":
+            found.reverse()
+        return found
 
     def answer(self, resource: str) -> Answer:
         """All instances of a resource, as this session may see them. Raises KeyError for an unknown resource."""

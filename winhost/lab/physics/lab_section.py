@@ -94,6 +94,7 @@ class DiskPhysics(Closed):
     format: Literal["VHDX", "VHD"] = "VHDX"
     kind: Literal["Dynamic", "Fixed", "Differencing"] = "Dynamic"
     sound: bool = Field(default=True, description="Test-VHD finds nothing wrong with it")
+    linux: bool = Field(default=True, description="with cloud-init; else nothing on it ever answers")
 
 
 class NewVmPhysics(Closed):
@@ -106,7 +107,14 @@ class NewVmPhysics(Closed):
     )
     disks: Mapping[str, DiskPhysics] = Field(default_factory=dict)
     refuses_template: bool = Field(default=False, description="Secure Boot stays with the template for Windows")
+    loses_com_port: bool = Field(default=False, description="a serial port that is set is none when it is read")
     taken: tuple[str, ...] = Field(default=(), description="paths of files that were there before")
+    discs: tuple[str, ...] = Field(default=(), description="such files that somebody puts into DVD drives of a new VM")
+    lease: str = Field(default="192.0.2.77", description="the address that DHCP gives the guest")
+    others: Mapping[str, bool] = Field(
+        default_factory=dict, description="addresses that somebody else has, and whether he answers a ping"
+    )
+    ssh_keygen: bool = Field(default=True, description="the host has OpenSSH's ssh-keygen.exe")
 
 
 class LabSection(Closed):
@@ -128,6 +136,7 @@ class LabSection(Closed):
     devices: Mapping[str, DevicePhysics] = Field(default_factory=dict)
     guests: Mapping[str, GuestPhysics] = Field(default_factory=dict)
     adapters: Mapping[str, AdapterPhysics] = Field(default_factory=dict)
+    nats: Mapping[str, str] = Field(default_factory=dict, description="NATs that others made: networks, by name")
     switch_vms: Mapping[str, int] = Field(default_factory=dict, description="adapters of VMs, by their switch's name")
     port_proxies: Mapping[str, str] = Field(default_factory=dict, description="ports that others forward already")
     network_fails: tuple[str, ...] = Field(

@@ -9,7 +9,7 @@ from winhost.lab.physics.host_state import known_or
 
 ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
 # Every property, and what stands for one that could not be read.
-_BLANK: Mapping[str, Any] = {
+BLANK: Mapping[str, Any] = {
     "name": "",
     "description": "",
     "mac": None,
@@ -78,7 +78,7 @@ class Switch:
 
 def adapter_of(record: Record, index: int) -> Adapter:
     """As it was read."""
-    state = {name: known_or(record.state, name, blank) for name, blank in _BLANK.items()}
+    state = {name: known_or(record.state, name, blank) for name, blank in BLANK.items()}
     state["addresses"] = [dict(each) for each in state["addresses"]]
     return Adapter(record.key["adapter"], index, state)
 

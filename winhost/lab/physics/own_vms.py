@@ -1,4 +1,4 @@
-"""What winhost keeps on a simulated host of the VMs and disks that it makes there, and how they show in the facts."""
+"""What winhost keeps on a simulated host of the VMs that it makes there, and how they show in the facts."""
 
 import json
 import re
@@ -11,13 +11,14 @@ from winhost.lab.physics.vm_making import VmMaking
 from winhost.lab.physics.windows_errors import CmdletError, not_ours, wrong_place
 from winhost.resources.windows.own_vm.resource import NO_VM
 from winhost.resources.windows.vm_disk.resource import NO_DISK
+from winhost.resources.windows.vm_seed.resource import ATTACHED, NO_SEED, RETIRED
 
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 Kept = dict[str, Any]
 
 
 class OwnVms:
-    """Of one host. Records are in the registry, under `vm NAME` and `disk NAME`."""
+    """Of one host. Records are in the registry, under `vm NAME`, `disk NAME` and `seed NAME`."""
 
     def __init__(self, host: VmMaking) -> None:
         self._host = host
@@ -26,7 +27,7 @@ class OwnVms:
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
         """The calls that list the instances."""
-        return {"VmDisk": self._disks, "OwnVm": self._vms}
+        return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
     def restarted(self) -> bool:
         """None of it waits for a restart."""
@@ -35,7 +36,7 @@ class OwnVms:
     # ---- records
 
     def read(self, kind: str, name: str) -> Kept | None:
-        """Of `vm` or `disk`, or None where there is none."""
+        """Of `vm`, `disk` or `seed`, or None where there is none."""
         text = self._host.software.record.get(f"{kind} {name}")
         return None if text is None else json.loads(text)
 
@@ -101,6 +102,30 @@ class OwnVms:
                 state |= {"id": vm.guid, "ours": is_marked(vm, record)}
                 state |= {"made": True, **_settings(vm)} if state["ours"] and record["complete"] else {}
             yield Record(state, {"name": name})
+
+    # ---- seeds
+
+    def seeded(self, name: str) -> VirtualMachine | None:
+        """The VM that a seed is for."""
+        record = self.read("vm", name)
+        return None if record is None else self.made(name, record)
+
+    def _seeds(self) -> Iterator[Record]:
+        for name, record in self._all("seed"):
+            state: dict[str, Json] = {**NO_SEED, **{n: record[n] for n in ("user", "address", "template", "host_keys")}}
+            vm = self.seeded(name)
+            state["stage"] = self._stage(record, vm)
+            if vm is not None:
+                seen = [address for address, mac in self._host.neighbours() if mac.replace("-", "") == vm.mac]
+                state |= {"vm": vm.guid, "neighbours": seen}
+            yield Record(state, {"name": name})
+
+    def _stage(self, record: Kept, vm: VirtualMachine | None) -> str | None:
+        there = self._host.files.read(record["path"]) is not None
+        inserted = vm is not None and record["path"] in vm.dvds
+        if record["retired"] and not there and not inserted:
+            return RETIRED
+        return ATTACHED if record["complete"] and not record["retired"] and there and inserted else None
 
 
 def is_marked(vm: VirtualMachine, record: Kept) -> bool:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
+from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.own_vms import OwnVms
@@ -45,6 +46,8 @@ class Machine(VmMaking, FeatureCmdlets):
         self.parts.append(self.software)
         self.network = Network(self, switch_task)
         self.parts.append(self.network)
+        self.nats = HostNats(self, self.network, self.software, self._initial)
+        self.parts.append(self.nats)
         self.own_vms = OwnVms(self)
         self.parts.append(self.own_vms)
         self.parts += found_parts(self, self._initial)
@@ -57,6 +60,11 @@ class Machine(VmMaking, FeatureCmdlets):
         """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""
         if not self._ready.wait(seconds):
             raise TimeoutError(f"{self.name} is still restarting")
+
+    @property
+    def ready(self) -> bool:
+        """It is up, and its services have started."""
+        return self._up and self._logon_ready
 
     def when_down(self, call: Callable[[], None]) -> None:
         """Have this called, once, when the host goes down: whatever runs on it ends there."""

@@ -17,3 +17,13 @@ def public_line(seed: bytes) -> str:
 
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key()
     return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")
+
+
+def seed_of(private: str) -> bytes:
+    """The 32 bytes that a private key was made from."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    key = load_ssh_private_key(private.encode("ascii"), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key.private_bytes_raw()

@@ -3,12 +3,16 @@
 What it rests on: the reference of module Hyper-V, and public reports of what hinders Generation 2 VMs with Linux.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json
 from winhost.lab.physics.cmdlet_host import as_cmdlet
+from winhost.lab.physics.guest_disc import GuestDisc, is_for_cloud_init, read_disc
 from winhost.lab.physics.lab_section import DiskPhysics
+from winhost.lab.physics.ssh_keys import private_text, public_line
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_cmdlets import VmCmdlets
 from winhost.lab.physics.windows_files import Files
@@ -49,6 +53,7 @@ class VmMaking(VmCmdlets):
     network: Network
     software: Software
     _made = 0
+    _keys = 0
 
     # ---- disks
 
@@ -101,6 +106,7 @@ class VmMaking(VmCmdlets):
             path=f"{path}\\{name}",
             automatic_checkpoints=self.is_client,
             maximum=1024 * GiB,
+            dvds=list(self.lab.new_vms.discs),
         )
         self.vms[guid] = made
         return made
@@ -127,7 +133,7 @@ class VmMaking(VmCmdlets):
     @as_cmdlet("Set-VMComPort")
     def set_vm_com_port(self, guid: str, path: str) -> None:
         """COM1."""
-        self._vm(guid, "Set-VMComPort").com1 = path
+        self._vm(guid, "Set-VMComPort").com1 = None if self.lab.new_vms.loses_com_port else path
 
     @as_cmdlet("Set-VMFirmware")
     def set_vm_secure_boot(self, guid: str, *, on: bool, template: str | None = None) -> None:
@@ -149,6 +155,21 @@ class VmMaking(VmCmdlets):
             raise self.fail("disk-in-use", "Add-VMHardDiskDrive", path=path)
         vm.disks.append(path)
 
+    @as_cmdlet("Add-VMDvdDrive")
+    def add_vm_dvd_drive(self, guid: str, path: str) -> None:
+        self._vm(guid, "Add-VMDvdDrive").dvds.append(self._disc(path, "Add-VMDvdDrive"))
+
+    @as_cmdlet("Set-VMDvdDrive")
+    def set_vm_dvd_drive(self, guid: str, found: str, path: str) -> None:
+        """found: what is in the drive; path: "" takes it out."""
+        vm = self._vm(guid, "Set-VMDvdDrive")
+        vm.dvds[vm.dvds.index(found)] = self._disc(path, "Set-VMDvdDrive") if path else ""
+
+    def _disc(self, path: str, cmdlet: str) -> str:
+        if self.files.read(path) is None:
+            raise self.fail("no-such-disk", cmdlet, path=path)
+        return path
+
     @as_cmdlet("Set-VMNetworkAdapter")
     def set_vm_mac(self, guid: str, mac: str) -> None:
         """Static, which only a VM that is off takes."""
@@ -162,3 +183,45 @@ class VmMaking(VmCmdlets):
     def connect_vm(self, guid: str, switch: str) -> None:
         self._vm(guid, "Connect-VMNetworkAdapter").switch = switch
         self.network.vm_ports[guid] = switch
+
+    # ---- the guest
+
+    def _power_on(self, vm: VirtualMachine) -> None:
+        """A cold start shows the guest what is in its drive."""
+        cold = vm.power == "off"
+        super()._power_on(vm)
+        if cold:
+            inside = (self.files.read(path) for path in vm.dvds if path)
+            vm.discs.append(next((disc for disc in inside if disc and is_for_cloud_init(disc)), None))
+
+    def disc_of(self, vm: VirtualMachine) -> GuestDisc | None:
+        """What the Linux on its disk was told on its first start, if there is one and it was told anything."""
+        images = [str(self.software.read_hash(path)) for path in vm.disks]
+        linux = any(self.lab.new_vms.disks.get(image, DiskPhysics()).linux for image in images)
+        return read_disc(vm.discs[0]) if linux and vm.discs and vm.discs[0] else None
+
+    def neighbours(self) -> Iterator[tuple[str, str]]:
+        """Get-NetNeighbor: addresses that the host has seen, each with its MAC as Windows writes it."""
+        yield "192.0.2.1", "00-00-5E-00-01-01"
+        for number, address in enumerate(self.lab.new_vms.others):
+            yield address, f"00-00-5E-00-02-{number:02X}"
+        for vm in self.vms.values():
+            disc = self.disc_of(vm) if vm.power == "running" else None
+            if disc is not None:
+                mac = "-".join(vm.mac[at : at + 2] for at in range(0, 12, 2))
+                yield (disc.address or self.lab.new_vms.lease).partition("/")[0], mac
+
+    def answers_ping(self, address: str) -> bool:
+        """Test-Connection."""
+        return self.lab.new_vms.others.get(address, False)
+
+    def run_ssh_keygen(self, arguments: Sequence[str]) -> int | None:
+        """Its exit code; a pair of files is made. None where there is no such program."""
+        if not self.lab.new_vms.ssh_keygen:
+            return None
+        path = arguments[arguments.index("-f") + 1]
+        self._keys += 1
+        seed = sha256(f"{self.name} {path} {self._keys}".encode()).digest()
+        self.files.write(path, private_text(seed).encode("ascii"))
+        self.files.write(f"{path}.pub", f"{public_line(seed)} winhost\n".encode("ascii"))
+        return 0

@@ -17,13 +17,15 @@ def _same(path: str) -> str:
 
 @dataclass
 class Files:
-    """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first.
+    """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first;
+    rights: of files that were given some of their own, as SDDL.
 
     A folder is there as soon as something is in it.
     """
 
     links: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
+    rights: dict[str, str] = field(default_factory=dict)
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
@@ -45,6 +47,14 @@ class Files:
 
     def write(self, path: str, content: bytes) -> None:
         self._files[_same(path)] = (path, content)
+
+    def give_rights(self, path: str, rights: str) -> None:
+        """Those alone, as SDDL."""
+        self.rights[_same(path)] = rights
+
+    def rights_of(self, path: str) -> str | None:
+        """None where it has those of its folder."""
+        return self.rights.get(_same(path))
 
     def make_folders(self, *paths: str) -> None:
         """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
@@ -76,6 +86,7 @@ class Files:
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
         self._files.pop(_same(path), None)
+        self.rights.pop(_same(path), None)
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder and its folders."""

@@ -12,7 +12,7 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import AdapterPhysics
-from winhost.lab.physics.network_adapters import ADDRESSING, Adapter, Switch, adapter_of, port_name
+from winhost.lab.physics.network_adapters import ADDRESSING, BLANK, Adapter, Switch, adapter_of, port_name
 from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
@@ -272,6 +272,17 @@ class Network(Firewalls):
             self._meet_physics(port, self.physics(adapter.guid))
             return made
 
+    def new_internal_vm_switch(self, name: str) -> Switch:
+        """With a port of the host's own on it, which has no address yet."""
+        with self.host.changing("New-VMSwitch"):
+            guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {self.host.name} {name} {self._made}"))
+            port = self._new_port(name, Adapter(guid, 0, {**BLANK}))
+            state = {"name": name, "kind": "internal", "adapter": None, "management_os": True}
+            made = Switch(guid, state, None, port.guid)
+            self.switches.append(made)
+            self._made += 1
+            return made
+
     def _meet_physics(self, port: Adapter, physics: AdapterPhysics) -> None:
         if physics.loses_static and port.manual():
             port.addresses[:] = []
@@ -287,9 +298,10 @@ class Network(Firewalls):
         with self.host.changing("Remove-VMSwitch"):
             switch = next(each for each in self.switches if each.guid == guid)
             self.switches.remove(switch)
-            if switch.port is not None and switch.bound is not None:
+            if switch.port is not None:
                 port = self.adapters.pop(switch.port)
-                self._move(port, self.adapters[switch.bound])
+                if switch.bound is not None:
+                    self._move(port, self.adapters[switch.bound])
 
     def new_net_ip_address(self, index: int, address: str, prefix: int) -> None:
         with self.host.changing("New-NetIPAddress"):

@@ -26,11 +26,13 @@ class Distro:
     keys: list[str] = field(default_factory=list)
     enabled: bool = False
     starts: int = 0
+    own_seed: bytes | None = None
+    next_seed: bytes | None = None
 
     @property
     def seed(self) -> bytes:
-        """Of its host key: the same each time, so that answers compare."""
-        return sha256(self.name.encode()).digest()
+        """Of its host key: the same each time, so that answers compare; or the one that it was given or made since."""
+        return self.own_seed or sha256(self.name.encode()).digest()
 
     @property
     def host_key(self) -> str:

@@ -151,6 +151,11 @@ function Write-WinhostFolderRights {
     param([string]$Path, [string]$Rights)
 }
 
+function Write-WinhostFileRights {
+    param([string]$Path, [string]$Rights)
+    Read-Lab 'Write-WinhostFileRights' @{ Path = $Path; Rights = $Rights }
+}
+
 function Open-WinhostAnswer {
     param([string]$Path)
     Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = '' }

@@ -15,11 +15,12 @@ import paramiko  # type: ignore[import-untyped]
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.ssh_keys import private_text
-from winhost.resources.linux.linux_scripts import probe_text, session_text
+from winhost.resources.linux.linux_scripts import probe_text, serving_text, session_text
 
 log = logging.getLogger(__name__)
 
 _PYTHON = b"exec python3 -I -c "  # how the agent's program is started; it comes as the first line of input
+_SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # of whoever is not root, and needs no password for it
 _NO_SUCH_COMMAND = 127
 _BEAT_S = 5.0  # between signs of life while a call runs
 _PATIENCE_S = 30.0
@@ -39,8 +40,8 @@ class SshServer(Protocol):
     def authorized(self) -> Sequence[str]:
         """Public keys that it lets in, as in a .pub file."""
 
-    def invoke(self, request: str, *, probes: bool = False) -> str:
-        """What the agent answers, or the program of `winhost probe`. Raises HostDown."""
+    def invoke(self, request: str, *, program: str = "agent") -> str:
+        """What the agent answers, or the program of `winhost probe` or `winhost serve`. Raises HostDown."""
 
 
 class SshHost(Protocol):
@@ -148,22 +149,25 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
 def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:
     """Requests, a line each, until the client leaves."""
     lines = channel.makefile("rb")
-    if not command.startswith(_PYTHON):
+    if command.startswith(_SUDO) and sshd.user != "root":
+        channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the word by which the program says that it runs
+    elif not command.startswith(_PYTHON):
         _end(channel, _NO_SUCH_COMMAND, f"{command!r}: not found")
         return
     program = json.loads(lines.readline() or "null")
-    if program not in (session_text(), probe_text()):
+    known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving"}
+    if program not in known:
         _end(channel, 1, "The lab knows only this winhost's agent.")
         return
     while line := lines.readline():
-        answer = _answer(channel, line.decode("ascii"), sshd, probes=program == probe_text())
+        answer = _answer(channel, line.decode("ascii"), sshd, known[program])
         if endpoint.lose:
             endpoint.lose -= 1
             return
         channel.sendall(answer.encode("ascii") + b"\n")
 
 
-def _answer(channel: Any, request: str, sshd: SshServer, *, probes: bool) -> str:
+def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
     """Meanwhile an empty line now and then, as the agent does."""
     done = threading.Event()
 
@@ -175,7 +179,7 @@ def _answer(channel: Any, request: str, sshd: SshServer, *, probes: bool) -> str
     beating = threading.Thread(target=beat, daemon=True)
     beating.start()
     try:
-        return sshd.invoke(request, probes=probes)
+        return sshd.invoke(request, program=program)
     finally:
         done.set()
         beating.join(_PATIENCE_S)

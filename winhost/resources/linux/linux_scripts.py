@@ -1,6 +1,7 @@
 """The Python that runs on a Linux target: the agent and one script per resource, as one constant text."""
 
 import ast
+from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
@@ -10,8 +11,15 @@ from winhost.model.once import once
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
-PARTS = ("download", "engines")  # of the agent, for several scripts: linux_NAME.py beside it
+# Of the agent: linux_NAME.py beside it. First what it consists of, each after what that is made of; then what several
+# scripts have in common.
+PARTS = (
+    *("files", "checks", "packages", "unkept", "calls", "wire", "serve"),
+    *("accounts", "disks", "download", "engines", "gpus", "made", "systemd"),
+)
 PROBE = "linux_probe.py"
+PROBE_PARTS = ("libraries", "peer", "collectives", "trials")
+SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "updates", "serving")))
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 
@@ -30,15 +38,28 @@ def files() -> dict[str, Traversable]:
 @once
 def agent_text() -> str:
     """The agent and the scripts: definitions only. The same for every target and every call; values travel as JSON."""
-    texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files().values()]
-    return "\n".join([texts[0], *map(_without_imports_of_ours, texts[1:])])
+    return _one_text(files().values())
 
 
 @once
 def probe_text() -> str:
     """What `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
-    text = (packaged(agent) / PROBE).read_bytes().decode("ascii").replace("\r\n", "\n")
-    return f"{text}\n{_LAST_LINE}"
+    names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
+    return f"{_one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
+
+
+@once
+def serving_text() -> str:
+    """What `winhost serve` sends to look after engines and the gateway. It knows no resource."""
+    return f"{_one_text(packaged(agent) / name for name in SERVING)}\n{_LAST_LINE}"
+
+
+def _one_text(sources: Iterable[Traversable]) -> str:
+    """All names are there already, and `__future__` may only be named at its top."""
+    first, *others = (each.read_bytes().decode("ascii").replace("\r\n", "\n") for each in sources)
+    return "\n".join(
+        [_without_imports(first, "winhost"), *(_without_imports(each, "winhost", "__future__") for each in others)]
+    )
 
 
 def session_text() -> str:
@@ -51,10 +72,10 @@ def agent_digest() -> str:
     return sha256(agent_text().encode("ascii")).hexdigest()
 
 
-def _without_imports_of_ours(text: str) -> str:
-    """In one text all names are there already, and `__future__` may only be named at its top."""
+def _without_imports(text: str, *packages: str) -> str:
+    """Its lines stay the same ones."""
     lines = text.split("\n")
     for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("__future__", "winhost"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in packages:
             lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
     return "\n".join(lines)

@@ -148,6 +148,10 @@ def _program(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         case "netsh.exe":
             code, output = process.machine.network.run_netsh(bound["Arguments"][2:])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
+        case "OpenSSH\\ssh-keygen.exe":
+            ended_with = process.machine.run_ssh_keygen(bound["Arguments"])
+            known = WindowsObject(None, {"code": ended_with, "output": "", "errors": ""})
+            return [] if ended_with is None else [known]
         case "nvidia-smi.exe":
             ended = nvidia_smi(process, bound["Arguments"])
             return [] if ended is None else [ended]

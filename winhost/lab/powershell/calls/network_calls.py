@@ -154,8 +154,10 @@ def _switch(each: Switch) -> WindowsObject:
     )
 
 
-@answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS")
+@answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS", "SwitchType")
 def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if bound.get("SwitchType") == "Internal":
+        return [_switch(process.machine.network.new_internal_vm_switch(bound["Name"]))]
     if bound["AllowManagementOS"] is not True:
         raise process.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
     return [_switch(process.machine.network.new_vm_switch(bound["Name"], bound["NetAdapterName"][0]))]
@@ -194,6 +196,12 @@ def _of_host(switch: Switch) -> WindowsObject:
 def _of_vm(vm: VirtualMachine) -> WindowsObject:
     """Of one that was made here: of others facts do not tell."""
     return of_type("VMNetworkAdapter", VMId=vm.guid, SwitchId=vm.switch, IsManagementOs=False, MacAddress=vm.mac)
+
+
+@answers("Get-NetNat")
+def _nats(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    for name, prefix in process.machine.nats.prefixes.items():
+        yield of_type("MSFT_NetNat", DeviceID=name, Name=name, InternalIPInterfaceAddressPrefix=prefix)
 
 
 # ---- firewalls

@@ -73,6 +73,11 @@ def _set_vlan(machine: Machine, port: Mapping[str, str], bound: BoundParameters)
         machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
 
 
+def _each(objects: Iterable[Mapping[str, Any]], change: Callable[[Mapping[str, Any]], None]) -> None:
+    for one in objects:
+        change(one)
+
+
 # They give nothing.
 CHANGES: Mapping[str, Call] = {
     "Dismount-VMHostAssignableDevice LocationPath Force": lambda m, g: m.dismount_vm_host_assignable_device(
@@ -90,6 +95,12 @@ CHANGES: Mapping[str, Call] = {
     "New-NetIPAddress InterfaceIndex IPAddress PrefixLength": lambda m, g: m.network.new_net_ip_address(
         g["InterfaceIndex"], g["IPAddress"], g["PrefixLength"]
     ),
+    "New-NetNat Name InternalIPInterfaceAddressPrefix": lambda m, g: m.nats.new_net_nat(
+        g["Name"], g["InternalIPInterfaceAddressPrefix"]
+    ),
+    "Remove-NetNat InputObject": lambda m, g: _each(
+        g["InputObject"], lambda nat: m.nats.remove_net_nat(nat["DeviceID"])
+    ),
     "New-NetRoute InterfaceIndex DestinationPrefix NextHop RouteMetric": lambda m, g: m.network.new_net_route(
         g["InterfaceIndex"], g["DestinationPrefix"], g["NextHop"]
     ),
@@ -103,6 +114,7 @@ CHANGES: Mapping[str, Call] = {
     ),
     "Write-WinhostRegistry Path Name Value": _write_registry,
     "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
+    "Write-WinhostFileRights Path Rights": lambda m, g: m.files.give_rights(g["Path"], g["Rights"]),
     "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
     "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
     "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
@@ -125,6 +137,10 @@ CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, BoundParameters], object]]
     "Set-VMMemory VM DynamicMemoryEnabled StartupBytes": lambda m, vm, g: _set_memory(m, vm["Id"], g),
     "Set-VMProcessor VM Count": lambda m, vm, g: m.set_vm_processor(vm["Id"], g["Count"]),
     "Set-VMComPort VM Number Path": lambda m, vm, g: m.set_vm_com_port(vm["Id"], g["Path"]),
+    "Add-VMDvdDrive VM Path": lambda m, vm, g: m.add_vm_dvd_drive(vm["Id"], g["Path"]),
+    "Set-VMDvdDrive VMDvdDrive Path": lambda m, drive, g: m.set_vm_dvd_drive(
+        drive["VMId"], drive["Path"], g["Path"] or ""
+    ),
     "Add-VMHardDiskDrive VM Path": lambda m, vm, g: m.add_vm_hard_disk_drive(vm["Id"], g["Path"]),
     "Resize-VHD Path SizeBytes": lambda m, path, g: m.resize_vhd(path, g["SizeBytes"]),
     "Start-VM VM": lambda m, vm, g: m.start_vm(vm["Id"]),

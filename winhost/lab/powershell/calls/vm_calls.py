@@ -76,6 +76,11 @@ def _drives(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
         yield of_type("HardDiskDrive", VMId=vm.guid, Path=path)
 
 
+def _dvds(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
+    for path in vm.dvds:
+        yield of_type("DvdDrive", VMId=vm.guid, Path=path)
+
+
 def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     for claim in vm.assignments:
         yield of_type(
@@ -101,6 +106,7 @@ _of_each_vm("Get-VMProcessor", _processor)
 _of_each_vm("Get-VMSnapshot", _snapshots)
 _of_each_vm("Get-VMFirmware", _firmware)
 _of_each_vm("Get-VMHardDiskDrive", _drives)
+_of_each_vm("Get-VMDvdDrive", _dvds)
 _of_each_vm("Get-VMAssignableDevice", _assigned)
 _of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
 

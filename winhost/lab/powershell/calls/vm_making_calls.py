@@ -70,6 +70,11 @@ def _vlans(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         yield of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vlan or 0)
 
 
+@answers("Get-VMComPort", "VM", "Number")
+def _com_ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [of_type("VMComPort", Path=process.machine.vms[guid].com1) for guid in process.each_vm(bound)]
+
+
 @answers("Connect-VMNetworkAdapter", "VMNetworkAdapter", "VMSwitch")
 def _connect(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for each in bound["VMNetworkAdapter"]:
@@ -80,3 +85,14 @@ def _connect(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Get-Volume", "FilePath")
 def _volume(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [of_type("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
+
+
+@answers("Test-Connection", "ComputerName", "Count", "Quiet")
+def _ping(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [process.machine.answers_ping(bound["ComputerName"][0])]
+
+
+@answers("Get-NetNeighbor", "AddressFamily")
+def _neighbours(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    for address, mac in process.machine.neighbours():
+        yield of_type("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")

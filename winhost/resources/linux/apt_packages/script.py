@@ -1,16 +1,16 @@
 # key {packages: text}   state {installed: bool | null, held: bool, to_add: [text], to_change: [text],
-# to_change_foreign: [text], to_remove: [text], needed_by: [text]}
+# to_change_foreign: [text], to_remove: [text], needed_by: [text], restart_due: bool}
 from __future__ import annotations
 
 import hashlib
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from winhost.agent.linux_agent import (
-    APT_GET,
     KEPT,
     ONCE,
     AgentFault,
@@ -18,32 +18,29 @@ from winhost.agent.linux_agent import (
     Key,
     NotThereYet,
     State,
-    apt_get,
-    await_packages,
     bad_request,
     changes,
-    content,
     in_wsl,
     must,
     once,
-    packages,
     place_of,
-    put,
     reads,
-    refuse_gpu_driver_in_wsl,
-    remove,
     run,
-    status,
     value,
     warn,
     wrong_place,
 )
+from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_gpus import loaded_driver, of_module
+from winhost.agent.linux_packages import APT_GET, apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
+from winhost.agent.linux_unkept import since_boot
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterable
 
 # A call without a key lists these, installed or not.
-KNOWN_PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit")
+KNOWN_PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit", "podman")
+MODULES = "linux-modules-nvidia-"
 BRANCH = "580-server"  # kept up for long, and the last one for cards before Turing
 TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"
@@ -94,7 +91,7 @@ def driver_sets() -> list[str]:
     if flavour == "generic":
         flavour = "-".join([flavour, *sorted({found[1] for found in newer if found})[-1:]])
     return [
-        f"linux-modules-nvidia-{BRANCH}{open_}-{flavour} nvidia-headless-no-dkms-{BRANCH}{open_} nvidia-utils-{BRANCH}"
+        f"{MODULES}{BRANCH}{open_}-{flavour} nvidia-headless-no-dkms-{BRANCH}{open_} nvidia-utils-{BRANCH}"
         for open_ in ("-open", "")
     ]
 
@@ -120,6 +117,7 @@ def package_set(wanted: str) -> State:
         "held": all(name in packages() and packages()[name].held for name in asked),
         **({name: [] for name in TO_DO} if installed else to_do(asked)),
         "needed_by": needed_by(ledger),
+        "restart_due": value(lambda: wanted.startswith(MODULES) and driver_awaits_restart()),
     }
 
 
@@ -140,6 +138,17 @@ def to_do(asked: dict[str, str]) -> State:
         "to_change_foreign": sorted(text for name, text in changes_.items() if name not in ours),
         "to_remove": sorted(map(" ".join, found.removed.items())),
     }
+
+
+def driver_awaits_restart() -> bool:
+    """Another one runs, or none, than was put there since the start, or was taken away; one that was there by then and
+    was not loaded will not be by another start.
+    """
+    if in_wsl() or loaded_driver() == of_module("version"):
+        return False
+    file = of_module("filename")
+    found = status(os.path.realpath(file)) if file else None
+    return found is None or found.st_ctime >= time.time() - since_boot()
 
 
 def needed_by(ledger: Ledger | None) -> list[str]:
@@ -222,10 +231,11 @@ def installed_by_us() -> set[str]:
 # ---- changes
 
 
-@changes("AptPackages", "installed", "held", "to_add", "to_change", "to_change_foreign", "to_remove")
+@changes("AptPackages", "installed", "held", "to_add", "to_change", "to_change_foreign", "to_remove", "restart_due")
 def change_apt_packages(key: Key, desired: State, how: State) -> None:
+    """restart_due takes no more than the restart that the answer asks for."""
     wanted = key["packages"]
-    if any(desired.get(name) for name in TO_DO):
+    if any(desired.get(name) for name in (*TO_DO, "restart_due")):
         raise bad_request("What apt has to do can only be wanted to be nothing.")
     if desired.get("installed") is False:
         take_back(wanted, how)

@@ -10,16 +10,13 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     changes,
-    content,
     matching,
     must,
-    put,
     reads,
-    remove,
     seconds,
-    status,
     wrong_place,
 )
+from winhost.agent.linux_files import content, put, remove, status
 
 SOURCES = "/etc/apt/sources.list.d"
 KEYRINGS = "/etc/apt/keyrings"

@@ -10,16 +10,15 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     changes,
-    content,
     in_wsl,
     must,
     place_of,
     reads,
-    remove,
     seconds,
-    status,
     value,
 )
+from winhost.agent.linux_files import content, remove, status
+from winhost.agent.linux_gpus import gpus_on_bus, loaded_driver
 
 # Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.
 # /var/run is a link to it, and it is gone after a restart, as the driver store of before may be.
@@ -34,6 +33,8 @@ def generate() -> tuple[str, ...]:
 def cdi_spec(key: Key | None) -> Found:
     if place_of("nvidia-ctk") is None:
         raise NotThereYet("DebianPackage")
+    if gpus_on_bus() and not in_wsl() and loaded_driver() is None:
+        raise NotThereYet("LinuxGpuDriver")
     present = status(SPEC) is not None
     state = {
         "present": present,

@@ -1,6 +1,6 @@
 """What runs containers on a Linux."""
 
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -8,7 +8,11 @@ from winhost.resources.shared import ACCESS
     ResourceType("ContainerEngine", title="container engines in Linux", order=24, key=("engine",), requires=ACCESS)
 )
 class ContainerEngine(State):
-    """Those that are installed: docker, podman, nvidia-ctk. socket: where it is asked, null where nobody listens."""
+    """Those that are installed: docker, podman, nvidia-ctk. socket: where it is asked, null where nobody listens.
+
+    snap: it came as a snap, which has settings and files of its own.
+    """
 
     version: str
     socket: str | None
+    snap: bool = ADDED_SINCE

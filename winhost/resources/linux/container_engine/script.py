@@ -1,20 +1,37 @@
-# key {engine: docker | podman | nvidia-ctk}   state {version: text, socket: text | null}
+# key {engine: docker | podman | nvidia-ctk}   state {version: text, socket: text | null, snap: bool}
 from __future__ import annotations
 
+import os
 import re
 import stat
 from functools import partial
 
-from winhost.agent.linux_agent import AgentFault, Found, Key, must, place_of, reads, status, value
+from winhost.agent.linux_agent import AgentFault, Found, Key, must, place_of, reads, value
+from winhost.agent.linux_files import content, status
 
 SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock", "nvidia-ctk": ""}
+SNAP_OF_DOCKER, SNAP_INFO = "/snap/bin/docker", "/snap/docker/current/meta/snap.yaml"
 
 
 @reads("ContainerEngine", "engine")
 def container_engines(key: Key | None) -> Found:
     for engine, socket in SOCKETS.items():
         if place_of(engine) is not None:
-            yield {"engine": engine}, {"version": value(partial(version_of, engine)), "socket": listening_at(socket)}
+            state = {"version": value(partial(version_of, engine)), "snap": False}
+            yield {"engine": engine}, {**state, "socket": listening_at(socket)}
+    if place_of("docker") is None and status(SNAP_OF_DOCKER) is not None:
+        yield (
+            {"engine": "docker"},
+            {"version": value(snap_version), "snap": True, "socket": listening_at(SOCKETS["docker"])},
+        )
+
+
+def snap_version() -> str:
+    """Of the revision that `current` leads to, as its own file says: what snaps install is not run."""
+    found = re.search(r"^version: '?([^'\s]+)", content(os.path.realpath(SNAP_INFO)).decode("utf-8"), re.MULTILINE)
+    if found is None:
+        raise AgentFault("Winhost.NotRecognized", "InvalidResult", "The snap does not say its version.", "docker")
+    return found[1]
 
 
 def version_of(engine: str) -> str:

@@ -20,22 +20,16 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     changes,
-    check_room,
-    content,
     matching,
     must,
-    opened,
     place_of,
-    put,
     reads,
-    remove,
     run,
     seconds,
-    sha256_of,
-    status,
     waiting,
 )
 from winhost.agent.linux_engines import images_of, read_images, size_of_image, users_of
+from winhost.agent.linux_files import check_room, content, opened, put, remove, sha256_of, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

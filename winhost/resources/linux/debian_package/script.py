@@ -12,22 +12,16 @@ from winhost.agent.linux_agent import (
     Key,
     NotThereYet,
     State,
-    apt_get,
-    await_packages,
     changes,
-    content,
     matching,
     must,
-    packages,
     place_of,
-    put,
     reads,
-    refuse_gpu_driver_in_wsl,
-    remove,
     run,
-    status,
     wrong_place,
 )
+from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_packages import apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
 
 # A call without a key lists these, installed or not: what the path desires is compared with them.
 KNOWN_PACKAGES = (

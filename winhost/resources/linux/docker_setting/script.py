@@ -13,18 +13,15 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     changes,
-    content,
     matching,
     must,
     place_of,
-    put,
     reads,
-    remove,
     run,
     seconds,
-    status,
     wrong_place,
 )
+from winhost.agent.linux_files import content, put, remove, status
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 DAEMON_UNIT = "docker.service"

@@ -9,19 +9,16 @@ from winhost.agent.linux_agent import (
     Key,
     State,
     changes,
-    content,
     matching,
     must,
     place_of,
-    put,
     reads,
-    remove,
     seconds,
-    status,
     waiting,
     warn,
     wrong_place,
 )
+from winhost.agent.linux_files import content, put, remove, status
 
 # A call without a key lists these, loaded or not.
 KNOWN_MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")
@@ -82,15 +79,15 @@ def differs_live(name: str, option: str) -> bool:
     return flags.get(found, found) != flags.get(wanted, wanted)
 
 
-@changes("KernelModule", "options", "blacklisted", "at_boot", "initramfs_due")
+@changes("KernelModule", "options", "blacklisted", "at_boot", "initramfs_due", "restart_due")
 def change_kernel_module(key: Key, desired: State, how: State) -> None:
     name = key["module"]
     after = dict(kernel_module(name), **desired)
-    if desired.get("initramfs_due") is True:
-        raise wrong_place("An initramfs is only ever brought up to date.")
+    if desired.get("initramfs_due") is True or desired.get("restart_due") is True:
+        raise wrong_place("An initramfs is only ever brought up to date, and a restart only ever done.")
     if after["options"] is not None:
         matching(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
-    if set(desired) - {"at_boot"}:
+    if set(desired) - {"at_boot", "restart_due"}:
         # Before the change: whoever goes on after a crash makes the initramfs, too.
         put(INITRAMFS_DUE, "")
         write_module_file(name, after)

@@ -2,29 +2,20 @@
 # filesystem: text | null, mounted: [text], holders: [text], read_only: bool}
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from winhost.agent.linux_agent import Found, Key, State, must, reads
+from winhost.agent.linux_agent import Found, Key, State, reads
+from winhost.agent.linux_disks import block_devices, everything, read_only, stripped
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-
-# What lsblk has had since util-linux 2.30: later ones call the same MOUNTPOINTS.
-COLUMNS = "NAME,KNAME,TYPE,SIZE,SERIAL,MODEL,PTTYPE,FSTYPE,MOUNTPOINT,RO"
 BY_ID = Path("/dev/disk/by-id")
 ON_DISKS = ("part", "disk")
 
 
 @reads("LinuxDisk", "disk")
 def linux_disks(key: Key | None) -> Found:
-    tree = json.loads(must("lsblk", "--json", "--bytes", "--output", COLUMNS, within=30))
     names = disk_names()
-    for disk in tree.get("blockdevices", []):
+    for disk in block_devices():
         if disk.get("type") == "disk":
             yield {"disk": str(disk["name"])}, disk_state(disk, names)
 
@@ -41,18 +32,8 @@ def disk_state(disk: State, names: dict[str, list[str]]) -> State:
         "filesystem": disk.get("fstype"),
         "mounted": sorted(mounted),
         "holders": sorted({str(each["name"]) for each in inside if each.get("type") not in ON_DISKS}),
-        "read_only": disk.get("ro") in (True, "1"),
+        "read_only": read_only(disk),
     }
-
-
-def everything(device: State) -> Iterator[State]:
-    yield device
-    for child in device.get("children") or []:
-        yield from everything(child)
-
-
-def stripped(text: Any) -> str | None:
-    return str(text).strip() or None if text is not None else None
 
 
 def disk_names() -> dict[str, list[str]]:

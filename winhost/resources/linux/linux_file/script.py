@@ -10,30 +10,35 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     changes,
-    content,
-    link,
     matching,
     must,
-    owner_of,
-    put,
-    put_link,
     reads,
-    remove,
-    status,
     systemd_runs,
-    validate,
     value,
     wrong_place,
 )
+from winhost.agent.linux_checks import validate
+from winhost.agent.linux_files import content, link, owner_of, put, put_link, remove, status
+from winhost.agent.linux_packages import first_boot, wait_while
 
+CLOUD_INIT_OFF = "/etc/cloud/cloud-init.disabled"
 # Only these are written and read: other files may hold secrets.
-FILES = ("/etc/apt/apt.conf.d/52winhost", "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+FILES = (
+    "/etc/apt/apt.conf.d/52winhost",
+    CLOUD_INIT_OFF,
+    "/etc/docker/daemon.json",
+    "/etc/resolv.conf",
+    "/etc/wsl.conf",
+)
 FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 NAMED = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*")
 # Where those of others hold secrets, or are nobody else's business.
 OURS = re.compile(
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
+    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
+    r"|/usr/local/lib/systemd/system/winhost-gateway\.service"
+    r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )
 KNOWN_FILES = (
     *FILES,
@@ -88,16 +93,21 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
         raise wrong_place(f"{path} cannot be read, so it could not be put back.")
     if after["text"] is not None and after["link"] is not None:
         raise wrong_place("{} is a link to {}; what replaces it says so: link null.".format(path, before["link"]))
+    if path == CLOUD_INIT_OFF:
+        # It goes on to the end of this start all the same, and what it still does, such as lists of packages, counts.
+        wait_while(first_boot, "cloud-init", how)
     if "text" in desired and after["text"] is not None and not how.get("undoing"):
         validate(path, matching(r"(?s).*", after["text"], "text"))
     write_file(path, after)
     take_effect(path)
+    if path.endswith("/winhost-gateway.service") and after["text"] is not None and systemd_runs():
+        must("systemctl", "try-restart", "winhost-gateway.service", within=180)
 
 
 def take_effect(path: str) -> None:
     if not systemd_runs():
         return
-    if path.startswith(("/etc/systemd/system/", "/etc/ssh/")):
+    if path.startswith(("/etc/systemd/system/", "/usr/local/lib/systemd/system/", "/etc/ssh/")):
         must("systemctl", "daemon-reload")  # it also renews the socket of sshd
     if path.startswith("/etc/ssh/"):
         must("systemctl", "try-restart", "ssh.socket")

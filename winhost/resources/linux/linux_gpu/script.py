@@ -3,7 +3,8 @@
 # vram: bytes | null}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import Found, Key, gpus, reads
+from winhost.agent.linux_agent import Found, Key, reads
+from winhost.agent.linux_gpus import gpus
 
 
 @reads("LinuxGpu", "address")

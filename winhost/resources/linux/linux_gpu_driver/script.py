@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from winhost.agent.linux_agent import GPU_DRIVERS, Found, Key, content, packages, reads, run, status, value
+from winhost.agent.linux_agent import Found, Key, reads, value
+from winhost.agent.linux_gpus import driver_kind, loaded_driver, of_module
+from winhost.agent.linux_packages import GPU_DRIVERS, packages
 
-RUNNING_DRIVER, RUNNING_MODULE = "/proc/driver/nvidia/version", "/sys/module/nvidia/version"
 LIBRARIES = (
     "lib*/libcuda.so.1",
     "usr/lib*/libcuda.so.1",
@@ -28,20 +29,3 @@ def linux_gpu_driver(key: Key | None) -> Found:
         "signer": value(lambda: of_module("signer")),
     }
     yield {}, state
-
-
-def loaded_driver() -> str | None:
-    return content(RUNNING_MODULE).decode("ascii").strip() if status(RUNNING_MODULE) else None
-
-
-def driver_kind() -> str | None:
-    """The first line names the module: `NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...`."""
-    if status(RUNNING_DRIVER) is None:
-        return None
-    return "open" if "Open Kernel Module" in content(RUNNING_DRIVER).decode("utf-8").split("\n")[0] else "proprietary"
-
-
-def of_module(field: str) -> str | None:
-    """Of the module that would be loaded next; it says nothing of what is not there."""
-    done = run("modinfo", f"--field={field}", "nvidia")
-    return done.output.strip() or None

@@ -8,7 +8,8 @@ import re
 import shlex
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, content, in_wsl, matching, must, reads, run, value
+from winhost.agent.linux_agent import Found, Key, in_wsl, matching, must, reads, run, value
+from winhost.agent.linux_files import content
 
 SHM = "/dev/shm"  # noqa: S108 - nothing is written there
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from winhost.agent.linux_agent import Found, Key, content, reads, status
+from winhost.agent.linux_agent import Found, Key, reads
+from winhost.agent.linux_files import content, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

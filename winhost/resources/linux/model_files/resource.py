@@ -36,7 +36,7 @@ def _seconds(change: Change) -> float:
             "files": or_nothing(Value("a list of `sha256:HASH SIZE PATH`", _files)),
             "token": or_nothing(secret_reference("a token of the hub")),
         },
-        after=("SystemdUnit",),
+        after=("SystemdUnit", "Mount"),
         requires=ACCESS,
         absent=NO_MODEL,
         within=DISTROS,

@@ -11,27 +11,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from winhost.agent.linux_agent import (
     KEPT,
-    LARGEST,
     AgentFault,
     Found,
     Key,
     State,
     bad_request,
     changes,
-    check_room,
-    content,
     doing,
     matching,
-    move,
-    opened,
-    put,
     reads,
-    remove,
-    status,
     waiting,
     warn,
 )
 from winhost.agent.linux_download import downloaded, size_of, written
+from winhost.agent.linux_files import LARGEST, check_room, content, move, opened, put, remove, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,11 +1,7 @@
 # key {unit: text}   state {loaded: bool, enabled: text, active: bool, failed: bool}
 from __future__ import annotations
 
-import re
-import time
-
 from winhost.agent.linux_agent import (
-    AgentFault,
     Found,
     Key,
     NotThereYet,
@@ -14,10 +10,10 @@ from winhost.agent.linux_agent import (
     matching,
     must,
     reads,
-    run,
     seconds,
     systemd_runs,
 )
+from winhost.agent.linux_systemd import start, unit_properties
 
 KNOWN_UNITS = (
     "containerd.service",
@@ -30,12 +26,6 @@ KNOWN_UNITS = (
     "systemd-resolved.service",
     "winhost-cdi.path",
     "winhost-cdi.service",
-)
-# The word, what is between, and then all that could belong to its value.
-SECRETS = re.compile(
-    r"((?:pass(?:word|wd|phrase)?|secret|token|credential|authorization|bearer|api[_-]?key|private[_-]?key)\w*"
-    r"[\"']?\s*(?:[=:]|\s)\s*).+|(://[^/\s:@]*:)[^/\s]*@",
-    re.IGNORECASE,
 )
 
 
@@ -67,11 +57,6 @@ def unit_name(name: str) -> str:
     return matching(rf"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:{kinds})", name, "the name of a unit")
 
 
-def unit_properties(unit: str) -> dict[str, str]:
-    desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
-    return dict(line.split("=", 1) for line in must("systemctl", "show", desired, "--", unit).splitlines() if line)
-
-
 @changes("SystemdUnit", "enabled", "active")
 def change_systemd_unit(key: Key, desired: State, how: State) -> None:
     unit = unit_name(key["unit"])
@@ -86,27 +71,6 @@ def change_systemd_unit(key: Key, desired: State, how: State) -> None:
         start(unit, how)
     if desired.get("active") is False:
         must("systemctl", "stop", "--", unit, within=seconds(how, 120))
-
-
-def start(unit: str, how: State) -> None:
-    began = time.time()
-    try:
-        must("systemctl", "start", "--", unit, within=seconds(how, 120))
-    except AgentFault as fault:
-        shown = last_lines(unit, began)
-        message = f"{fault}; its journal: {shown}" if shown else str(fault)
-        raise AgentFault(fault.code, fault.category, message, fault.program, fault.details) from None
-
-
-def last_lines(unit: str, since: float) -> str:
-    """What a unit said of itself, without what follows a word for a secret."""
-    options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
-    found = run("journalctl", "--quiet", *options)
-    return "; ".join(
-        SECRETS.sub(lambda m: (m[1] or m[2]) + "***", line.strip())[:300]
-        for line in found.output.splitlines()
-        if line.strip()
-    )
 
 
 def enable(unit: str, desired: str, found: str) -> None:

@@ -48,7 +48,7 @@ def _up_to(most: int, expected: str) -> Value:
             "mac": or_nothing(text("[0-9A-F]{12}", "a MAC address as Hyper-V writes it, 02AB00112233")),
             "secure_boot": or_nothing(FLAG),
         },
-        after=("VmDisk",),
+        after=("VmDisk", "NatSwitch"),
         requires="HyperVRole",
         absent=NO_VM,
         asks=("data",),

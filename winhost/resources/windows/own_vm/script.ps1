@@ -208,7 +208,12 @@ function Write-WinhostVmFixed {
     if ($null -ne $Vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
         Set-VM -VM $Vm -AutomaticCheckpointsEnabled $false -ErrorAction Stop
     }
-    Set-VMComPort -VM $Vm -Number 1 -Path "\\.\pipe\$($Vm.Id)" -ErrorAction Stop
+    $pipe = "\\.\pipe\$($Vm.Id)"
+    Set-VMComPort -VM $Vm -Number 1 -Path $pipe -ErrorAction Stop
+    # Without it nobody could tell why a guest does not start.
+    if ("$((Get-VMComPort -VM $Vm -Number 1 -ErrorAction Stop).Path)" -ne $pipe) {
+        Stop-Winhost 'Winhost.NoBootLog' 'InvalidResult' "The first serial port of the VM did not become $pipe."
+    }
 }
 
 function Write-WinhostVmSettings {

@@ -1,5 +1,6 @@
 """Files that winhost brings to the host."""
 
+from winhost.core.answers import Key
 from winhost.core.rules import Rests, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import Attachment, ResourceType, State, resource
@@ -10,6 +11,11 @@ def file_beside_the_plan(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
     return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
+
+
+def received_at(key: Key) -> str:
+    """The path of what was received of it, on a host whose %ProgramData% is where Windows puts it."""
+    return rf"C:\ProgramData\winhost\files\{key['sha256']}-{key['name']}.part"
 
 
 @resource(

@@ -1,5 +1,5 @@
 # key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
-# send {at: bytes, bytes: base64}   {received: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
+# send {at: bytes, bytes: base64} or {at: bytes, from: http address, seconds: int}   {received: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
 # present is null while only a part of it is here
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
@@ -97,9 +97,10 @@ function Send-WinhostStagedFile {
         return @{ received = $received; sha256 = Read-WinhostHash $part }
     }
     $at = Read-WinhostField $Piece 'at'
+    $from = Read-WinhostField $Piece 'from'
     $bytes = ConvertFrom-WinhostBase64 (Read-WinhostField $Piece 'bytes')
-    if ($null -eq $bytes -or ($at -isnot [int] -and $at -isnot [long])) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A piece says at which byte it begins, and what it holds as base64.'
+    if (($null -eq $bytes -and $null -eq $from) -or ($at -isnot [int] -and $at -isnot [long])) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A piece says at which byte it begins, and what it holds as base64 or where it is.'
     }
     if ($at -eq 0) {
         # Noted first: whatever comes between, what is here can be told and taken away.
@@ -109,8 +110,35 @@ function Send-WinhostStagedFile {
     elseif ($at -ne $received) {
         Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes of it are here, and this piece begins at $at."
     }
-    Add-WinhostPiece $part ($at -eq 0) $bytes
+    if ($null -ne $from) {
+        if ($at -eq 0) {
+            Add-WinhostPiece $part $true ([byte[]]@())
+        }
+        Receive-WinhostPiece $part "$from" (Read-WinhostField $Piece 'seconds')
+    }
+    else {
+        Add-WinhostPiece $part ($at -eq 0) $bytes
+    }
     @{ received = Read-WinhostLength $part; sha256 = $null }
+}
+
+function Receive-WinhostPiece {
+    param([string]$Part, [string]$From, $Seconds)
+    # From the computer that runs winhost, for as long as it says: whoever asks again goes on from there. What comes is
+    # held against its hash once all of it is here.
+    if ($From -cnotmatch '^http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}\z' -or ($Seconds -isnot [int] -and $Seconds -isnot [long]) -or $Seconds -lt 1 -or $Seconds -gt 600) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A file is fetched from an address of winhost, for 1 to 600 seconds.'
+    }
+    $before = Read-WinhostLength $Part
+    $how = @('--fail', '--silent', '--show-error', '--noproxy', '*', '--proto', '=http', '--connect-timeout', '10', '--max-time', "$Seconds")
+    $ended = Invoke-WinhostNative 'curl.exe' ($how + @('--continue-at', '-', '--output', $Part, $From)) ($Seconds + 30)
+    if ($null -eq $ended) {
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' 'This Windows has no curl.exe.'
+    }
+    # 18 and 28: it ended, or its time was over, before all was here.
+    if (@(0, 18, 28) -notcontains $ended.code -or (Read-WinhostLength $Part) -eq $before) {
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "curl.exe could not fetch it: $($ended.code)"
+    }
 }
 
 function Initialize-WinhostStaging {

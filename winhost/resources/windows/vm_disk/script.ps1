@@ -76,7 +76,7 @@ function Assert-WinhostWhole {
     }
 }
 
-# ---- what is whose: a record in the registry for each disk and each VM that winhost makes
+# ---- what is whose: a record in the registry for each disk, VM and seed that winhost makes
 
 function Assert-WinhostVmName {
     param($Key)
@@ -97,7 +97,7 @@ function Find-WinhostMadeRecords {
         return
     }
     foreach ($entry in @($records.GetValueNames() | Sort-Object)) {
-        if ($entry -cnotmatch '^(vm|disk) ([a-z0-9-]{1,63})\z' -or $Matches[1] -cne $Kind) {
+        if ($entry -cnotmatch '^(vm|disk|seed|nat) ([a-z0-9-]{1,63})\z' -or $Matches[1] -cne $Kind) {
             continue
         }
         $name = $Matches[2]

@@ -1,14 +1,13 @@
 """SSH access to the distro."""
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CUTS_THE_WIRE, INSIDE, WHOLE, WITHIN_DISTRO
-from winhost.resources.values import FLAG, NETWORKS, Value
+from winhost.resources.values import FLAG, NETWORKS, Value, texts
 
 # Type, base64, and a name; the scripts have it, too.
 PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
@@ -40,12 +39,6 @@ def _address(value: Json) -> bool:
         return False
 
 
-def _keys(value: Json) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) is not None for line in value
-    )
-
-
 @resource(
     ResourceType(
         "WslAccess",
@@ -56,7 +49,7 @@ def _keys(value: Json) -> bool:
             "port": Value("a port, or nothing", _port),
             "listen": Value("an address in its usual spelling, or nothing", _address),
             "allowed": NETWORKS,
-            "authorized": Value("a list of public keys", _keys),
+            "authorized": texts(PUBLIC_KEY, "a list of public keys"),
             "active": FLAG,
         },
         after=("WslConf",),

@@ -1,0 +1,231 @@
+"""winhost serve up, status, logs, test and down on a simulated Linux, which has what a plan would have put there."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.schemas import faults
+from tests.serving.test_deployed import ENGINE, GATEWAY
+from winhost.cli import serve_down, serve_logs, serve_up
+from winhost.lab.linux.linux_machine import NO_FILE, Unit
+from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
+from winhost.lab.running_lab import Lab
+
+HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+KEY = "wh-Canary3of4the5key6of7carol"  # the same in all processes of pytest
+SECOND = {**ENGINE, "model": "org/second", "slug": "org-second", "unit": "winhost-engine-org-second.service",
+          "socket": "/run/winhost-engines/org-second/engine.sock", "cards": []}  # fmt: skip
+UNITS = (ENGINE["unit"], SECOND["unit"], GATEWAY["unit"])
+
+
+def furnish(serving: SimulatedServing) -> None:
+    """As a plan leaves it, but that nothing runs."""
+    linux = serving.linux
+    files = {
+        "/etc/winhost/serving.json": json.dumps({"format": 1, "engines": [ENGINE, SECOND], "gateway": GATEWAY}),
+        "/opt/winhost/gateway-0/keys": f"carol sha256:{sha256(KEY.encode()).hexdigest()}\n",
+    }
+    linux.files |= {path: {**NO_FILE, "text": text} for path, text in files.items()}
+    engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
+    linux.part(ServedEngines).units |= {unit: dict(engine) for unit in UNITS[:2]}
+    linux.units[UNITS[2]] = Unit("enabled")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    for module in (serve_up, serve_down, serve_logs):
+        monkeypatch.setattr(module, "_PAUSE_S", 0.001)
+    monkeypatch.setenv("CAROL", KEY)
+    with Lab([HOST], tmp_path, scale=0.001) as running:
+        yield running
+
+
+@pytest.fixture
+def host(lab: Lab) -> str:
+    (name,) = lab.own_linuxes
+    return name
+
+
+@pytest.fixture
+def serving(lab: Lab, host: str) -> SimulatedServing:
+    found = lab.own_linuxes[host].linux.part(SimulatedServing)
+    furnish(found)
+    return found
+
+
+@pytest.mark.usefixtures("lab")
+def test_where_nothing_is_installed_it_says_what_to_do(line: Line, host: str) -> None:
+    for words in (("status",), ("up",), ("down", "--yes"), ("logs",), ("test", "--key", "env:CAROL")):
+        said = line("serve", words[0], host, *words[1:], "--json")
+        assert (said.code, said.result["error"]["kind"]) == (1, "NothingServed")
+        assert f"winhost plan {host}" in said.result["error"]["hint"]
+
+
+def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
+    line: Line, host: str, serving: SimulatedServing
+) -> None:
+    said = line("serve", "status", host)
+    assert (said.code, "0 of 2 models serve" in said.out) == (4, True)
+    assert "only volunteers give them" in said.out
+
+    said = line("serve", "up", host, "--json")
+    assert said.code == 0, said.out
+    assert [(each["source"], each["outcome"]) for each in said.result["units"]] == [
+        (name, "serving") for name in ("org/model", "org/second", "gateway")
+    ]
+    journal = [unit for unit, _, _ in serving.journal]
+    assert journal == sorted(journal, key=UNITS.index)  # the second one began when the first one served
+    again = line("serve", "up", host, "--json").result["units"]
+    assert {each["outcome"] for each in again} == {"already-serving"}
+
+    said = line("serve", "status", host, "--key", "env:CAROL", "--json")
+    assert said.code == 0
+    assert said.result["serves"] is said.result["gateway"]["ready"] is True
+    assert [each["state"] for each in said.result["models"]] == ["serving", "serving"]
+    assert said.result["gateway"]["answered"] == 0
+    assert line("serve", "status", host, "--json").result["gateway"]["answered"] is None
+
+    said = line("serve", "test", host, "--key", "env:CAROL", "--json")
+    assert said.code == 0, said.out
+    checks = [(each["check"], each["status"]) for each in said.result["requests"]]
+    of_model = [("completion", 200), ("stream", 200), ("too-long", 400)]
+    assert checks == [*of_model, *of_model, ("wrong-model", 404), ("no-key", 401), ("private", 404)]
+    assert said.result["requests"][1]["per_second"] == 131.2
+
+    said = line("serve", "down", host, "--yes", "--json")
+    assert [each["source"] for each in said.result["units"]] == ["gateway", "org/second", "org/model"]
+    assert line("serve", "status", host).code == 4
+
+
+def test_one_model_is_stopped_and_the_gateway_stays(line: Line, host: str, serving: SimulatedServing) -> None:
+    assert line("serve", "up", host).code == 0
+    said = line("serve", "down", host, "--model", "org/second", "--yes", "--json")
+    assert [(each["source"], each["outcome"]) for each in said.result["units"]] == [("org/second", "stopped")]
+    said = line("serve", "status", host, "--json")
+    assert [each["state"] for each in said.result["models"]] == ["serving", "stopped"]
+    assert (said.code, said.result["gateway"]["state"], said.result["gateway"]["ready"]) == (4, "serving", False)
+
+
+@pytest.mark.usefixtures("serving")
+def test_down_asks_and_without_a_terminal_refuses(line: Line, host: str) -> None:
+    said = line("serve", "down", host, "--json")
+    assert (said.code, said.result["error"]["kind"]) == (2, "NotAsked")
+
+
+def test_a_known_failure_is_told_in_a_sentence_with_its_remedy_and_the_engine_stays_stopped(
+    line: Line, host: str, serving: SimulatedServing
+) -> None:
+    serving.fails[UNITS[0]] = (
+        "(APIServer pid=8) INFO 11-22 10:54:46 [api_utils.py:286] non-default args: {}",
+        "(EngineCore pid=13) ERROR 11-22 10:55:07 [core.py:1231] RuntimeError: UVA is not available",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    )
+    said = line("serve", "up", host, "--json")
+    error = said.result["error"]
+    assert (said.code, error["kind"]) == (1, "StartFailed")
+    assert "org/model did not start: vLLM cannot share pinned memory with the GPU here." in error["what"]
+    assert "UVA is not available" in error["meaning"]
+    assert f"winhost serve logs {host} --model org/model" in error["hint"]
+    assert not serving.linux.part(ServedEngines).units[UNITS[0]]["active"]
+    assert UNITS[1] not in serving.starts  # nothing after it was begun
+
+
+def test_an_unknown_failure_shows_the_last_lines_without_secrets(
+    line: Line, host: str, serving: SimulatedServing
+) -> None:
+    serving.fails[UNITS[0]] = ("one", "it broke: token=hf_AbcdefGhij123456789 \x1b[2J")
+    said = line("serve", "up", host)
+    assert (said.code, "exit code 1" in said.err) == (1, True)
+    assert "it broke: token=***" in said.err
+    assert "hf_Abc" not in said.err
+    assert "\x1b[2J" not in said.err
+
+
+def test_logs_are_of_what_was_named_and_without_secrets(line: Line, host: str, serving: SimulatedServing) -> None:
+    line("serve", "up", host)
+    serving.journal.append((UNITS[2], "", "key=alice /v1/completions Authorization: Bearer wh-secretsecretsecret"))
+    said = line("serve", "logs", host, "--model", "org/second", "--json")
+    assert {each["source"] for each in said.results} == {"org/second"}
+    assert len(said.results) == 11
+    said = line("serve", "logs", host, "--gateway", "-n", 1)
+    assert (said.out.split()[1], "secretsecret" in said.out, said.out.count("\n")) == ("gateway", False, 1)
+    schema = line("schema", "serving-log").json
+    assert list(faults(line("serve", "logs", host, "--json").json, schema, schema)) == []
+
+
+def test_following_goes_on_until_it_is_stopped_and_the_document_is_whole(
+    line: Line, host: str, serving: SimulatedServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line("serve", "up", host)
+    pauses = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 3:
+            raise KeyboardInterrupt
+        serving.journal.append((UNITS[0], "", f"line {pauses}"))
+
+    monkeypatch.setattr(serve_logs.time, "sleep", pause)
+    said = line("serve", "logs", host, "--follow", "--model", "org/model", "-n", 1, "--json")
+    assert said.code == 130
+    assert [each["text"] for each in said.results][1:] == ["line 1", "line 2"]
+
+
+def test_ctrl_c_says_what_serves_and_what_goes_on(
+    line: Line, host: str, serving: SimulatedServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(seconds: float) -> None:
+        if len(serving.starts) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve_up.time, "sleep", stop)
+    said = line("serve", "up", host)
+    assert said.code == 130
+    assert "org/model serving; org/second goes on starting there; not started: gateway." in said.err
+    assert f"winhost serve down {host}" in said.err
+
+
+def test_a_start_that_takes_too_long_goes_on_and_says_so(line: Line, host: str, serving: SimulatedServing) -> None:
+    serving.fails[UNITS[0]] = ("Loading safetensors checkpoint shards:  50% Completed | 1/2",) * 1_000_000
+    said = line("serve", "up", host, "--within", "1s", "--json")
+    assert (said.code, said.result["error"]["kind"]) == (1, "NotServingInTime")
+    assert "it is at: loading weights" in said.result["error"]["what"]
+    assert serving.linux.part(ServedEngines).units[UNITS[0]]["active"]
+
+
+def test_wrong_names_and_keys_are_told(line: Line, host: str, serving: SimulatedServing) -> None:
+    said = line("serve", "up", host, "--model", "org/modle", "--json")
+    assert (said.code, said.result["error"]["kind"]) == (2, "NoSuchModel")
+    assert "did you mean 'org/model'?" in said.result["error"]["what"]
+    assert line("serve", "test", host, "--key", "no-reference").code == 2
+    assert line("serve", "status", "nobody").code == 2
+    line("serve", "up", host)
+    said = line("serve", "test", host, "--key", f"env:{'PATH'}", "--json")  # a secret, and not the key
+    assert (said.code, {each["status"] for each in said.result["requests"]}) == (1, {401})
+    said = line("serve", "test", host, "--key", "env:CAROL")
+    assert KEY not in said.out + said.err
+    assert STAND_IN not in said.err
+
+
+def test_a_file_that_is_not_ours_is_refused(line: Line, host: str, serving: SimulatedServing) -> None:
+    serving.linux.files["/etc/winhost/serving.json"]["text"] = '{"format": 1, "engines": [{"unit": "--now"}]}'
+    said = line("serve", "up", host, "--json")
+    assert (said.code, said.result["error"]["kind"]) == (1, "WrongServingFile")
+
+
+@pytest.mark.usefixtures("serving")
+def test_answers_have_their_schemas(line: Line, host: str) -> None:
+    for kind, words in (
+        ("serving-change", ("up",)),
+        ("serving", ("status",)),
+        ("serving-test", ("test", "--key", "env:CAROL")),
+    ):
+        schema = line("schema", kind).json
+        said = line("serve", words[0], host, *words[1:], "--json")
+        assert list(faults(said.json, schema, schema)) == [], said.out

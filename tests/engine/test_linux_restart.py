@@ -1,0 +1,170 @@
+"""A Linux that restarts in a run: with consent, waited for, gone on with, and told of where it never is back."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.linux_world import LinuxWorld, linux_world
+from tests.errors import raises
+from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import SessionDropped
+from winhost.engine import host_session
+from winhost.engine.journal import read_journal
+from winhost.lab.linux.linux_machine import LabPackage, Linux
+
+BLACKLIST = {
+    "resource": "KernelModule",
+    "title": "nvidia, not loaded",
+    "key": {"module": "nvidia"},
+    "desired": {"blacklisted": True, "initramfs_due": False, "restart_due": False},
+    "why": "For the test.",
+}
+
+
+class Abandoned(BaseException):
+    """The controller is gone from here on; nothing catches it."""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> LinuxWorld:
+    made = linux_world(tmp_path / "store")
+    made.resources = [BLACKLIST]
+    return made
+
+
+def boot_of(here: LinuxWorld) -> Any:
+    here.machine.settle()
+    return here.open().boot()["boot_id"]
+
+
+def events_of(here: LinuxWorld) -> list[str]:
+    return [str(entry["event"]) for entry in read_journal(here.store.existing(here.run))]
+
+
+def test_a_restart_is_in_the_plan_and_needs_its_consent(here: LinuxWorld) -> None:
+    plan, boot = here.plan(), boot_of(here)
+    assert (plan.risks, plan.stages[0].restarts) == (("restart",), True)
+    with raises("ConsentNeeded"):
+        here.apply(plan, ("packages",))
+    assert here.apply(plan).holds
+    assert boot_of(here) != boot
+    assert events_of(here)[1:] == ["begin", "end", "restarting", "restarted", "stage", "outcome"]
+    assert [event.text for event in here.events if event.kind == "restart"] == ["restarting"]
+    assert here.state()["KernelModule"][1].state["loaded"] is False
+
+
+def test_what_needs_no_restart_restarts_nothing(here: LinuxWorld) -> None:
+    here.resources = [{**BLACKLIST, "desired": {"at_boot": True}}]
+    plan, boot = here.plan(), boot_of(here)
+    assert (plan.risks, plan.stages[0].restarts) == ((), False)
+    assert here.apply(plan, ()).holds
+    assert boot_of(here) == boot
+
+
+def test_abandoned_anywhere_it_goes_on(tmp_path: Path) -> None:
+    for line, when in ((line, when) for line in range(2, 8) for when in ("before", "after")):
+        here = linux_world(tmp_path / f"{line}-{when}")
+        here.resources, found = [BLACKLIST], boot_of(here)
+
+        def around(moment: str, entry: Any, line: int = line, when: str = when) -> None:
+            if (entry["n"], moment) == (line, when):
+                raise Abandoned
+
+        here.around = around
+        with pytest.raises(Abandoned):
+            here.apply(here.plan())
+        here.around = lambda moment, entry: None
+        assert here.resume().holds, (line, when)
+        assert boot_of(here) != found, (line, when)
+        assert here.machine.boot == 2, (line, when)
+
+
+def test_a_lost_answer_loses_no_restart(here: LinuxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, boot, lost = host_session.Agent.set, boot_of(here), []
+
+    def losing(agent: Any, *words: Any) -> Any:
+        answer = real(agent, *words)
+        if not lost:
+            lost.append(answer)
+            raise SessionDropped(here.host, "the cable was pulled")
+        return answer
+
+    monkeypatch.setattr(host_session.Agent, "set", losing)
+    assert here.apply(here.plan()).holds
+    assert lost
+    assert boot_of(here) != boot
+
+
+def test_a_host_that_never_comes_back_is_told_of(here: LinuxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = here.plan()
+    monkeypatch.setattr("tests.engine.world.QUICK", Patience(deadline=0.1, first=0.001, longest=0.01))
+    monkeypatch.setattr(type(here.machine), "accepting", lambda machine: machine.boot == 1 and machine._up)
+    with raises("OutOfReach") as caught:
+        here.apply(plan)
+    assert re.search("llm-01 was not back 0 s after its restart: .*restarting", caught.value.what)
+    assert f"winhost resume {here.run}" in str(caught.value.hint)
+    monkeypatch.undo()
+    assert here.resume().holds
+
+
+def without_driver(folder: Path, **settings: Any) -> LinuxWorld:
+    return linux_world(folder, "ubuntu-2xl4-no-driver", **settings)
+
+
+def test_a_driver_that_does_not_load_stops_the_run_with_the_way_back(tmp_path: Path) -> None:
+    here = without_driver(tmp_path)
+    found = here.state()
+    here.own.linux.gpu_driver.broken = True
+    with raises("Refused", match="linux is unsupported") as caught:
+        here.apply(here.plan())
+    assert "linux.driver-not-loaded" in str(caught.value.meaning)
+    assert f"winhost rollback {here.run}" in str(caught.value.hint)
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
+
+
+def test_a_gpu_that_fell_off_the_bus_stops_it_too(tmp_path: Path) -> None:
+    here = without_driver(tmp_path)
+    here.own.linux.gpu_driver.lost.add("0000:21:00.0")
+    with raises("Refused") as caught:
+        here.apply(here.plan())
+    assert "not listed: 0000:21:00.0" in str(caught.value.meaning)
+
+
+ENGINES = {
+    "auto": {"docker.io"},
+    "docker": {"docker.io"},
+    "podman": {"podman"},
+    "none": set[str](),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_engine_is_the_one_that_is_asked_for(tmp_path: Path, engine: str) -> None:
+    steps = without_driver(tmp_path, engine=engine).plan().steps
+    sets = {step.key["packages"] for step in steps if step.resource == "AptPackages"}
+    assert {each for each in sets if not each.startswith("linux-modules")} == ENGINES[engine]
+
+
+def test_where_no_source_has_docker_the_way_out_that_is_named_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Linux._version
+    monkeypatch.setattr(Linux, "_version", lambda linux, name: "" if name == "docker.io" else known(linux, name))
+    with raises("Refused") as refused:
+        without_driver(tmp_path).plan()
+    assert "--set engine=none" in str(refused.value.meaning)
+    steps = [*without_driver(tmp_path, engine="none").plan().steps]
+    assert steps
+    assert "docker.io" not in {step.key.get("packages") for step in steps}
+
+
+def test_what_is_there_runs_the_containers(tmp_path: Path) -> None:
+    here = without_driver(tmp_path)
+    here.own.linux.packages["podman"] = LabPackage("4.9.3")
+    assert {step.resource for step in here.plan().steps} == {"AptPackages", "AptSource", "DebianPackage", "LinuxFile"}
+    here.own.linux.packages["docker-ce"] = LabPackage("24.0.7")
+    (step,) = (step for step in here.plan().steps if step.resource == "DockerSetting")
+    assert step.key == {"pointer": "/runtimes/nvidia"}, "this Docker has no CDI"

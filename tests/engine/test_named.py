@@ -1,0 +1,111 @@
+"""What a Linux does not list by itself is asked for by name, where a plan names it: there, back and later."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.linux_world import LinuxWorld, linux_world
+from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
+from tests.errors import raises
+from winhost.core.answers import Unavailable, identity
+from winhost.engine.detect import read_facts
+from winhost.engine.planning import check_plan
+from winhost.engine.verify import verify_plan
+from winhost.paths.playbook import Playbook
+from winhost.resources.host import HostFacts
+from winhost.resources.registry import host_answers
+
+PATH = "/etc/systemd/system/exporter.service"
+TEXT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n\n[Install]\nWantedBy=multi-user.target\n"
+FILE = {
+    "resource": "LinuxFile",
+    "title": "Its unit",
+    "key": {"path": PATH},
+    "desired": {"text": TEXT, "mode": "0644", "owner": "root:root"},
+    "why": "For the test.",
+}
+UNIT = {
+    "resource": "SystemdUnit",
+    "title": "The exporter",
+    "key": {"unit": "exporter.service"},
+    "desired": {"enabled": "enabled", "active": True},
+    "why": "For the test.",
+}
+FORBIDDEN = {**FILE, "key": {"path": "/etc/shadow"}}
+OTHER = {"text": TEXT.replace("true", "false"), "link": None, "mode": "0640", "owner": "root:root"}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> LinuxWorld:
+    return wanting(tmp_path, FILE, UNIT)
+
+
+def wanting(folder: Path, *resources: dict[str, Any]) -> LinuxWorld:
+    made = linux_world(folder)
+    made.resources = resources
+    return made
+
+
+def found(here: LinuxWorld) -> tuple[Any, Any]:
+    unit = here.own.linux.unit_state("exporter.service")
+    return here.own.linux.file(PATH)["text"], unit
+
+
+def test_what_is_named_is_planned_applied_verified_and_given_back(here: LinuxWorld) -> None:
+    plan, before = here.plan(), found(here)
+    assert [step.title for step in plan.steps] == ["Its unit"]
+    assert here.apply(plan).holds
+    assert found(here)[0] == TEXT
+    assert here.apply(here.plan()).changed == 0
+    named = read_facts(here.open(), check_plan(plan).named)
+    assert all(each.holds for each in verify_plan(check_plan(plan), HostFacts(named)))
+    assert here.rollback().outcome == "rolled back"
+    assert found(here) == before
+
+
+def test_what_was_there_before_is_what_it_goes_back_to(here: LinuxWorld) -> None:
+    here.own.linux.files[PATH] = dict(OTHER)
+    plan = here.plan()
+    assert plan.stages[0].steps[0].before == {name: OTHER[name] for name in ("text", "mode")}
+    here.apply(plan)
+    here.rollback()
+    assert here.own.linux.file(PATH) == OTHER
+
+
+@SOME
+def test_a_crash_at_any_line_ends_as_the_straight_run_or_as_it_began(
+    tmp_path: Path, here: LinuxWorld, every: int
+) -> None:
+    before, plan = found(here), here.plan()
+    here.apply(plan)
+    made = found(here)
+    for line, when in crash_points(2, lines_of(here))[::every]:
+        again = wanting(tmp_path / f"{line}-{when}", FILE, UNIT)
+        abandon(again, line, when, partial(again.apply, plan))
+        assert again.resume().holds, (line, when)
+        assert found(again) == made, (line, when)
+        assert again.rollback().outcome == "rolled back", (line, when)
+        assert found(again) == before, (line, when)
+
+
+def test_what_may_not_be_read_is_refused_in_the_words_of_the_host(tmp_path: Path) -> None:
+    with raises("Refused") as refused:
+        wanting(tmp_path, FORBIDDEN).plan()
+    assert "/etc/shadow is not among the files that winhost writes" in str(refused.value.meaning)
+
+
+def test_only_what_is_named_by_itself_is_asked_for() -> None:
+    resources = [FILE, {**UNIT, "key": {"unit": "${each.name}"}}]
+    book = Playbook.model_validate({"schema": "winhost.playbook/2", "path": "linux", "resources": resources})
+    assert book.named == {identity("LinuxFile", {"path": PATH})}
+
+
+def test_what_is_listed_or_cannot_be_read_at_all_is_not_asked_for_again(here: LinuxWorld) -> None:
+    facts = replace(here.facts(), resources={**here.facts().resources, "Sysctl": Unavailable("LinuxBoot")})
+    listed = identity("LinuxFile", {"path": "/etc/wsl.conf"})
+    unread, unknown = identity("Sysctl", {"name": "vm.overcommit_memory"}), identity("NoSuchThing", {})
+    more = identity("LinuxFile", {"path": PATH})
+    assert host_answers(facts).unlisted([listed, unread, unknown, more, more]) == (more,)

@@ -1,0 +1,94 @@
+"""A stand-in for vLLM on a Unix socket: its words and routes, in a thread. What it does, a request's prompt says."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+WAIT_S = 30
+
+
+class StandInEngine:
+    """requests: method, path and body of what came; gone: how many clients left before their answer's end.
+
+    Prompts: `slow N` streams N words; `die` breaks off in the stream, `die at once` before it; `hang` says nothing;
+    `unavailable` is a 503 with Retry-After; anything else is echoed.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.requests: list[tuple[str, str, bytes]] = []
+        self.gone = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner: web.AppRunner | None = None
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def start(self) -> None:
+        self._do(self._start())
+
+    def stop(self) -> None:
+        self._do(self._stop())
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    async def _start(self) -> None:
+        app = web.Application(client_max_size=1 << 28)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0, handler_cancellation=True)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self.socket)).start()
+
+    async def _stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        with suppress(FileNotFoundError):
+            self.socket.unlink()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.requests.append((request.method, request.raw_path, body))
+        try:
+            return await self._to(request, json.loads(body))
+        except asyncio.CancelledError:
+            self.gone += 1
+            raise
+
+    async def _to(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        prompt = str(asked.get("prompt"))
+        if prompt == "hang":
+            await asyncio.sleep(WAIT_S)
+        if prompt == "die at once":
+            assert request.transport
+            request.transport.close()
+        if prompt == "unavailable":
+            return web.json_response({"error": {"message": "paused"}}, status=503, headers={"Retry-After": "7"})
+        if not asked.get("stream"):
+            return web.json_response({"model": asked["model"], "choices": [{"text": prompt}]})
+        return await self._stream(request, prompt)
+
+    async def _stream(self, request: web.Request, prompt: str) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        words = int(prompt.partition(" ")[2] or 3) if prompt.startswith("slow") else 3
+        for number in range(words):
+            await response.write(f'data: {{"choices": [{{"text": "{prompt}/{number} "}}]}}\n\n'.encode())
+            await asyncio.sleep(0.1 if prompt.startswith("slow") else 0)
+            if prompt == "die" and number == 1:
+                assert request.transport
+                request.transport.abort()
+        await response.write(b"data: [DONE]\n\n")
+        return response

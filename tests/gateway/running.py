@@ -1,0 +1,156 @@
+"""The gateway as a program of its own, with the Python and aiohttp to be tried, and raw connections to it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.engine_standin import StandInEngine
+
+SOURCE = Path(__file__).parents[2] / "winhost/gateway"
+WAIT_S = 30
+KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
+KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
+MODEL = "org/tiny"
+
+
+@dataclass
+class Gateway:
+    """A running gateway. log: what it wrote."""
+
+    process: "subprocess.Popen[bytes]"
+    socket: Path
+    log_file: Path
+    engine: StandInEngine
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text("utf-8")
+
+    def connected(self) -> socket.socket:
+        to = socket.socket(socket.AF_UNIX)
+        to.settimeout(WAIT_S)
+        try:
+            to.connect(str(self.socket))
+        except OSError:
+            to.close()
+            raise
+        return to
+
+    def raw(self, request: bytes) -> bytes:
+        """All that comes back until the gateway closes the connection."""
+        with self.connected() as to:
+            to.sendall(request)
+            return rest_of(to)
+
+    def ask(
+        self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = ""
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of one request by a connection of its own."""
+        return answer_of(self.raw(self.request(path, body, headers, method)))
+
+    def request(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = "") -> bytes:
+        data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines = [
+            f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1",
+            "Host: gateway",
+            "Connection: close",
+        ]
+        lines += [f"{name}: {value}" for name, value in (self.headers if headers is None else headers).items()]
+        lines += [] if body is None else ["Content-Type: application/json", f"Content-Length: {len(data)}"]
+        return "\r\n".join([*lines, "", ""]).encode() + data
+
+    def complete(self, prompt: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
+        return self.ask("/v1/completions", {"model": MODEL, "prompt": prompt, **more})
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_S)
+
+
+def rest_of(to: socket.socket) -> bytes:
+    parts = []
+    try:
+        while part := to.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def answer_of(raw: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Its chunks put together; raises AssertionError where the last one is missing."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding") == "chunked":
+        body, whole = dechunked(body)
+        assert whole
+    return int(first.split(" ")[1]), headers, body
+
+
+def dechunked(body: bytes) -> tuple[bytes, bool]:
+    """What is in the chunks, and whether the last one came."""
+    parts = []
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        if int(size, 16) == 0:
+            return b"".join(parts), True
+        parts.append(body[: int(size, 16)])
+        body = body[int(size, 16) + 2 :]
+    return b"".join(parts), False
+
+
+def settings_for(folder: Path, **more: Any) -> dict[str, Any]:
+    model = {"name": MODEL, "engine": {"socket": str(folder / "engine.sock")}, "served_as": "tiny"}
+    return {"listen": {"socket": str(folder / "door.sock")}, "models": [model], **more}
+
+
+def installed_in(folder: Path) -> Path:
+    """As on a Linux that serves: a folder that has the package `gateway`, and nothing else of ours."""
+    shutil.copytree(SOURCE, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@contextmanager
+def gateway(
+    folder: Path, settings: Mapping[str, Any], python: str = sys.executable, engine_up: bool = True
+) -> Iterator[Gateway]:
+    """A gateway that listens. Its engine too, where engine_up."""
+    engine = StandInEngine(folder / "engine.sock")
+    installed_in(folder)
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [python, "-s", "-E", "-B", "-m", "gateway.program", str(folder / "settings.json")],
+            cwd=folder,
+            env={"CREDENTIALS_DIRECTORY": str(folder), "PATH": os.environ["PATH"]},
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        if engine_up:
+            engine.start()
+        found = Gateway(process, folder / "door.sock", folder / "log", engine)
+        until = time.monotonic() + WAIT_S
+        while "listening" not in found.log:
+            assert process.poll() is None, found.log
+            assert time.monotonic() < until, found.log
+            time.sleep(0.02)
+        yield found
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+        engine.close()

@@ -1,0 +1,328 @@
+"""The gateway as it runs before an engine: raw connections on one side, a stand-in for vLLM on the other."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.running import KEY, MODEL, WAIT_S, Gateway, answer_of, dechunked, rest_of
+from tests.gateway.test_published import TARGETS
+from tests.gateway.test_strict_http import CASES, sent
+
+OwnDoor = Callable[..., AbstractContextManager[Gateway]]
+
+
+def statuses(raw: bytes) -> list[int]:
+    return [int(found) for found in re.findall(rb"HTTP/1\.[01] (\d{3}) ", raw)]
+
+
+def waited_for(what: Callable[[], bool]) -> bool:
+    until = time.monotonic() + WAIT_S
+    while not what() and time.monotonic() < until:
+        time.sleep(0.02)
+    return what()
+
+
+def metric(door: Gateway, line: str) -> str | None:
+    text = door.ask("/metrics")[2].decode()
+    return next((each.rpartition(" ")[2] for each in text.splitlines() if each.startswith(line)), None)
+
+
+# ---- what does not come through
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_what_is_refused_no_engine_gets(door: Gateway, case: dict[str, Any]) -> None:
+    before = len(door.engine.requests)
+    assert statuses(door.raw(sent(case))) == case["statuses"]
+    assert len(door.engine.requests) - before == case.get("engine", 0)
+
+
+def test_a_byte_at_a_time_is_read_alike(door: Gateway) -> None:
+    with door.connected() as to:
+        for byte in door.request("/v1/completions", {"model": MODEL, "prompt": "bytes"}):
+            to.sendall(bytes([byte]))
+        assert answer_of(rest_of(to))[0] == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_nothing_but_the_allow_list_reaches_an_engine(door: Gateway, method: str) -> None:
+    before = len(door.engine.requests)
+    for target in TARGETS:
+        status, _, body = door.ask(target, {"model": MODEL} if method == "POST" else None)
+        assert status in (400, 404), target
+        assert status == 400 or json.loads(body)["error"]["code"] == "not-published"
+    assert len(door.engine.requests) == before
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_a_route_takes_one_method(door: Gateway, method: str) -> None:
+    before = len(door.engine.requests)
+    assert door.ask("/v1/completions", {"model": MODEL, "prompt": "a"}, method=method)[0] == 405
+    assert len(door.engine.requests) == before
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Bearer x", f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Bearer  {KEY}", KEY,
+     f"Bearer {KEY.upper()}", f"Bearer {'a' * 600}", f"Bearer {KEY}, Bearer {KEY}",
+     "Bearer ÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿ"],
+)  # fmt: skip
+def test_without_a_key_nothing_is_told(door: Gateway, header: str) -> None:
+    before = len(door.engine.requests)
+    for path in ("/v1/models", "/metrics", "/sleep", "/v1/nothing"):
+        raw = door.request(path, headers={"Authorization": header} if header else {})
+        status, headers, body = answer_of(door.raw(raw.decode().encode("latin-1")))
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert MODEL.encode() not in body
+    assert len(door.engine.requests) == before
+
+
+def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
+    before = len(door.engine.requests)
+    assert door.ask("/v1/completions", b"[1]")[0] == 400
+    assert door.ask("/v1/completions", {"model": "other"})[0] == 404
+    assert door.ask("/v1/completions", {"model": "tiny"})[0] == 404  # the engine's own name is not published
+    plain = door.request("/v1/completions", {"model": MODEL}).replace(b"application/json", b"text/plain")
+    assert answer_of(door.raw(plain))[0] == 415
+    assert len(door.engine.requests) == before
+
+
+def test_slow_heads_and_bodies_end(door: Gateway) -> None:
+    began = time.monotonic()
+    with door.connected() as head, door.connected() as body:
+        head.sendall(b"GET /health HT")
+        body.sendall(door.request("/v1/completions", {"model": MODEL})[:-3])
+        assert rest_of(head) == b""
+        assert answer_of(rest_of(body))[0] == 408
+    assert time.monotonic() - began < 10
+
+
+def test_too_many_requests_ahead_of_their_answers_end_the_connection(door: Gateway) -> None:
+    slow = door.request("/v1/completions", {"model": MODEL, "prompt": "hang"}).replace(b"Connection: close\r\n", b"")
+    assert len(statuses(door.raw(slow + b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" * 40))) == 0
+
+
+# ---- what comes through
+
+
+def test_an_engine_gets_its_own_name_and_nothing_of_the_client_but_the_body(door: Gateway) -> None:
+    extra = {**door.headers, "Cookie": "a=b", "X-Forwarded-For": "10.0.0.1", "Accept-Encoding": "gzip"}
+    status, headers, body = door.ask("/v1/completions?x=y", {"model": MODEL, "prompt": "hällo", "n": 1}, extra)
+    assert (status, json.loads(body)["choices"][0]["text"]) == (200, "hällo")
+    method, path, got = door.engine.requests[-1]
+    assert (method, path, json.loads(got)) == ("POST", "/v1/completions", {"model": "tiny", "prompt": "hällo", "n": 1})
+    assert headers["server"] == "winhost"
+    assert headers["x-request-id"] in door.log
+
+
+def test_models_have_the_names_that_are_published(door: Gateway) -> None:
+    assert [each["id"] for each in json.loads(door.ask("/v1/models")[2])["data"]] == [MODEL]
+    assert json.loads(door.ask("/v1/models/org%2Ftiny")[2])["id"] == MODEL
+
+
+def test_a_large_body_comes_through_whole(door: Gateway) -> None:
+    prompt = "wörd " * 60_000
+    assert json.loads(door.complete(prompt)[2])["choices"][0]["text"] == prompt
+
+
+def test_who_waits_to_be_asked_for_the_body_is_asked(door: Gateway) -> None:
+    head, body = door.request("/v1/completions", {"model": MODEL, "prompt": "a"}).split(b"\r\n\r\n")
+    with door.connected() as to:
+        to.sendall(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert to.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        to.sendall(body)
+        assert answer_of(rest_of(to))[0] == 200
+
+
+def test_a_connection_is_used_again(door: Gateway) -> None:
+    request = door.request("/v1/completions", {"model": MODEL, "prompt": "a"})
+    again = request.replace(b"Connection: close\r\n", b"")
+    assert statuses(door.raw(again * 5 + request)) == [200] * 6
+
+
+def test_a_stream_comes_as_the_engine_says_it(door: Gateway) -> None:
+    with door.connected() as to:
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 5", "stream": True}))
+        parts, times = b"", []
+        while part := to.recv(65536):
+            parts, times = parts + part, [*times, time.monotonic()]
+    status, headers, body = answer_of(parts)
+    assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert body.count(b"data: ") == 6
+    assert times[-1] - times[0] > 0.3  # it was not kept until its end
+
+
+def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
+    def one(number: int) -> bool:
+        status, _, body = door.complete(f"words-{number}", stream=True)
+        texts = [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:3]]
+        return status == 200 and texts == [f"words-{number}/{each} " for each in range(3)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(64)))
+
+
+def test_an_engines_errors_are_its_own(door: Gateway) -> None:
+    status, headers, body = door.complete("unavailable")
+    assert (status, headers["retry-after"]) == (503, "7")
+    assert b"paused" in body
+
+
+# ---- what goes wrong
+
+
+def test_a_stream_that_breaks_off_never_looks_whole(door: Gateway) -> None:
+    raw = door.raw(door.request("/v1/completions", {"model": MODEL, "prompt": "die", "stream": True}))
+    body, whole = dechunked(raw.partition(b"\r\n\r\n")[2])
+    assert not whole
+    assert b"[DONE]" not in body
+    assert json.loads(body.split(b"data: ")[-1])["error"]["code"] == "engine-broke-off"
+
+
+@pytest.mark.parametrize("prompt", ["die at once", "hang"])
+def test_an_engine_that_says_nothing_is_an_error(door: Gateway, prompt: str) -> None:
+    status, _, body = door.complete(prompt)
+    assert (status, json.loads(body)["error"]["code"]) == (502, "engine-broke-off")
+
+
+def test_an_engine_is_told_that_its_client_is_gone(door: Gateway) -> None:
+    before = door.engine.gone
+    with door.connected() as waiting, door.connected() as streaming:
+        waiting.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "hang"}))
+        streaming.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 90", "stream": True}))
+        streaming.recv(1000)
+        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "2")
+    assert waited_for(lambda: door.engine.gone == before + 2)
+    assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")
+
+
+def test_a_request_waits_for_an_engine_that_starts(door: Gateway) -> None:
+    door.engine.stop()
+    later = threading.Timer(1, door.engine.start)
+    later.start()
+    try:
+        assert door.complete("patience")[0] == 200
+    finally:
+        later.join(WAIT_S)
+
+
+def test_it_waits_so_long_and_no_longer(door: Gateway) -> None:
+    door.engine.stop()
+    try:
+        status, headers, body = door.complete("nobody")
+        assert (status, headers["retry-after"]) == (503, "10")
+        assert json.loads(body)["error"]["code"] == "engine-not-up"
+        assert door.ask("/health", headers={})[0] == 200
+        assert door.ask("/ready", headers={})[0] == 503
+    finally:
+        door.engine.start()
+    assert waited_for(lambda: door.ask("/ready", headers={})[0] == 200)
+    assert json.loads(door.engine.requests[-1][2])["max_tokens"] == 1  # a completion says so, no port that is open
+
+
+def test_readiness_costs_an_engine_little(door: Gateway) -> None:
+    assert waited_for(lambda: door.ask("/ready", headers={})[0] == 200)
+    before = len(door.engine.requests)
+    assert {door.ask("/ready", headers={})[0] for _ in range(20)} == {200}
+    assert len(door.engine.requests) == before
+
+
+def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
+    def running(count: int) -> Callable[[], bool]:
+        return lambda: metric(door, "winhost_gateway_requests_running") == str(count)
+
+    with ThreadPoolExecutor(12) as pool:
+        first = [pool.submit(door.complete, "slow 15", stream=True) for _ in range(8)]
+        assert waited_for(running(8))
+        later = [pool.submit(door.complete, "later") for _ in range(4)]
+        found = [each.result(WAIT_S) for each in (*first, *later)]
+    busy = [(headers["retry-after"], json.loads(body)) for status, headers, body in found if status == 503]
+    assert [status for status, _, _ in found[:8]] == [200] * 8
+    assert sorted(status for status, _, _ in found[8:]) == [200, 200, 503, 503]  # two of them wait
+    assert all(retry == "5" and body["error"]["code"] == "busy" for retry, body in busy)
+
+
+def test_prometheus_is_told(door: Gateway) -> None:
+    door.complete("count me")
+    text = door.ask("/metrics")[2].decode()
+    for line in text.splitlines():
+        assert re.fullmatch(
+            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [0-9.e-]+", line
+        )
+    label = f'route="/v1/completions",model="{MODEL}",status="200"'
+    assert int(metric(door, f"winhost_gateway_requests_total{{{label}}}") or 0) > 0
+    assert int(metric(door, f'winhost_gateway_first_byte_seconds_count{{model="{MODEL}"}}') or 0) > 0
+
+
+def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:
+    door.complete("canary-of-a-prompt")
+    door.ask("/canary-of-a-path", headers={"Authorization": "Bearer canary-of-a-key-that-is-long-enough"})
+    door.raw(b"CANARY /canary HTTP/1.1\r\nHost: canary\r\n\r\n")
+    log = door.log
+    assert "key=alice /v1/completions" in log
+    assert KEY not in log
+    assert "canary" not in log.lower()
+    assert "Traceback" not in log
+    command = (
+        Path(f"/proc/{door.process.pid}/cmdline").read_bytes() + Path(f"/proc/{door.process.pid}/environ").read_bytes()
+    )
+    assert KEY.encode() not in command
+
+
+# ---- its end
+
+
+def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
+    with own_door() as door, door.connected() as to, door.connected() as idle:
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10", "stream": True}))
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert statuses(idle.recv(1000)) == [200]
+        begun = to.recv(200)
+        door.process.terminate()
+        assert waited_for(lambda: "stopping" in door.log)
+        with pytest.raises((ConnectionRefusedError, FileNotFoundError)):
+            door.connected()
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert statuses(rest_of(idle)) == [503]
+        assert b"[DONE]" in answer_of(begun + rest_of(to))[2]
+        assert door.process.wait(WAIT_S) == 0
+
+
+def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
+    with own_door(drain=1) as door, door.connected() as to:
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 200", "stream": True}))
+        begun = to.recv(200)
+        began = time.monotonic()
+        assert door.end() == 0
+        assert time.monotonic() - began < 8
+        assert not dechunked((begun + rest_of(to)).partition(b"\r\n\r\n")[2])[1]
+
+
+def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
+    with own_door(connections=3) as door:
+        held = [door.connected() for _ in range(3)]
+        for each in held:
+            each.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert statuses(each.recv(1000)) == [200]
+        assert door.raw(b"") == b""
+        held.pop().close()
+        assert waited_for(lambda: statuses(door.raw(door.request("/health", headers={}))) == [200])
+        for each in held:
+            each.close()
+
+
+def test_a_client_that_does_not_read_holds_nothing_for_long(own_door: OwnDoor) -> None:
+    with own_door(receive=1) as door, door.connected() as to:
+        to.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "x" * 5_000_000}))
+        assert waited_for(lambda: bool(door.engine.requests))
+        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")

@@ -1,0 +1,159 @@
+"""What the gateway starts with, and what it says where it does not."""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.cases import read_cases
+from tests.gateway.running import KEY, MODEL, WAIT_S, gateway, settings_for
+from winhost.gateway import program
+from winhost.gateway.api_keys import ApiKeys, WrongKeys, new_key
+from winhost.gateway.gateway_settings import parse_settings
+from winhost.gateway.settings_values import WrongSettings
+
+DATA = Path(__file__).parents[1] / "data/gateway"
+GOOD: dict[str, Any] = {
+    "listen": {"address": "127.0.0.1", "port": 8000},
+    "models": [{"name": "a", "engine": {"socket": "/run/e.sock"}}],
+}
+
+
+@pytest.mark.parametrize("case", read_cases(DATA / "settings.yaml"), ids=lambda case: case["says"])
+def test_wrong_settings_are_named(case: dict[str, Any]) -> None:
+    changed = {name: value for name, value in {**GOOD, **case["change"]}.items() if value is not None}
+    with pytest.raises(WrongSettings) as caught:
+        parse_settings(json.dumps(changed))
+    assert case["says"] in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "[" * 100_000, '"\\ud800"'])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(WrongSettings):
+        parse_settings(text)
+
+
+EVERYWHERE = {"address": "0.0.0.0", "port": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"listen": {"address": "::1", "port": 1}},
+        {"listen": EVERYWHERE, "tls": {"certificate": "c", "key": "k"}},
+        {"listen": EVERYWHERE, "plain_http_beyond_this_machine": True},
+    ],
+)
+def test_beyond_this_machine_it_takes_tls_or_somebodys_word(change: dict[str, Any]) -> None:
+    assert parse_settings(json.dumps({**GOOD, **change})).models["a"].served_as == "a"
+
+
+def test_a_key_is_known_by_its_hash() -> None:
+    (alice, line), (bob, other) = new_key("alice"), new_key("bob")
+    keys = ApiKeys(f"# comment\n\n{line}\n{other}\n")
+    assert [keys.name_of(f"Bearer {key}") for key in (alice, bob, new_key("x")[0])] == ["alice", "bob", None]
+    assert alice not in line
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nobody\n", "alice", "alice sha256:12", "alice md5:" + "0" * 64, "a b sha256:" + "0" * 64,
+             f"a sha256:{'0' * 64}\na sha256:{'1' * 64}"]
+)  # fmt: skip
+def test_a_wrong_file_of_keys_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(WrongKeys) as caught:
+        ApiKeys(text)
+    assert not text or text not in str(caught.value)
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the program says in one line where it does not start."""
+    monkeypatch.setattr(program.logging, "basicConfig", lambda **options: None)
+
+    def run(*words: str | Path, **environment: Path) -> str:
+        monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, str(value))
+        assert program.main([str(word) for word in words]) == 2
+        said = capsys.readouterr().err
+        assert (said[:7], said.count("\n")) == ("error: ", 1)
+        return said
+
+    return run
+
+
+def test_why_it_does_not_start_is_said_in_a_line(short: Path, said: Callable[..., str]) -> None:
+    settings = short / "settings.json"
+    assert "give the file" in said()
+    assert "cannot read /nowhere" in said("/nowhere")
+    assert "up to 64 letters" in said("new-key", "two words")
+    settings.write_text("{}")
+    assert "listen, models is missing" in said(settings)
+    settings.write_text(json.dumps({**GOOD, "tls": {"certificate": "c", "key": "k"}}))
+    assert "CREDENTIALS_DIRECTORY" in said(settings)
+    assert "cannot read" in said(settings, CREDENTIALS_DIRECTORY=short)
+    (short / "keys").write_text("\n")
+    assert "no key is in it" in said(settings, CREDENTIALS_DIRECTORY=short)
+    (short / "keys").write_text(new_key("a")[1])
+    assert "certificate c" in said(settings, CREDENTIALS_DIRECTORY=short)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = {"address": "127.0.0.1", "port": taken.getsockname()[1]}
+        settings.write_text(json.dumps({**GOOD, "listen": place}))
+        assert "cannot listen on 127.0.0.1" in said(settings, CREDENTIALS_DIRECTORY=short)
+
+
+def test_a_new_key_is_one_that_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["new-key", "carol"]) == 0
+    key, line = capsys.readouterr().out.split("\n")[:2]
+    assert ApiKeys(line).name_of(f"Bearer {key}") == "carol"
+
+
+def certificate(folder: Path) -> None:
+    """For 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*private))
+
+
+def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> None:
+    certificate(short)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = {"address": "127.0.0.1", "port": port}
+    settings = {**settings_for(short, tls={"certificate": "cert.pem", "key": "key.pem"}), "listen": place}
+    body = json.dumps({"model": MODEL, "prompt": "a", "stream": True})
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    with gateway(short, settings, python):
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        plain.request("GET", "/health")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            plain.getresponse()
+        plain.close()
+        context = ssl.create_default_context(cafile=str(short / "cert.pem"))
+        asked = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=WAIT_S)
+        for _ in range(2):  # by one connection
+            asked.request("POST", "/v1/completions", body, headers)
+            answer = asked.getresponse()
+            assert (answer.status, answer.read()[-8:]) == (200, b"[DONE]\n\n")
+        asked.close()

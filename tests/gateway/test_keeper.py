@@ -1,0 +1,110 @@
+"""The keeper as a program, with a stand-in for systemctl that says what it was called with."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.running import WAIT_S, installed_in
+from winhost.gateway.engine_moves import KeeperFault
+from winhost.gateway.gpu_calls import GpuLibrary, NoDriver
+from winhost.gateway.keeper_client import KeeperClient
+from winhost.gateway.turn_settings import TurnLimits
+
+UNIT = "winhost-engine-tiny.service"
+SYSTEMCTL = """\
+#!/bin/sh
+echo "$*" >>"$0.said"
+case "$*" in *stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;; esac
+"""
+
+
+@pytest.fixture
+def kept(short: Path) -> Iterator[Path]:
+    """A keeper that runs, in this folder."""
+    installed_in(short)
+    model = {
+        "name": "tiny",
+        "engine": {"socket": "/run/e.sock"},
+        "turns": {"cards": [0], "between": "stop", "unit": UNIT},
+    }
+    settings = {
+        "listen": {"socket": "/run/door.sock"},
+        "models": [model],
+        "turns": {"keeper": str(short / "keeper.sock")},
+    }
+    (short / "settings.json").write_text(json.dumps(settings))
+    (short / "systemctl").write_text(SYSTEMCTL)
+    (short / "systemctl").chmod(0o755)
+    command = [sys.executable, "-s", "-E", "-B", "-m", "gateway.keeper", str(short / "settings.json")]
+    environment = {"PATH": f"{short}:{os.environ['PATH']}"}
+    process = subprocess.Popen(command, cwd=short, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + WAIT_S
+        while not (short / "keeper.sock").exists():
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        yield short
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+
+
+def asked(kept: Path, request: Any) -> dict[str, Any]:
+    data = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
+    with socket.socket(socket.AF_UNIX) as to:
+        to.settimeout(WAIT_S)
+        to.connect(str(kept / "keeper.sock"))
+        to.sendall(data)
+        found: dict[str, Any] = json.loads(to.makefile().readline())
+        return found
+
+
+def test_units_are_started_and_stopped(kept: Path) -> None:
+    client = KeeperClient(str(kept / "keeper.sock"), TurnLimits())
+    asyncio.run(client.start(UNIT))
+    asyncio.run(client.stop(UNIT))
+    said = (kept / "systemctl.said").read_text().splitlines()
+    assert [each.removeprefix("--no-ask-password ") for each in said] == [
+        f"reset-failed {UNIT}",
+        f"start --no-block {UNIT}",
+        f"stop {UNIT}",
+    ]
+
+
+def test_what_fails_is_told(kept: Path) -> None:
+    (kept / "systemctl.fails").touch()
+    with pytest.raises(KeeperFault, match="Job failed"):
+        asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).stop(UNIT))
+    with pytest.raises(KeeperFault, match="FileNotFoundError"):
+        asyncio.run(KeeperClient("/nowhere/keeper.sock", TurnLimits()).stop(UNIT))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"\n", b"[]\n", b"{\n", b"\xff\n", b"a" * 9000 + b"\n", {"do": "stop", "unit": "ssh.service"},
+     {"do": "stop", "unit": f"{UNIT} ssh.service"}, {"do": "stop", "unit": ["--help"]}, {"do": "stop"},
+     {"do": "reboot", "unit": UNIT}],
+)  # fmt: skip
+def test_nothing_else_is_done(kept: Path, request_: Any) -> None:
+    assert "error" in asked(kept, request_)
+    assert not (kept / "systemctl.said").exists()
+
+
+def test_without_a_driver_it_says_so(kept: Path) -> None:
+    try:
+        free = GpuLibrary().free_mib()
+    except NoDriver:
+        assert "driver" in asked(kept, {"do": "memory"})["error"]
+    else:
+        assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(card) for card in free}

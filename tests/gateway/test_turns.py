@@ -1,0 +1,261 @@
+"""Models that take turns on a GPU, by vLLM's protocol, on a clock that jumps."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.gateway.turning import Turning, turning
+from tests.gateway.virtual_time import Deadlock, in_virtual_time
+from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine
+from winhost.gateway.turn_state import TurnState
+
+Story = Callable[[Turning], Awaitable[None]]
+
+
+def engines(names: str = "ab", total: int = 81_559, awake: int = 70_000, **more: Any) -> list[ProtocolEngine]:
+    card = Card(total)
+    return [ProtocolEngine(name, card, awake, **more) for name in names]
+
+
+def told(story: Story, found: Turning, by_hand: bool = False) -> Turning:
+    """Runs a story after everything that is done while nobody waits; by_hand: somebody else started the engines."""
+
+    async def whole() -> None:
+        for engine in found.engines.values() if by_hand else ():
+            await engine.start()
+            await engine.answer("POST", "/sleep?level=1", None)
+        found.turns.start()
+        await asyncio.sleep(600)
+        await story(found)
+        found.turns.stop()
+
+    in_virtual_time(whole())
+    assert found.card.broken_rules == []
+    return found
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_a_deadlock_is_seen() -> None:
+    async def forever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock):
+        in_virtual_time(forever())
+
+
+def test_the_first_sleep_is_over_before_anybody_waits() -> None:
+    async def story(found: Turning) -> None:
+        states = [found.member(name).state for name in "ab"]
+        assert states == [TurnState.AWAKE, TurnState.ASLEEP]
+        began = now()
+        assert await found.ask("b", "x") == "b: x"
+        assert now() - began < 2
+
+    found = told(story, turning(engines()))
+    assert [engine.starts for engine in found.engines.values()] == [1, 1]
+
+
+def test_a_request_to_a_sleeper_is_held_and_answered() -> None:
+    async def story(found: Turning) -> None:
+        answers = await asyncio.gather(*(found.ask(name, f"{number}") for number in range(5) for name in "ab"))
+        assert answers == [f"{name}: {number}" for number in range(5) for name in "ab"]
+
+    told(story, turning(engines()))
+
+
+def test_a_running_answer_is_finished_before_its_engine_sleeps() -> None:
+    async def story(found: Turning) -> None:
+        long = asyncio.ensure_future(found.ask("a", "long", seconds=25))
+        await asyncio.sleep(1)
+        began = now()
+        assert await found.ask("b", "short") == "b: short"
+        assert await long == "a: long"
+        assert 23 < now() - began < 30
+
+    told(story, turning(engines()))
+
+
+def test_one_that_never_ends_is_broken_off_when_its_turn_is_over() -> None:
+    async def story(found: Turning) -> None:
+        long = asyncio.ensure_future(found.ask("a", "long", seconds=5000))
+        await asyncio.sleep(1)
+        assert await found.ask("b", "short") == "b: short"
+        assert await long == "turn ended"
+
+    told(story, turning(engines(), drain=20))
+
+
+def test_a_model_keeps_its_turn_for_a_while() -> None:
+    async def story(found: Turning) -> None:
+        assert await found.ask("b", "x") == "b: x"
+        began = now()
+        assert await found.ask("a", "x") == "a: x"
+        assert 30 < now() - began < 35
+
+    told(story, turning(engines(), stay=30))
+
+
+def test_the_one_that_was_not_used_for_longest_goes() -> None:
+    async def story(found: Turning) -> None:
+        for name in "abcab":
+            await found.ask(name, "x")
+            await asyncio.sleep(20)
+        assert found.member("c").state is TurnState.AWAKE
+        await found.ask("d", "x")
+        states = {name: found.member(name).state for name in "abcd"}
+        assert [name for name, state in states.items() if state is TurnState.AWAKE] == ["a", "b", "d"]
+
+    told(story, turning(engines("abcd", awake=24_000)))
+
+
+def test_what_waits_too_long_is_told_when_to_come_again() -> None:
+    async def story(found: Turning) -> None:
+        long = asyncio.ensure_future(found.ask("a", "long", seconds=400))
+        await asyncio.sleep(1)
+        began = now()
+        assert await found.ask("b", "x") == "busy"
+        assert now() - began == pytest.approx(10)
+        assert await found.ask("a", "x") == "a: x"  # nobody waits for b any more, so a goes on
+        assert await long == "a: long"
+
+    told(story, turning(engines(), hold=10, drain=300))
+
+
+def test_more_than_may_wait_are_told_at_once() -> None:
+    async def story(found: Turning) -> None:
+        waiting = [asyncio.ensure_future(found.ask("b", "x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        began = now()
+        assert (await found.ask("b", "x"), now() - began) == ("busy", 0)
+        assert [await each for each in waiting] == ["b: x", "b: x again", "b: x again"]
+
+    told(story, turning(engines(), waiting=3))
+
+
+@pytest.mark.parametrize("fault", ["lie asleep", "die asleep"])
+def test_one_that_does_not_sleep_as_it_says_is_restarted(fault: str) -> None:
+    async def story(found: Turning) -> None:
+        found.engines["a"].faults.add(fault)
+        assert await found.ask("b", "x") == "b: x"
+        await asyncio.sleep(20)
+        assert await found.ask("a", "x") == "a: x"
+        assert found.engines["a"].starts == 2
+
+    told(story, turning(engines(), hold=300))
+
+
+@pytest.mark.parametrize("fault", ["no wake", "corrupt", "die waking"])
+def test_one_that_does_not_wake_as_it_was_is_restarted_and_nobody_sees_it(fault: str) -> None:
+    async def story(found: Turning) -> None:
+        found.engines["b"].faults.add(fault)
+        assert await asyncio.gather(found.ask("b", "x"), found.ask("b", "y")) == ["b: x", "b: y"]
+        assert found.engines["b"].starts == 2
+
+    told(story, turning(engines(), hold=300))
+
+
+def test_a_request_that_is_not_answered_makes_the_engine_show_that_it_lives() -> None:
+    async def story(found: Turning) -> None:
+        found.engines["a"].faults.add("hang")
+        assert await found.ask("a", "x") == "broke off"
+        assert await found.ask("a", "y") == "a: y"
+        found.engines["a"].dead = True  # every one hangs from now on
+        assert await found.ask("a", "x") == "broke off"
+        assert await found.ask("a", "z") == "a: z"
+        assert found.engines["a"].starts == 2
+
+    told(story, turning(engines(), hold=300))
+
+
+def test_an_engine_that_ended_is_started_for_the_next_request() -> None:
+    async def story(found: Turning) -> None:
+        await found.engines["a"].die()
+        assert await found.ask("a", "x") == "a: x"
+
+    told(story, turning(engines(), hold=300))
+
+
+def test_nobody_is_woken_where_somebody_else_has_the_memory() -> None:
+    async def story(found: Turning) -> None:
+        found.card.used["a game"] = 30_000
+        assert await found.ask("b", "x") == "busy"
+        del found.card.used["a game"]
+        assert await found.ask("b", "x") == "b: x"
+
+    told(story, turning(engines(), hold=60))
+
+
+def test_level_2_reads_its_weights_again() -> None:
+    async def story(found: Turning) -> None:
+        assert [await found.ask(name, "x") for name in "abab"] == ["a: x", "b: x"] * 2
+        assert {engine.starts for engine in found.engines.values()} == {1}
+
+    told(story, turning(engines(), model={"level": 2, "reloads": True}))
+
+
+def test_engines_without_sleep_are_stopped_and_started() -> None:
+    async def story(found: Turning) -> None:
+        assert [await found.ask(name, "x") for name in "abab"] == ["a: x", "b: x"] * 2
+
+    found = told(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
+    assert all(engine.asked and not engine.slept for engine in found.engines.values())
+
+
+def test_a_sleeper_is_suspended_and_comes_back() -> None:
+    async def story(found: Turning) -> None:
+        assert found.member("b").state is TurnState.SUSPENDED
+        assert found.card.used["b"] == 4
+        began = now()
+        assert await found.ask("b", "x") == "b: x"
+        assert 3 < now() - began < 6
+
+    told(story, turning(engines(), model={"suspend": True}))
+
+
+def test_two_that_fit_are_awake_together() -> None:
+    async def story(found: Turning) -> None:
+        assert [await found.ask(name, "x") for name in "abab"][:2] == ["a: x", "b: x"]
+        assert {found.member(name).state for name in "ab"} == {TurnState.AWAKE}
+
+    told(story, turning(engines(awake=40_000)))
+
+
+def test_without_a_keeper_engines_sleep_and_wake_all_the_same() -> None:
+    async def story(found: Turning) -> None:
+        assert [await found.ask(name, "x") for name in "abab"] == ["a: x", "b: x"] * 2
+        found.engines["b"].faults.add("no wake")
+        assert await found.ask("a", "y") == "a: y"
+        assert await found.ask("b", "y") == "busy"
+        assert found.member("b").state is TurnState.FAILED
+        await found.engines["b"].die()
+        await asyncio.sleep(60)
+        assert await found.ask("a", "z") == "a: z"
+
+    told(story, turning(engines(), keeper=False, hold=60), by_hand=True)
+
+
+def test_without_a_keeper_that_answers_requests_do_not_wait_for_ever() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units
+        found.units.broken = True
+        assert await found.ask("b", "x") == "b: x"  # sleep and wake need none
+        found.engines["a"].faults.add("no wake")
+        assert await found.ask("a", "x") == "busy"
+        found.units.broken = False
+        assert await found.ask("a", "x") == "a: x"
+
+    told(story, turning(engines(), hold=200))
+
+
+def test_unpinned_engines_sleep_slowly_each_time_and_no_request_is_lost() -> None:
+    async def story(found: Turning) -> None:
+        began = now()
+        assert await found.ask("b", "x") == "b: x"
+        assert 12 < now() - began < 15
+
+    told(story, turning(engines(times=UNPINNED)))

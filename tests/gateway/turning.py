@@ -1,0 +1,145 @@
+"""Models that take turns, in this process: engines by protocol, their units, and clients."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, ProtocolEngine
+from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
+from winhost.gateway.engine_moves import KeeperFault
+from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
+from winhost.gateway.turn_state import Member, TurnEnded
+from winhost.gateway.turns import Busy, Turns
+
+SILENCE_S = 30
+
+
+class Units:
+    """What the keeper does, with engines by protocol."""
+
+    def __init__(self, engines: Sequence[ProtocolEngine]) -> None:
+        self._engines = {f"winhost-engine-{engine.name}.service": engine for engine in engines}
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.broken = False
+
+    def _engine(self, what: str, unit: str) -> ProtocolEngine:
+        if self.broken:
+            raise KeeperFault("nobody listens")
+        self.asked.append((what, unit))
+        return self._engines[unit]
+
+    async def start(self, unit: str) -> None:
+        engine = self._engine("start", unit)
+        if unit not in self._starting or self._starting[unit].done():
+            self._starting[unit] = asyncio.ensure_future(engine.start())
+
+    async def stop(self, unit: str) -> None:
+        engine = self._engine("stop", unit)
+        if starting := self._starting.pop(unit, None):
+            starting.cancel()
+        await engine.stop()
+
+    async def suspend(self, unit: str) -> None:
+        engine = self._engine("suspend", unit)
+        await asyncio.sleep(1.5)
+        engine.card.used[engine.name] = 4
+
+    async def resume(self, unit: str) -> None:
+        engine = self._engine("resume", unit)
+        await asyncio.sleep(1.5)
+        engine.card.used[engine.name] = engine.asleep
+
+    async def free_mib(self) -> dict[int, int]:
+        if self.broken:
+            raise KeeperFault("nobody listens")
+        return {0: next(iter(self._engines.values())).card.free}
+
+
+def control_of(engine: ProtocolEngine, model: PublishedModel) -> EngineControl:
+    async def call(method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+        try:
+            status, answer = await asyncio.wait_for(engine.answer(method, path, body), seconds)
+        except NobodyListens:
+            raise NotUp(engine.name) from None
+        except ConnectionLost:
+            raise EngineFault(engine.name) from None
+        return status, json.dumps(answer).encode() if answer is not None else b""
+
+    return EngineControl(model, call)
+
+
+@dataclass
+class Turning:
+    """Some models on one GPU. answers: of requests, by outcome."""
+
+    engines: Mapping[str, ProtocolEngine]
+    settings: GatewaySettings
+    units: Units | None
+    turns: Turns
+    outcomes: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @property
+    def card(self) -> Card:
+        return next(iter(self.engines.values())).card
+
+    def member(self, name: str) -> Member:
+        return self.turns._members()[name]
+
+    async def ask(self, name: str, prompt: str, seconds: float = 0.15) -> str:
+        """As the front door asks: an answer, or the name of what came instead."""
+        began = asyncio.get_running_loop().time()
+        outcome = await self._asked(name, prompt, seconds)
+        self.outcomes.append((name, outcome, asyncio.get_running_loop().time() - began))
+        return outcome
+
+    async def _asked(self, name: str, prompt: str, seconds: float) -> str:
+        body = json.dumps({"prompt": prompt, "seconds": seconds}).encode()
+        until = self.turns.until()
+        while True:
+            try:
+                async with self.turns.turn(name, until):
+                    answer = self.engines[name].answer("POST", "/v1/completions", body)
+                    _, found = await asyncio.wait_for(answer, max(SILENCE_S, seconds + 1))
+                    return str(found["choices"][0]["text"])
+            except NobodyListens:
+                self.turns.not_up(name)
+            except (TimeoutError, ConnectionLost):
+                self.turns.doubt(name)
+                return "broke off"
+            except Busy:
+                return "busy"
+            except TurnEnded:
+                return "turn ended"
+
+
+def turning(
+    engines: Sequence[ProtocolEngine],
+    keeper: bool = True,
+    memory: bool = True,
+    model: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> Turning:
+    """model: settings of each one's turns; limits: of turns, and `hold`, `waiting` and `requests`."""
+    own = {name: limits.pop(name) for name in ("hold", "waiting", "requests") if name in limits}
+    turns: dict[str, Any] = {"cards": [0], "version": "0.24.0", **(model or {})}
+    if turns.get("between") == "stop":
+        turns.pop("version")
+    models = []
+    for each in engines:
+        mine = {**turns, **({"unit": f"winhost-engine-{each.name}.service"} if keeper else {})}
+        if memory:
+            mine |= {"awake_mib": each.awake} | ({} if "between" in mine else {"asleep_mib": each.asleep})
+        models.append({"name": each.name, "engine": {"socket": f"/run/{each.name}.sock"}, "turns": mine})
+    if memory:
+        limits["memory"] = {"0": engines[0].card.total}
+    if keeper:
+        limits["keeper"] = "/run/keeper.sock"
+    settings = parse_settings(
+        json.dumps({"listen": {"socket": "/run/door.sock"}, "models": models, "limits": own, "turns": limits})
+    )
+    by_name = {each.name: each for each in engines}
+    units = Units(engines) if keeper else None
+    return Turning(by_name, settings, units, Turns(settings, lambda each: control_of(by_name[each.name], each), units))

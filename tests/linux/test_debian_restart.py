@@ -1,0 +1,34 @@
+"""A real Debian that is restarted: systemd goes down and up, and sshd shows the same key of another boot."""
+
+import pytest
+
+from tests.errors import raises
+from tests.linux.debian import Debian
+from winhost.connect.reboot import Patience
+from winhost.engine.host_session import HostSession, ProgressEvent
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
+
+
+def test_it_is_asked_to_restart_and_waited_for(debian: Debian) -> None:
+    events: list[ProgressEvent] = []
+    session = HostSession(debian.connector(), Patience(deadline=120, first=0.2, longest=1), events.append)
+    old = session.boot_id()
+    assert debian.run("cat", "/proc/sys/kernel/random/boot_id").strip() == old
+    with debian.kept_going():
+        new = session.restart(old)
+    assert new == session.boot_id() != old
+    assert session.state("LinuxBoot", {}) == {"boot_id": new, "ready": True}
+    assert session.restart(old) == new, "another boot runs already"
+    session.close()
+
+
+def test_one_that_stays_down_is_told_of(debian: Debian) -> None:
+    session = HostSession(debian.connector(), Patience(deadline=10, first=0.2, longest=1), lambda event: None)
+    old = session.boot_id()
+    with raises("NotBack", match="was not back 10 s after its restart"):
+        session.restart(old)  # nobody starts it again
+    debian.stop()
+    debian.start()
+    assert session.restart(old) != old
+    session.close()

@@ -1,0 +1,141 @@
+"""Engines, gateway and their last check as units of a real Debian 12, with a stand-in for vLLM's program.
+
+The stand-in opens what a real one would: its socket, and ports as workers over several GPUs have them.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.linux.debian import Debian
+from tests.serving.situations import linux
+from tests.serving.stacks import request
+from winhost.connect.agent import Agent
+from winhost.connect.wire_errors import RemoteError
+from winhost.gateway.api_keys import new_key
+from winhost.resources.registry import RULES
+from winhost.serving.stack import Stack, stack
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
+
+KEY, LINE = new_key("alice")
+PROGRAM = "/opt/stand-in/vllm"
+ENGINE = """\
+#!/usr/bin/python3
+import asyncio, json, os, socket, sys
+from aiohttp import web
+assert sys.argv[1] == "serve", sys.argv
+path = next(word[6:] for word in sys.argv if word.startswith("--uds="))
+worker = socket.create_server(("0.0.0.0", 29500))
+other = os.fork()
+if not other:
+    os.setsid()
+    os.execv("/bin/sleep", ["a-worker-that-stays", "3600"])
+async def answer(request):
+    if request.method == "GET":
+        return web.json_response({})
+    asked = json.loads(await request.read())
+    return web.json_response({"model": asked["model"], "choices": [{"text": "yes"}]})
+async def main():
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+TRY = """\
+import socket, sys
+for place in sys.argv[1:]:
+    try:
+        if place.startswith("/"):
+            socket.socket(socket.AF_UNIX).connect(place)
+        else:
+            socket.create_connection((place.rpartition(":")[0], int(place.rpartition(":")[2])), 2)
+        print("reached", place)
+    except OSError as error:
+        print(type(error).__name__, place)
+"""
+UNIT = "winhost-engine-chat.service"
+SOCKET = "/run/winhost-engines/chat/engine.sock"
+
+
+def made(**changed: Any) -> Stack:
+    return stack(linux("ubuntu-2xh100"), request("chat", by=PROGRAM, image=None, keys=(LINE,), **changed))
+
+
+@pytest.fixture(scope="module")
+def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
+    """As a run puts it there, but for the model's files, which no hub has."""
+    program = debian.root / PROGRAM.lstrip("/")
+    program.parent.mkdir(parents=True)
+    program.write_text(ENGINE)
+    program.chmod(0o755)
+    (debian.root / "srv/try.py").write_text(TRY)
+    debian.run("sh", "-c", "id somebody >/dev/null 2>&1 || useradd --system --no-create-home somebody")
+    wanted = [each for each in list[Any](made().entries) if each["resource"] != "ModelFiles"]
+    wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    for each in wanted:
+        after = asked.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
+        assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]
+    yield debian
+    asked.set("EngineUnit", {"unit": UNIT}, {"text": None, "enabled": False, "active": False}, {}, {})
+    debian.run("systemctl", "stop", "winhost-gateway.service")
+
+
+def test_it_serves_and_starts_with_the_machine(served: Debian, asked: Agent) -> None:
+    assert asked.get("ServingReady", {}) == {"ready": True}
+    assert served.run("systemctl", "is-enabled", UNIT).strip() == "enabled"
+    assert served.run("stat", "-c", "%a %G", "/run/winhost-engines/chat").split() == ["750", "winhost-engines"]
+
+
+def test_nobody_else_reaches_the_engine_or_its_workers(served: Debian) -> None:
+    """Another user, at the loopback address and at every address of the machine."""
+    addresses = ["127.0.0.1", *served.run("hostname", "-I").split()]
+    places = [SOCKET, *(f"{each}:29500" for each in addresses if ":" not in each)]
+    said = served.run("runuser", "-u", "somebody", "--", "python3", "/srv/try.py", *places)
+    assert said.count("\n") == len(places)
+    assert "reached" not in said
+    assert "PermissionError" in said.splitlines()[0]
+
+
+def test_root_sees_no_port_of_it_either(served: Debian) -> None:
+    assert ":29500" not in served.run("cat", "/proc/net/tcp") + served.run("ss", "-ltn")
+
+
+def test_the_unit_is_one_that_systemd_accepts_and_is_hardened(served: Debian) -> None:
+    verified = served.run(
+        "sh", "-c", f"systemd-analyze verify --man=no /usr/local/lib/systemd/system/{UNIT} 2>&1 || true"
+    )
+    assert "winhost-engine" not in verified
+    found = re.search(
+        r"exposure level for \S+: ([0-9.]+)", served.run("systemd-analyze", "security", "--no-pager", UNIT)
+    )
+    assert found
+    assert float(found[1]) < 5
+
+
+def test_a_killed_server_leaves_nothing(served: Debian, asked: Agent) -> None:
+    """Its core and workers would keep the memory of the GPU."""
+    assert "a-worker-that-stays" in served.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    before = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
+    served.run("kill", "-KILL", before)
+    served.run("systemctl", "stop", UNIT)
+    assert "a-worker-that-stays" not in served.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert asked.get("EngineUnit", {"unit": UNIT})["active"] is False
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {})
+    asked.set("ServingReady", {}, {"ready": True}, {}, {})
+
+
+def test_an_endpoint_that_does_not_serve_is_told(served: Debian, asked: Agent) -> None:
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
+    over = time.monotonic() + 30  # the gateway believes an answer for 15 seconds
+    while asked.get("ServingReady", {}) == {"ready": True} and time.monotonic() < over:
+        time.sleep(1)
+    with pytest.raises(RemoteError, match="does not serve"):
+        asked.set("ServingReady", {}, {"ready": True}, {}, {"within": 3})
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {})

@@ -1,0 +1,140 @@
+"""What `winhost serve` sends: what it makes of systemd's, journald's, Prometheus' and engines' words."""
+
+import ast
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.running import WAIT_S
+from winhost.agent import linux_http, linux_units, linux_updates
+from winhost.agent.linux_agent import AgentFault
+from winhost.connect.ssh import START
+from winhost.resources.linux.linux_scripts import serving_text
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs on Linux")
+
+
+def test_it_is_old_enough_a_python_and_needs_nothing_beside_it() -> None:
+    tree = ast.parse(serving_text(), feature_version=(3, 8))
+    names = {each.name for node in tree.body if isinstance(node, ast.Import) for each in node.names}
+    names |= {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+    assert serving_text().isascii()
+
+
+def test_a_request_that_cannot_be_met_is_an_answer_and_the_next_is_met() -> None:
+    requests = [{"do": "start", "unit": "ssh.service"}, {"do": "nothing"}, {"do": "log", "units": ["; reboot"]}]
+    given = "\n".join(json.dumps(each) for each in [serving_text(), *requests]) + "\n"
+    command = START.replace("exec python3", f"exec {sys.executable}")
+    ran = subprocess.run(["sh", "-c", command], input=given.encode(), capture_output=True, timeout=WAIT_S)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    answers = [json.loads(line)["answers"][0] for line in ran.stdout.splitlines() if line]
+    assert [each["ok"] for each in answers] == [False, False, False]
+    assert [each["error"]["code"] for each in answers] == ["Winhost.BadRequest", "KeyError", "Winhost.BadRequest"]
+
+
+@pytest.mark.parametrize("name", ["ssh.service", "--now", "winhost-engine-A.service", "winhost-gateway.service\n", 1])
+def test_no_other_unit_is_touched(name: Any) -> None:
+    with pytest.raises(AgentFault):
+        linux_units.unit_name(name)
+
+
+def entry(message: Any, number: int = 1) -> str:
+    return json.dumps({"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": "1795443982000000", "MESSAGE": message})
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("plain", "plain"),
+        (list(b"10%|\r100%|\r"), "100%|"),
+        (list("caf\u00e9".encode()), "caf\u00e9"),
+        ([255, 65], "\ufffdA"),
+        (None, "(a line that is too long)"),
+        ("", ""),
+        ("x" * 9999, "x" * 2000),
+    ],
+)
+def test_a_line_of_the_journal_is_what_a_terminal_would_show_in_the_end(message: Any, text: str) -> None:
+    (line,) = linux_units.page(entry(message), ["u"], None)["lines"]
+    assert line == {"unit": "u", "at": 1795443982.0, "text": text}
+
+
+def test_a_page_ends_before_it_is_too_large_and_says_where() -> None:
+    output = "\n".join(entry("[{" * 900, number) for number in range(100))
+    first = linux_units.page(output, ["u"], None)
+    assert (len(first["lines"]), first["cursor"], first["more"]) == (33, "c32", True)
+
+
+def test_metrics_are_summed_by_model() -> None:
+    text = 'a_total{model="x",b="1"} 2.0\na_total{b="2",model="x"} 3\na_total{model="y"} 1\n'
+    text += "other 5\n# HELP a_total\na_total NaN\n"
+    found = linux_http.samples(text, {"a_total": "a"})
+    assert found == [{"name": "a", "model": "x", "value": 5.0}, {"name": "a", "model": "y", "value": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("releases", "who"),
+    [
+        ("v=12.12,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64", "none"),
+        ("v=12,o=Debian,a=oldstable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64", "distribution"),
+        ("v=24.04,o=Ubuntu,a=noble-security,n=noble,l=Ubuntu,c=main,b=amd64", "none"),
+        ("v=24.04,o=Ubuntu,a=noble-security,n=noble,l=Ubuntu,c=universe,b=amd64", "community"),
+        ("v=24.04,o=Ubuntu,a=noble,n=noble,l=Ubuntu,c=universe,b=amd64", "none"),
+        ("v=24.04,o=UbuntuESMApps,a=noble-apps-security,n=noble,l=UbuntuESMApps,c=main,b=amd64", "ubuntu-pro"),
+        ("a=now", "none"),
+    ],
+)
+def test_who_gives_security_updates_is_told_by_the_sources_of_apt(releases: str, who: str) -> None:
+    policy = (
+        f"Package files:\n 500 http://a.example b/c amd64 Packages\n     release {releases}\n     origin a.example\n"
+    )
+    assert linux_updates.updates_by(policy) == who
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[int, Callable[[], bool]]]:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        port = ours.getsockname()[1]
+        yield port, lambda: linux_units.holds_port(os.getpid(), port)
+
+
+def test_who_listens_at_a_port_is_known(listening: tuple[int, Callable[[], bool]]) -> None:
+    port, ours = listening
+    assert ours()
+    assert not linux_units.holds_port(1 if os.getpid() != 1 else 2, port)
+    assert not linux_units.holds_port(os.getpid(), 1)
+
+
+def test_not_where_another_one_listens_at_another_address(listening: tuple[int, Callable[[], bool]]) -> None:
+    port, ours = listening
+    listen = (
+        f"import socket, sys; to = socket.create_server(('127.0.0.2', {port})); print(flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout
+    try:
+        other.stdout.readline()
+        assert not ours()
+    finally:
+        other.kill()
+        other.communicate(timeout=WAIT_S)
+
+
+def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_path: Path) -> None:
+    found: dict[str, Any] = {"first": None, "events": 0, "tokens": None, "whole": False, "text": "", "why": None}
+    for at, event in enumerate(('{"choices": [{"text": ""}]}', '{"choices": [{"text": "a"}]}', "no JSON", "[]")):
+        linux_http.take(found, event, float(at))
+    assert (found["first"], found["text"], found["whole"], found["events"]) == (1.0, "a", False, 4)
+    linux_http.take(found, '{"choices": [], "usage": {"completion_tokens": 7}}', 5.0)
+    linux_http.take(found, '{"error": {"message": "broke off"}}', 6.0)
+    linux_http.take(found, "[DONE]", 7.0)
+    assert (found["tokens"], found["whole"]) == (7, True)
+    assert "broke off" in found["why"]

@@ -1,0 +1,196 @@
+"""A bundle in the middle of its work, afterwards, and when others have changed something since."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.world import EVERY_CONSENT, World, world
+from tests.powershell.bundle_cases import INSTALLED, Case, as_compared, case, left_open, person
+from tests.powershell.bundles import (
+    ByHand,
+    Person,
+    broken,
+    filmed,
+    twin,
+    unpack,
+)
+from tests.powershell.twins import machine
+from winhost.engine.journal import read_journal
+from winhost.engine.rollback import preview, rollback
+from winhost.engine.run_state import replay
+from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_errors import CmdletError
+
+__all__ = ["case", "person"]
+
+CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
+
+
+def test_a_guest_that_does_not_stop_is_turned_off_only_with_its_own_consent(case: Callable[..., Case]) -> None:
+    it = case("guest-does-not-answer")
+    done = it.here.apply(it.made, "-GuestDeadline", "5", accept=["vm-stop", "force-dismount", "restart"])
+    assert (done.code, done.refused) == (1, "StepFailed")
+    assert "Winhost.GuestDidNotStop" in done.said["error"]["what"]
+    assert it.here.apply(it.made, "-GuestDeadline", "5").said["outcome"] == "applied"
+    it.other.apply(it.plan)
+    assert it.here.state() == it.other.state()
+
+
+def test_what_somebody_changed_since_is_kept_and_said(case: Callable[..., Case]) -> None:
+    it = case()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        vm: VirtualMachine = host.vms[it.other.vm()]
+        vm.stop_action = "shut-down"
+    done, outcome = it.here.rollback(it.made).said, it.other.rollback()
+    assert done["kept"] == list(outcome.kept) != []
+    assert it.here.state() == it.other.state()
+
+
+def test_what_somebody_changed_stays_and_the_rest_goes_back(case: Callable[..., Case], tmp_path: Path) -> None:
+    it = case()
+    vm = it.other.vm()
+    made = unpack(it.plan, tmp_path / "watched", watched=True)
+    found = it.here.machine.vms[vm]
+    low, cache = found.low, found.cache
+    it.here.apply(made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        assert (host.vms[vm].low, host.vms[vm].cache) != (low, cache)
+        host.stop_vm(vm, within=300)
+        host.set_vm(vm, high_memory_mapped_io_space=256 << 30)
+        host.start_vm(vm)
+    undo, _ = preview(replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts())
+    assert as_compared(it.here.rollback(made, "-WhatIf").said["steps"]) == as_compared(undo)
+    with filmed(it.here, tmp_path / "back") as back:
+        done = it.here.rollback(made).said
+    outcome = it.other.rollback()
+    assert (done["outcome"], done["kept"]) == (outcome.outcome, list(outcome.kept))
+    assert done["kept"] == ["MMIO windows of llm-01: kept: high changed since by somebody else"]
+    assert it.here.state() == it.other.state()
+    for moment in back:  # what was not ours does not become ours by being read on the way
+        again = moment.here.rollback(made).said
+        assert (again["outcome"], again["kept"]) == (outcome.outcome, done["kept"]), moment.name
+        assert moment.here.state() == it.other.state(), moment.name
+
+
+@pytest.mark.parametrize(
+    ("role", "cmdlet", "says"),
+    [
+        ("available", "", "the Hyper-V role has to be there first"),
+        ("installed", "Get-VMAssignableDevice", "devices that can be assigned: no [OperationFailed]"),
+    ],
+    ids=["the role is away", "devices"],
+)
+def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
+    case: Callable[..., Case], role: str, cmdlet: str, says: str
+) -> None:
+    it = case()
+    found = it.here.state()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        host._role = host._tools = role
+    if cmdlet:
+        it.other.machine.refusals["AssignableDevice"] = lambda: CmdletError(cmdlet, "ReadError", "", (), "no")
+    with broken(cmdlet):
+        for _ in range(2):
+            done, outcome = it.here.rollback(it.made), it.other.rollback()
+            left_open(done, says)
+            missing = [(lacks["title"], lacks["resource"], lacks["key"]) for lacks in done.said["missing"]]
+            assert sorted(missing, key=str) == sorted(((m.title, m.resource, m.key) for m in outcome.missing), key=str)
+            assert it.here.state() == it.other.state()
+    it.here.machine._role = it.here.machine._tools = "installed"
+    done = it.here.rollback(it.made)
+    assert (done.code, done.said["outcome"], done.said["missing"]) == (0, "rolled back", [])
+    assert it.here.state() == found
+
+
+def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case]) -> None:
+    it = case()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    machine = it.other.machine
+    (vm,) = (vm for vm in machine.vms.values() if vm.guid != it.other.vm())
+    for each in machine.vms:
+        machine.stop_vm(each, within=300)
+    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]})
+    it.here.machine = twin(machine)
+    done, outcome = it.here.rollback(it.made), it.other.rollback()
+    assert done.said["kept"] == list(outcome.kept)
+    assert [sentence for sentence in outcome.kept if sentence.endswith(f": kept: VM {vm.name} has it now")]
+
+
+@pytest.fixture
+def two_plans(person: Person, tmp_path: Path) -> tuple[World, list[tuple[ByHand, Path]]]:
+    """Two plans for one VM, the second one of more cards, applied by people who do not know of each other."""
+    other = world(tmp_path / "store", INSTALLED)
+    host = twin(other.machine)
+    made = []
+    for name, cards in (("one", (CARD_24GB,)), ("two", (CARD_24GB, CARD_16GB))):
+        plan = other.plan(cards=cards)
+        here, bundle = ByHand(person, host, tmp_path / name), unpack(plan, tmp_path / f"bundle-{name}")
+        assert here.apply(bundle).said["outcome"] == other.apply(plan).outcome == "applied"
+        made.append((here, bundle))
+    return other, made
+
+
+@pytest.mark.parametrize("order", [[1, 0], [0, 1, 0]], ids=["in reverse order", "in their own order"])
+def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, list[tuple[ByHand, Path]]], order: list[int]) -> None:
+    other, made = two_plans
+    runs = other.store.runs()
+    for turn, number in enumerate(order):
+        here, bundle = made[number]
+        done, outcome = here.rollback(bundle), rollback(runs[number], EVERY_CONSENT, other.context)
+        assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
+        assert bool(outcome.kept) == (order[turn:] == [0, 1, 0])
+        assert here.state() == other.state()
+    assert other.state() == machine(INSTALLED).settled_state()
+    assert [here.rollback(bundle).refused for here, bundle in made] == ["UnknownRun"] * 2
+
+
+def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:
+    it = case()
+    plan = it.other.plan(cards=(CARD_24GB,))
+    made = unpack(plan, it.made.parent / "one-card")
+    it.here.apply(made)
+    it.other.apply(plan)
+    assert it.here.state() == it.other.state()
+    vm = it.other.vm()
+    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    it.other.machine.stop_vm(vm, within=300)
+    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    it.other.machine.start_vm(vm)
+    it.here.machine = twin(it.other.machine)
+    done, outcome = it.here.rollback(made), it.other.rollback()
+    assert done.said["kept"] == list(outcome.kept)
+    assert [sentence for sentence in outcome.kept if f"for {CARD_16GB}, which came since" in sentence]
+    assert it.here.state() == it.other.state()
+
+
+def test_a_second_apply_changes_nothing_and_verify_agrees(case: Callable[..., Case]) -> None:
+    it = case()
+    assert it.here.verify(it.made).code == 4
+    it.here.apply(it.made)
+    journals = sorted(it.here.journals.iterdir())
+    again = it.here.apply(it.made)
+    assert (again.code, again.said["outcome"], again.said["changed"]) == (0, "nothing to do", 0)
+    assert sorted(it.here.journals.iterdir()) == journals
+    verified = it.here.verify(it.made)
+    assert (verified.code, verified.said["holds"]) == (0, True)
+    assert all(check["holds"] for check in verified.said["checks"])
+
+
+def test_an_earlier_run_of_the_same_plan_is_named_when_the_later_one_is_undone(case: Callable[..., Case]) -> None:
+    it = case()
+    found = it.here.state()
+    it.here.apply(it.made)
+    it.here.machine.vms[it.other.vm()].cache = False
+    assert it.here.apply(it.made).said["changed"] == 3
+    assert "once more" in " ".join(it.here.rollback(it.made).said["next"])
+    assert it.here.rollback(it.made).said["next"] == []
+    assert it.here.state() == found

@@ -1,0 +1,127 @@
+"""The gateway as entries of a playbook."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.engine.linux_world import linux_world
+from winhost.cli import winhost
+from winhost.core.requirements import consents_of
+from winhost.core.steps import Change
+from winhost.gateway.api_keys import ApiKeys
+from winhost.resources.registry import RESOURCE_TYPES, RULES
+
+KEY = "canary-of-a-key-that-is-long-enough"
+MODEL = ("--model", "org/tiny=/run/engine/engine.sock")
+ALICE = ("--key", "alice=env:ALICE_KEY")
+Asked = Callable[..., Result]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    monkeypatch.setenv("ALICE_KEY", KEY)
+    return lambda *words: CliRunner().invoke(winhost, ["serve", "gateway", *words])
+
+
+def entries(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = yaml.safe_load(result.stdout)
+    return found
+
+
+def files(result: Result) -> dict[str, str]:
+    return {each["key"]["path"]: each["desired"]["text"] for each in entries(result) if each["resource"] == "LinuxFile"}
+
+
+def consents(result: Result) -> set[str]:
+    found = [(RULES[each["resource"]], Change(each["key"], {}, each["desired"])) for each in entries(result)]
+    return {consent for rules, change in found for consent in consents_of(rules.risks, change)}
+
+
+def test_entries_are_ones_that_a_playbook_can_have(asked: Asked) -> None:
+    for each in entries(asked(*MODEL, *ALICE)):
+        type_ = RESOURCE_TYPES[each["resource"]]
+        assert tuple(each["key"]) == type_.key
+        assert all(type_.sets[name].fits(value) for name, value in each["desired"].items())
+
+
+def test_no_key_is_in_them(asked: Asked) -> None:
+    result = asked(*MODEL, *ALICE)
+    assert KEY not in result.output
+    (keys,) = (text for path, text in files(result).items() if path.endswith("/keys"))
+    assert ApiKeys(keys).name_of(f"Bearer {KEY}") == "alice"
+
+
+def test_whatever_changes_changes_the_unit_which_comes_last(asked: Asked) -> None:
+    first, second = files(asked(*MODEL, *ALICE)), files(asked(*MODEL, *ALICE, "--listen", "127.0.0.1:9000"))
+    shared = set(first) & set(second)
+    assert shared == {"/usr/local/lib/systemd/system/winhost-gateway.service"}
+    assert all(first[path] != second[path] for path in shared)
+    assert max(first) in shared  # files are written in the order of their paths
+    assert files(asked(*MODEL, *ALICE)) == first
+
+
+def test_plain_http_beyond_the_machine_takes_a_word_and_an_approval(asked: Asked) -> None:
+    beyond = (*MODEL, *ALICE, "--listen", "10.0.0.5:8000")
+    refused = asked(*beyond)
+    assert (refused.exit_code, "can be reached from other machines without TLS" in refused.output) == (2, True)
+    assert consents(asked(*beyond, "--plain-http")) == {"network"}
+    secured = asked(*beyond, "--certificate", "/etc/ssl/gateway.pem", "--certificate-key", "/etc/ssl/gateway.key")
+    assert consents(secured) == set()
+    unit = files(secured)["/usr/local/lib/systemd/system/winhost-gateway.service"]
+    assert "LoadCredential=certificate:/etc/ssl/gateway.pem\nLoadCredential=key:/etc/ssl/gateway.key\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((*MODEL, "--key", "alice"), "is not NAME=VALUE"),
+        ((*MODEL, "--key", "alice=plain"), "env:NAME"),
+        ((*MODEL, "--key", "a b=env:ALICE_KEY"), "line 1"),
+        ((*MODEL, *ALICE, *ALICE), "there already"),
+        (("--model", "m=8.8.8.8:80", *ALICE), "no internal address"),
+        (("--model", "m=localhost:80", *ALICE), "an IP address is expected"),
+        ((*MODEL, *ALICE, "--listen", "127.0.0.1"), "an IP address is expected"),
+        ((*MODEL, *ALICE, "--certificate", "/a"), "go together"),
+        ((*MODEL, *ALICE, "--certificate", "/a b", "--certificate-key", "/b"), "a path of a certificate"),
+    ],
+)
+def test_what_the_gateway_would_refuse_is_refused_here(asked: Asked, words: tuple[str, ...], says: str) -> None:
+    result = asked(*words)
+    assert result.exit_code == 2
+    assert says in result.output.replace("\n", " ")
+
+
+def test_a_guessable_key_is_refused(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALICE_KEY", "secret123")
+    result = asked(*MODEL, *ALICE)
+    assert result.exit_code == 2
+    assert "fewer than 24 characters" in result.output
+    assert "secret123" not in result.output
+
+
+def test_settings_say_what_was_asked(asked: Asked) -> None:
+    (text,) = (text for path, text in files(asked(*MODEL, *ALICE)).items() if path.endswith("/settings.json"))
+    assert json.loads(text) == {
+        "listen": {"address": "127.0.0.1", "port": 8443},
+        "models": [{"name": "org/tiny", "engine": {"socket": "/run/engine/engine.sock"}}],
+    }
+
+
+def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path: Path) -> None:
+    here = linux_world(tmp_path)
+    here.resources = tuple(entries(asked(*MODEL, *ALICE)))
+    unit = "/usr/local/lib/systemd/system/winhost-gateway.service"
+    plan = here.plan()
+    written = [step.key["path"] for step in plan.stages[0].steps if step.resource == "LinuxFile"]
+    assert written[-1] == unit
+    assert here.apply(plan).holds
+    assert here.apply(here.plan()).changed == 0
+    assert here.own.linux.unit_state("winhost-gateway.service")["active"] is True
+    assert here.rollback().outcome == "rolled back"
+    assert here.own.linux.file(unit)["text"] is None

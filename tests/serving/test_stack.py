@@ -1,0 +1,208 @@
+"""What serves a workload, planned, applied and taken back on a simulated Linux."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.engine.linux_world import linux_world
+from tests.serving.situations import linux, model
+from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
+from winhost.cli.show_served import next_of_served
+from winhost.engine.failures import EndOfRun
+from winhost.lab.linux.served_engines import ServedEngines
+from winhost.model.errors import RefusedError
+from winhost.model.workload import ModelState, Workload
+from winhost.resources.registry import RESOURCE_TYPES
+from winhost.serving.deployed import Deployed
+from winhost.serving.engine_files import ServedEngine
+from winhost.serving.stack import Stack, StackRequest, stack
+
+HOST = "ubuntu-2xh100"
+
+
+def made(asked: StackRequest | None = None, virtualization: str = "none") -> Stack:
+    return stack(linux(HOST, virtualization), asked or request())
+
+
+def texts(found: Stack) -> dict[str, str]:
+    """Of files and units, by path or name."""
+    entries: list[Any] = list(found.entries)
+    return {next(iter(each["key"].values())): each["desired"]["text"] for each in entries if "text" in each["desired"]}
+
+
+def compose(found: Stack) -> dict[str, Any]:
+    (text,) = (text for path, text in texts(found).items() if path.endswith("/compose.yaml"))
+    service: dict[str, Any] = yaml.safe_load(text)["services"]["engine"]
+    return service
+
+
+def unit(found: Stack) -> str:
+    (text,) = (text for name, text in texts(found).items() if name.startswith("winhost-engine-"))
+    return text
+
+
+# --- What stands in it -----------------------------------------------------------------------------------------------
+
+
+def test_entries_are_ones_that_a_playbook_can_have() -> None:
+    found = made(request("chat", "Coder", listen=("0.0.0.0", 8443), plain_http=True, allowed=("10.0.0.0/8",)))
+    for each in list[Any](found.entries):
+        type_ = RESOURCE_TYPES[each["resource"]]
+        assert tuple(each["key"]) == type_.key
+        assert type_.misfit(each["key"], each["desired"]) is None
+        assert type_.wrong_value(each["desired"]) is None
+
+
+def test_an_engine_in_compose_has_no_port_no_network_and_no_rights() -> None:
+    service = compose(made())
+    assert service["image"] == IMAGE.pinned
+    assert (service["network_mode"], service["pull_policy"], service["cap_drop"]) == ("none", "never", ["ALL"])
+    assert "ports" not in service
+    assert "/srv/winhost/models/chat:/model:ro" in service["volumes"]
+    assert service["devices"] == ["nvidia.com/gpu=all"]
+    assert service["command"][0] == "/model"
+    assert "--uds=/run/winhost-engines/chat/engine.sock" in service["command"]
+    assert "VLLM_SERVER_DEV_MODE" not in service["environment"]
+
+
+def test_dev_mode_is_there_for_sleep_alone() -> None:
+    asleep = request(workload=Workload((model(state=ModelState.SLEEPING),), versions=request().workload.versions))
+    service = compose(made(asleep))
+    assert service["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
+    assert service["network_mode"] == "none"
+
+
+def test_models_that_sleep_by_turns_on_one_gpu_are_refused() -> None:
+    """Each starts awake, and none makes room for the next."""
+    three = tuple(model(name, state=ModelState.SLEEPING) for name in ("chat", "coder", "third"))
+    asked = request(*(each.name for each in three))
+    with pytest.raises(RefusedError, match="take turns"):
+        made(replace(asked, workload=Workload(three, versions=asked.workload.versions)))
+
+
+def test_models_that_would_be_stopped_and_started_are_refused() -> None:
+    asleep = Workload((model(state=ModelState.SLEEPING),), versions=request(vllm="0.16.0").workload.versions)
+    with pytest.raises(RefusedError, match="take turns"):
+        made(request(workload=asleep))
+
+
+@pytest.mark.parametrize("by", ["compose", "docker", "podman", "/opt/vllm/bin/vllm"])
+def test_units_start_clean_and_end_clean(by: str) -> None:
+    asked = request()
+    served = ServedEngine(_served(asked), by, None if "/" in by else IMAGE.pinned)
+    text = served.unit
+    assert f"ExecStartPost=/usr/bin/python3 -I {served.folder}/ready.py /run/winhost-engines/chat/engine.sock" in text
+    if "/" in by:
+        assert 'ExecStart="/opt/vllm/bin/vllm" serve' in text.replace('"serve"', "serve")
+        assert {"PrivateNetwork=yes", "DynamicUser=yes", "UMask=0007", "Group=winhost-engines"} <= {*text.splitlines()}
+    else:
+        program = "/usr/bin/podman" if by == "podman" else "/usr/bin/docker"
+        assert text.index(f"ExecStartPre=-{program} rm --force winhost-engine-chat") < text.index("ExecStart=")
+        assert f"ExecStopPost=-{program} rm --force winhost-engine-chat" in text
+        assert "-m 2750 -o root -g winhost-engines /run/winhost-engines/chat" in text
+    assert ("Requires=docker.service" in text) is (by in ("compose", "docker"))
+    assert ("--network=none" in text) is (by in ("docker", "podman"))
+
+
+def _served(asked: StackRequest) -> Any:
+    from winhost.serving.choice import serving
+
+    return serving(linux(HOST), asked.workload).models[0]
+
+
+def test_engines_start_one_after_the_other() -> None:
+    found = texts(made(request("chat", "coder")))
+    assert "winhost-engine" not in found["winhost-engine-chat.service"].split("[Service]")[0].split("After=")[1]
+    assert (
+        "After=network-online.target docker.service winhost-engine-chat.service\n"
+        in found["winhost-engine-coder.service"]
+    )
+
+
+def test_nothing_of_a_unit_is_expanded() -> None:
+    served = ServedEngine(_served(request("a-$HOME-%n")), "docker", IMAGE.pinned)
+    assert '"--served-model-name=a-$$HOME-%%n"' in served.unit
+
+
+def test_what_is_served_is_written_down() -> None:
+    found = made(request("chat", "Coder"), "kvm")
+    deployed = Deployed.parse(texts(found)["/etc/winhost/serving.json"])
+    assert deployed == found.deployed
+    assert [each.model for each in deployed.engines] == ["chat", "Coder"]
+    assert {each.profile for each in deployed.engines} == {"dda"}
+    assert deployed.engines[0].image == IMAGE.pinned
+
+
+def test_an_endpoint_beyond_the_machine_is_limited_to_networks() -> None:
+    entries = list[Any](made(request(listen=("0.0.0.0", 9000), plain_http=True, allowed=("10.0.0.0/8",))).entries)
+    (port,) = (each for each in entries if each["resource"] == "FirewallPort")
+    assert (port["key"], port["desired"]) == ({"port": "9000"}, {"allowed": ["10.0.0.0/8"]})
+    assert "FirewallPort" not in [each["resource"] for each in list[Any](made().entries)]
+
+
+def test_sizes_are_told() -> None:
+    notes = "\n".join(made().notes)
+    assert "to download there: 22.35 GiB (13.97 GiB of models)" in notes
+
+
+# --- What it does ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", [HOST, "ubuntu-2xl4-no-driver"])
+def test_it_is_applied_verified_and_taken_back(tmp_path: Path, example: str) -> None:
+    here = served_world(tmp_path, request("chat"), example)
+    before = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.own.linux.part(ServedEngines).serves()
+    assert here.apply(here.plan()).changed == 0
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
+
+
+def test_another_image_is_there_before_its_engine_starts_and_the_old_one_comes_back(tmp_path: Path) -> None:
+    here = served_world(tmp_path)
+    assert here.apply(here.plan()).holds
+    first = here.own.linux.part(ServedEngines).units["winhost-engine-chat.service"]["text"]
+    newer = type(IMAGE)(f"registry.example.com/vllm/vllm-openai@sha256:{'12' * 32}")
+    stack_on(here, request(image=newer))
+    plan = here.plan()
+    order = [step.resource for step in plan.steps]
+    assert order.index("ContainerImage") < order.index("EngineUnit")
+    assert here.apply(plan).holds
+    assert here.own.linux.part(ServedEngines).units["winhost-engine-chat.service"]["text"] != first
+    assert here.rollback().outcome == "rolled back"
+    assert here.own.linux.part(ServedEngines).units["winhost-engine-chat.service"]["text"] == first
+    assert here.own.linux.part(ServedEngines).serves()
+
+
+def test_an_engine_that_ended_is_drift(tmp_path: Path) -> None:
+    here = served_world(tmp_path)
+    assert here.apply(here.plan()).holds
+    here.own.linux.part(ServedEngines).units["winhost-engine-chat.service"]["active"] = False
+    titles = [step.title for step in here.plan().steps]
+    assert titles == ["Engine of chat", "A completion of each model"]
+
+
+def test_a_model_without_its_files_starts_nothing(tmp_path: Path) -> None:
+    here = linux_world(tmp_path)
+    found = stack_on(here, request())
+    assert here.resources is not None
+    here.resources = [each for each in here.resources if each["resource"] != "ModelFiles"]
+    assert FILES["revision"] in str(found.entries)
+    assert KEY in str(found.entries)
+    with pytest.raises(EndOfRun, match="its model is not there"):
+        here.apply(here.plan())
+
+
+def test_what_to_do_next_is_told_where_it_serves(tmp_path: Path) -> None:
+    here = served_world(tmp_path)
+    outcome = here.apply(here.plan())
+    said = "\n".join(next_of_served(here.host, outcome.checks))
+    assert "Served: chat at http://127.0.0.1:8443/v1" in said
+    assert "ssh -N -L 8443:127.0.0.1:8443 llm-01" in said
+    assert 'curl -H "Authorization: Bearer $API_KEY"' in said
+    assert "winhost serve status llm-01" in said
+    assert not list(next_of_served(here.host, [each for each in outcome.checks if each.title != "What is served"]))

@@ -1,0 +1,55 @@
+"""What the facts of a host do to the causes of a text."""
+
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from tests.house.tree import ROOT
+from tests.symptoms.pastes import read
+from winhost.lab.hostfile import expand, find
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
+from winhost.symptoms.diagnosis import LikelyCause, diagnosis
+from winhost.symptoms.ruling import fits
+
+
+def of_host(name: str) -> HostFacts:
+    """A shipped host for the lab, or facts in a file."""
+    return HostFacts(read_facts(ROOT / name) if name.endswith(".json") else expand(find(name))[0])
+
+
+def named(causes: list[LikelyCause]) -> list[str]:
+    return [f"@{cause.reason}" if cause.reason else cause.cause for cause in causes]
+
+
+@pytest.mark.parametrize("case", read("ruled.yaml"), ids=lambda case: f"{case['host']}-{case['text'][-24:]}")
+def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
+    facts = of_host(case["host"])
+    (found,) = diagnosis([case["text"]], "text", facts).found
+    standing = {each: [cause for cause in found.causes if cause.standing == each] for each in ("shown", "ruled-out")}
+    left = [cause for cause in found.causes if cause.standing != "ruled-out"]
+    assert (named(left) or [None])[0] == case["first"]
+    assert named(standing["shown"]) == case.get("shown", [])
+    assert named(standing["ruled-out"]) == case.get("out", [])
+    assert all(cause.because for each in standing.values() for cause in each)
+    assert found.causes[-len(standing["ruled-out"]) :] == tuple(standing["ruled-out"]) or not standing["ruled-out"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "holds"),
+    [
+        (26100, ">=22621, <26101", True),
+        (26100, "<22000", False),
+        ("2.7.14", ">=2.0", True),
+        ("not a version", ">=2.0", False),
+        (None, ">=1", False),
+        (None, None, True),
+        (True, True, True),
+        (1, True, False),
+        ("TCC", ["WDDM", "TCC"], True),
+        (Version("1"), "<x", False),
+    ],
+)
+def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: object, holds: bool) -> None:
+    assert fits(value, wanted) is holds

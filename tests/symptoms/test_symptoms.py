@@ -1,0 +1,143 @@
+"""Each symptom is found in what people paste, its likeliest cause first; and nothing is found where all is well."""
+
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from tests.symptoms.pastes import SAVED, Paste, pastes, read
+from winhost.core.answers import RemoteFault
+from winhost.knowledge import catalogue
+from winhost.model.masking import MASK, masked
+from winhost.resources.registry import RESOURCE_TYPES
+from winhost.symptoms.codes import alone, spellings
+from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_fault, of_symptom
+from winhost.symptoms.pasted import pieces
+from winhost.symptoms.ruling import STATES
+from winhost.symptoms.scan import _expression
+from winhost.symptoms.table import Symptom, symptoms
+
+PASTES = pastes()
+SYMPTOMS = symptoms()
+HEALTHY = read("healthy.yaml")
+
+
+def of(data: bytes) -> Diagnosis:
+    return diagnosis(pieces(BytesIO(data)), "log")
+
+
+@pytest.mark.parametrize("paste", PASTES, ids=lambda paste: paste.symptom)
+def test_what_is_pasted_is_known_with_its_likeliest_cause(paste: Paste) -> None:
+    found = of(paste.data).found
+    assert [each.symptom for each in found] == [paste.symptom, *paste.also]
+    first = found[0].causes[0]
+    assert paste.cause in (first.cause, f"@{first.reason}")
+    assert first.tell
+    assert first.remedy
+
+
+@pytest.mark.parametrize("saved", SAVED)
+def test_how_a_text_was_saved_changes_nothing(saved: str) -> None:
+    for paste in PASTES:
+        told = [each.symptom for each in of(Paste(**{**vars(paste), "saved": saved}).data).found]
+        assert told == [paste.symptom, *paste.also]
+
+
+def test_every_symptom_has_a_case() -> None:
+    assert {paste.symptom for paste in PASTES} == SYMPTOMS.keys()
+
+
+@pytest.mark.parametrize("healthy", HEALTHY, ids=lambda healthy: healthy["about"])
+def test_a_healthy_log_says_nothing(healthy: dict[str, str]) -> None:
+    answer = of(healthy["text"].encode())
+    assert (answer.found, answer.unknown_codes) == ((), ())
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
+def test_a_symptom_is_whole(symptom: Symptom) -> None:
+    assert symptom.says.endswith(".")
+    for sign in symptom.signs:
+        assert (sign.code is None) != (not sign.text)
+        assert not sign.like or _expression(sign.like)
+    for cause in symptom.causes:
+        assert cause.cause.endswith((".", ")"))
+        assert cause.tell
+        assert bool(cause.remedy) != bool(cause.do) or cause.reason
+        assert cause.evidence or cause.reason
+        assert not cause.remedy or cause.remedy in catalogue.remedies()
+        assert {*cause.evidence} <= catalogue.evidence().keys()
+        for fact in cause.needs:
+            resource, _, name = fact.partition(".")
+            assert resource in RESOURCE_TYPES
+            assert name in STATES[resource].__dataclass_fields__
+
+
+def test_no_two_symptoms_have_the_same_sign() -> None:
+    signs = Counter(sign for symptom in SYMPTOMS.values() for sign in symptom.signs)
+    assert {sign: times for sign, times in signs.items() if times > 1} == {}
+
+
+def codes() -> list[tuple[str, int]]:
+    return [(symptom.id, code) for symptom in SYMPTOMS.values() for code in _codes(symptom)]
+
+
+def _codes(symptom: Symptom) -> list[int]:
+    return [sign.code for sign in symptom.signs if sign.code is not None]
+
+
+@pytest.mark.parametrize(("symptom", "code"), codes())
+def test_a_code_is_known_however_it_is_written(symptom: str, code: int) -> None:
+    hexadecimal, signed, unsigned = spellings(code)
+    for text in (hexadecimal, hexadecimal.upper().replace("X", "x"), hexadecimal[2:].upper(), signed, unsigned):
+        assert [found.symptom for found in of(alone(text).encode()).found] == [symptom]
+    assert of(f"Ошибка: ({hexadecimal})。".encode()).found[0].symptom == symptom
+
+
+def test_a_line_of_a_cause_makes_its_consequence_superfluous() -> None:
+    ranks = {"cause": 0, "consequence": 1, "harmless": 2}
+    every = of("\n".join(paste.text for paste in PASTES).encode()).found
+    assert [ranks[found.weight] for found in every] == sorted(ranks[found.weight] for found in every)
+
+
+def test_no_line_of_a_case_is_masked_but_for_its_secrets() -> None:
+    lines = [line for paste in PASTES for line in paste.text.splitlines()]
+    assert [line for line in lines if masked(line) != line and MASK not in line] == [
+        line for line in lines if masked(line) != line
+    ]
+
+
+def test_the_page_says_how_many_there_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+    assert f"knows {len(SYMPTOMS)} symptoms" in page
+
+
+@pytest.mark.parametrize(
+    ("fault", "symptom"),
+    [
+        (RemoteFault("NotSpecified", "Unspecified", ("0x80131501", "0xC035001E")), "hyperv.feature-not-available"),
+        (RemoteFault("X", "OutOfMemory", ("0x8007000E",), "Start-VM", "メモリ不足"), "hyperv.too-little-memory"),
+        (RemoteFault("X", "Winhost.WslFailed", (), "wsl.exe", "Fehlercode: Wsl/0x80070569"), "wsl.service-logon"),
+        (RemoteFault("X", "Y", (), "docker", "Error: toomanyrequests: rate limit"), "docker.pull-limit"),
+        (RemoteFault("X", "Y", ("0x80131501",), "Start-VM", "Der Zugriff wurde verweigert."), None),
+    ],
+)
+def test_what_a_host_reports_is_known_by_its_codes_before_its_words(fault: RemoteFault, symptom: str | None) -> None:
+    found = of_fault(fault)
+    assert (found.symptom if found else None) == symptom
+
+
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_a_symptom_is_explained_by_its_name(name: str) -> None:
+    (found,) = of_symptom(name).found
+    assert (found.symptom, found.line, found.count, found.text) == (name, 0, 0, "")
+    assert found.signs
+    assert name not in catalogue.entries()
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
+def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
+    for sign in symptom.signs:
+        if not sign.like and not sign.near:
+            text = sign.text or f"0x{sign.code:08X}"
+            assert [found.symptom for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]

@@ -1,0 +1,390 @@
+"""Two models take turns on one NVIDIA GPU: real vLLM engines behind the gateway as it is installed. Numbers as JSON.
+
+    python3 tests/vllm/two_models.py --json numbers.json [--vllm FOLDER] [--gib 14]
+
+It needs an NVIDIA GPU, vLLM (in FOLDER, or as Python finds it) and aiohttp; no network. It makes models with random
+weights, starts their engines as the keeper would, and ends everything it started. Each part is written when it is done.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+KEY = "wh-" + "k" * 40
+NAMES = ("a", "b")
+SHARE = 0.8
+ASLEEP_MIB = 2780  # the most that was seen, so that the second engine finds room
+ROUNDS = 6
+OTHER_MIB = 1536  # above its share an engine takes up to 2.3 GiB; measured again below
+
+
+def model(folder: Path, gib: float, seed: int) -> None:
+    """A Llama with about so many GiB of random weights in bf16, and a tokenizer of letters."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {word: number for number, word in enumerate(["<s>", "</s>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    layer = (4096 * 4096 * 2 + 4096 * 1024 * 2 + 4096 * 14336 * 3) * 2 / 2**30
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=4096,
+        intermediate_size=14_336,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        num_hidden_layers=max(2, round(gib / layer) + seed),
+        max_position_embeddings=4096,
+        dtype="bfloat16",
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+
+
+class Engine:
+    """One vLLM process group."""
+
+    def __init__(self, name: str, work: Path, vllm: str | None) -> None:
+        self.name, self.work = name, work
+        self.socket = work / f"{name}.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.environment = {
+            **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", **({"PYTHONPATH": vllm} if vllm else {}),
+        }  # fmt: skip
+
+    def start(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.socket.unlink(missing_ok=True)
+        words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.work / f"model-{self.name}")]
+        words += [f"--uds={self.socket}", f"--served-model-name={self.name}", "--load-format=dummy"]
+        words += ["--max-model-len=4096", f"--gpu-memory-utilization={SHARE}", "--enable-sleep-mode"]
+        with (self.work / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                words, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """All its processes, as systemd does with a unit that does not stop."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(60)
+        self.kill()
+
+    def core(self) -> int:
+        """The process that has the GPU."""
+        assert self.process
+        for folder in Path("/proc").iterdir():
+            try:
+                if os.getpgid(int(folder.name)) == self.process.pid and "EngineCor" in (folder / "comm").read_text():
+                    return int(folder.name)
+            except (ValueError, OSError):
+                continue
+        raise RuntimeError(f"{self.name} has no EngineCore")
+
+
+class Numbers:
+    """What was measured, written after each part."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.found, self.began = file, dict[str, Any](), time.monotonic()
+
+    def add(self, **parts: Any) -> None:
+        self.found |= {**parts, "seconds": round(time.monotonic() - self.began, 1)}
+        self.file.write_text(json.dumps(self.found, indent=2) + "\n")
+        print(json.dumps(parts), flush=True)  # noqa: T201
+
+
+class Trial:
+    """The gateway with both engines."""
+
+    def __init__(self, work: Path, numbers: Numbers, vllm: str | None) -> None:
+        shutil.copytree(ROOT / "winhost/gateway", work / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+        sys.path.insert(0, str(work))
+        self.driver = import_module("gateway.gpu_calls")  # as it is installed, without the rest of winhost
+        self.work, self.numbers, self.gpu = work, numbers, self.driver.GpuLibrary()
+        self.engines = {name: Engine(name, work, vllm) for name in NAMES}
+        self.gateway: subprocess.Popen[bytes] | None = None
+        self.awake_mib = 1
+        self.headers = {"Authorization": f"Bearer {KEY}"}
+
+    def free(self) -> int:
+        return int(self.gpu.free_mib()[0])
+
+    async def keep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """As the keeper answers, for processes instead of units."""
+        request = json.loads(await reader.readline())
+        answer: dict[str, Any] = {"done": request["do"]}
+        engine = self.engines.get(str(request.get("unit", ""))[15:-8])
+        try:
+            if engine is None:
+                answer["free_mib"] = {"0": self.free()}
+            elif request["do"] in ("suspend", "resume"):
+                how = self.driver.suspend if request["do"] == "suspend" else self.driver.resume
+                await asyncio.to_thread(how, engine.core())
+            else:
+                await asyncio.to_thread(engine.start if request["do"] == "start" else engine.stop)
+        except (self.driver.NoDriver, RuntimeError) as error:
+            answer = {"error": str(error)}
+        writer.write(json.dumps(answer).encode() + b"\n")
+        writer.close()
+
+    async def start_gateway(self, awake_mib: int, **more: Any) -> None:
+        turns = {"cards": [0], "version": "0.24.0", "awake_mib": awake_mib, "asleep_mib": ASLEEP_MIB, **more}
+        models = [
+            {
+                "name": name,
+                "engine": {"socket": str(engine.socket)},
+                "turns": {**turns, "unit": f"winhost-engine-{name}.service"},
+            }
+            for name, engine in self.engines.items()
+        ]
+        settings = {
+            "listen": {"socket": str(self.work / "door.sock")},
+            "models": models,
+            "limits": {"hold": 200},
+            "turns": {"keeper": str(self.work / "keeper.sock"), "stay": 0, "release": 5},
+        }
+        (self.work / "settings.json").write_text(json.dumps(settings))
+        (self.work / "keys").write_text(f"alice sha256:{sha256(KEY.encode()).hexdigest()}\n")
+        (self.work / "door.sock").unlink(missing_ok=True)
+        with (self.work / "gateway.log").open("ab") as log:
+            self.gateway = subprocess.Popen(
+                [sys.executable, "-B", "-m", "gateway.program", str(self.work / "settings.json")],
+                cwd=self.work, stderr=log, env={**os.environ, "CREDENTIALS_DIRECTORY": str(self.work)},
+            )  # fmt: skip
+        await until((self.work / "door.sock").exists, 20)
+
+    def stop_gateway(self) -> None:
+        if self.gateway is not None:
+            self.gateway.terminate()
+            self.gateway.wait(30)
+            self.gateway = None
+
+    async def call(self, socket: Path, method: str, path: str, body: Any = None) -> tuple[int, Any, float]:
+        import aiohttp
+
+        began = time.monotonic()
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=260)
+            ) as session,
+            session.request(method, f"http://x{path}", json=body, headers=self.headers) as answer,
+        ):
+            found: Any = await answer.read()
+            if "json" in answer.headers.get("Content-Type", ""):
+                found = json.loads(found)
+            return answer.status, found, round(time.monotonic() - began, 3)
+
+    async def ask(self, name: str, prompt: str = "Once upon a time", tokens: int = 8) -> tuple[int, str, float]:
+        body = {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
+        status, answer, took = await self.call(self.work / "door.sock", "POST", "/v1/completions", body)
+        return status, answer.get("model", answer.get("error", {}).get("code")), took
+
+    async def metrics(self) -> dict[str, float | str]:
+        _, text, _ = await self.call(self.work / "door.sock", "GET", "/metrics")
+        found: dict[str, float | str] = {}
+        for line in text.decode().splitlines():
+            if line.startswith("winhost_gateway_engine_state"):
+                found[line.split('"')[1]] = line.split('"')[3]
+            elif "_seconds_sum{" in line or "_seconds_count{" in line or "engine_failures_total{" in line:
+                found[line.rpartition(" ")[0].removeprefix("winhost_gateway_")] = float(line.rpartition(" ")[2])
+        return found
+
+    async def states(self, *wanted: str) -> bool:
+        found = await self.metrics()
+        return sorted(str(found.get(name)) for name in NAMES) == sorted(wanted)
+
+    # ---- the parts
+
+    async def prepared(self) -> None:
+        """Both start, one after the other, and sleep once, while nobody waits."""
+        total = self.free()
+        began = time.monotonic()
+        self.awake_mib = int(total * SHARE) + OTHER_MIB
+        await self.start_gateway(self.awake_mib)
+        ok = await until_true(lambda: self.states("awake", "asleep"), 400)
+        await asyncio.sleep(3)
+        free = self.free()
+        self.numbers.add(
+            prepared=ok, prepared_s=round(time.monotonic() - began, 1), free_before_mib=total,
+            free_with_both_mib=free, metrics=await self.metrics(),
+        )  # fmt: skip
+        if not ok:
+            raise RuntimeError("not prepared")
+
+    async def swaps(self, label: str) -> None:
+        """From one model to the other and back, as a client sees it."""
+        rounds = [await self.ask(name) for _ in range(ROUNDS) for name in ("b", "a")]
+        self.numbers.add(**{f"{label}_s": [took for _, _, took in rounds]})
+        self.numbers.add(**{f"{label}_right": all(each[:2] == (200, "ba"[i % 2]) for i, each in enumerate(rounds))})
+
+    async def by_hand(self) -> None:
+        """What the engines themselves take for it: sleep of one, wake of the other."""
+        self.stop_gateway()
+        took = []
+        up, down = self.engines["a"].socket, self.engines["b"].socket
+        for _ in range(ROUNDS):
+            _, _, slept = await self.call(up, "POST", "/sleep?level=1&mode=wait")
+            _, _, woken = await self.call(down, "POST", "/wake_up")
+            body = {"model": "b" if down == self.engines["b"].socket else "a", "prompt": "x", "max_tokens": 8}
+            _, _, first = await self.call(down, "POST", "/v1/completions", body)
+            took.append({"sleep": slept, "wake": woken, "first": first})
+            up, down = down, up
+        self.numbers.add(engines_alone=took)
+
+    async def many_clients(self, seconds: float) -> None:
+        """Eight at once, each asking for either model. Every answer comes, and from the right one."""
+        until_ = time.monotonic() + seconds
+        outcomes: dict[str, int] = {}
+
+        async def one(seed: int) -> None:
+            choose = random.Random(seed)
+            while time.monotonic() < until_:
+                name = choose.choice(NAMES)
+                status, said, _ = await self.ask(name, f"{seed} {choose.random()}", choose.choice((4, 64)))
+                outcome = "right" if (status, said) == (200, name) else f"{status} {said}"
+                outcomes[outcome] = outcomes.get(outcome, 0) + 1
+                await asyncio.sleep(choose.random())
+
+        before = await self.metrics()
+        await asyncio.gather(*(one(seed) for seed in range(8)))
+        self.numbers.add(many_clients=outcomes, many_before=before, many_after=await self.metrics())
+
+    async def no_room(self) -> None:
+        """Somebody else takes the memory: nothing is woken, and the request is answered once it is free."""
+        take = "import torch, sys; x = torch.empty(20 << 30, dtype=torch.uint8, device='cuda'); print(1, flush=True); sys.stdin.read()"  # noqa: E501
+        await self.ask("a")
+        for engine in self.engines.values():
+            await self.call(engine.socket, "POST", "/sleep?level=1&mode=wait")  # behind the gateway's back
+        pipe = subprocess.PIPE
+        other = subprocess.Popen([sys.executable, "-c", take], stdin=pipe, stdout=pipe)
+        assert other.stdin
+        assert other.stdout
+        await asyncio.to_thread(other.stdout.readline)
+        began = time.monotonic()
+        asked = asyncio.ensure_future(self.ask("b"))
+        await asyncio.sleep(8)
+        answered_early = asked.done()
+        other.stdin.close()
+        await asyncio.to_thread(other.wait, 60)
+        freed = time.monotonic() - began
+        status, said, took = await asked
+        self.numbers.add(no_room={"answered_early": answered_early, "freed_s": freed, "status": status, "by": said,
+                                  "took_s": took, "metrics": await self.metrics()})  # fmt: skip
+
+    async def killed(self) -> None:
+        """The awake engine ends, with a request in it; the next request brings it back."""
+        await self.ask("b")
+        long = asyncio.ensure_future(self.ask("b", tokens=3000))
+        await asyncio.sleep(1)
+        self.engines["b"].kill()
+        broken = await long
+        self.numbers.add(killed={"request_in_it": broken, "next": await self.ask("b"), "metrics": await self.metrics()})
+
+    async def suspended(self) -> None:
+        """Sleep, then suspend: what stays on the GPU, and how long a swap takes."""
+        self.stop_gateway()
+        await self.start_gateway(self.awake_mib, suspend=True)
+        await self.ask("a")
+        await self.ask("b")
+        rounds = [await self.ask(name) for _ in range(3) for name in ("a", "b")]
+        self.numbers.add(suspended={"swaps": rounds, "free_mib": self.free(), "metrics": await self.metrics()})
+
+    async def all(self) -> None:
+        server = await asyncio.start_unix_server(self.keep, str(self.work / "keeper.sock"))
+        parts: list[Callable[[], Awaitable[None]]] = [
+            self.prepared, lambda: self.swaps("swaps"), lambda: self.many_clients(30), self.by_hand,
+            self.again, self.killed, self.no_room, self.suspended,
+        ]  # fmt: skip
+        try:
+            for part in parts:
+                await part()
+        finally:
+            server.close()
+
+    async def again(self) -> None:
+        """The gateway starts before engines that are there already."""
+        began = time.monotonic()
+        await self.start_gateway(self.awake_mib)
+        answered = await self.ask("b")
+        self.numbers.add(gateway_restarted={"first": answered, "seconds": time.monotonic() - began})
+
+    def end(self) -> None:
+        self.stop_gateway()
+        for engine in self.engines.values():
+            engine.kill()  # one that is suspended would not end by itself
+
+
+async def until(what: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise TimeoutError("it did not come up")
+        await asyncio.sleep(0.1)
+
+
+async def until_true(what: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if await what():
+            return True
+        await asyncio.sleep(0.5)
+    return False
+
+
+def main() -> int:
+    read = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    read.add_argument("--json", type=Path, required=True, help="where the numbers go")
+    read.add_argument("--vllm", help="a folder with vLLM, for PYTHONPATH")
+    read.add_argument("--gib", type=float, default=14, help="weights of each model")
+    read.add_argument("--logs", type=Path, help="a folder for the logs of engines and gateway")
+    given = read.parse_args()
+    numbers = Numbers(given.json)
+    with tempfile.TemporaryDirectory(prefix="turns-") as folder:
+        work = Path(folder)
+        for seed, name in enumerate(NAMES):
+            model(work / f"model-{name}", given.gib, seed)
+        trial = Trial(work, numbers, given.vllm)
+        try:
+            asyncio.run(trial.all())
+        except Exception as error:  # noqa: BLE001 - what was measured by then stays, and why it ended is said
+            numbers.add(ended=f"{type(error).__name__}: {error}")
+            return 1
+        finally:
+            trial.end()
+            for log in work.glob("*.log") if given.logs else ():
+                shutil.copy(log, given.logs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+# Part of the agent, accounts of this machine: its own files, never a directory that it asks.
+from __future__ import annotations
+
+import os
+import pwd
+from contextlib import suppress
+from typing import NamedTuple
+
+from winhost.agent.linux_agent import matching, once
+from winhost.agent.linux_files import content
+
+SYSTEM_IDS = 1000  # below are those of the system: SYS_UID_MAX and SYS_GID_MAX of /etc/login.defs
+
+
+class LocalUser(NamedTuple):
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+
+class LocalGroup(NamedTuple):
+    name: str
+    gid: int
+    members: tuple[str, ...]
+
+
+def lines_of(path: str) -> list[list[str]]:
+    lines = content(path).decode("utf-8", "replace").splitlines()
+    return [line.split(":") for line in lines if ":" in line and line[0] not in "+-#"]
+
+
+def accounts() -> dict[str, LocalUser]:
+    found: dict[str, LocalUser] = once("accounts", read_accounts)
+    return found
+
+
+def read_accounts() -> dict[str, LocalUser]:
+    lines = lines_of("/etc/passwd")
+    return {each[0]: LocalUser(each[0], int(each[2]), int(each[3]), each[5], each[6]) for each in lines}
+
+
+def groups() -> dict[str, LocalGroup]:
+    found: dict[str, LocalGroup] = once("groups", read_groups)
+    return found
+
+
+def read_groups() -> dict[str, LocalGroup]:
+    lines = lines_of("/etc/group")
+    return {each[0]: LocalGroup(each[0], int(each[2]), tuple(filter(None, each[3].split(",")))) for each in lines}
+
+
+def account_name(name: str) -> str:
+    """Of a user or a group, as Debian allows it."""
+    return matching(r"[a-z_][a-z0-9_-]{0,31}", name, "the name of an account")
+
+
+def of_directory(name: str) -> bool:
+    """It is known here, and not by this machine's own files."""
+    with suppress(KeyError):
+        return bool(pwd.getpwnam(name)) and name not in accounts()
+    return False
+
+
+def logs_us_on(user: str) -> bool:
+    """winhost comes in as this user: root, or who became root by sudo."""
+    return user in ("root", os.environ.get("SUDO_USER", "root"))

@@ -1,0 +1,266 @@
+# Part of the probe, the libraries of NVIDIA's driver and NCCL, by ctypes.
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+BLOCK = 256 * MIB  # of a copy
+SMALL = 16 * MIB
+GPU_MUST_BE_FREE = 2048 * MIB  # a context takes about 0.5 GiB, and a block or two follow
+HOST_MUST_BE_FREE = 2048 * MIB
+LINKS_AT_MOST = 18  # NVML_NVLINK_MAX_LINKS
+GPUS_AT_MOST = 16
+CUDA = ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")
+NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+NCCL = ("libnccl.so.2",)
+
+# CUdevice_attribute
+MAJOR, MINOR = 75, 76
+UNIFIED_ADDRESSING, CONCURRENT_MANAGED, FD_HANDLES = 41, 89, 103
+# CUmemAllocationType, CUmemLocationType, CUmemAllocationHandleType, CUmemAccess_flags
+PINNED, ON_DEVICE, AS_FD, READ_WRITE = 1, 1, 1, 3
+NOT_READY, PEERS_ALREADY = 600, 704
+FLOAT32, SUM = 7, 0  # ncclDataType_t, ncclRedOp_t
+
+Pointer = ctypes.c_uint64  # CUdeviceptr and handles of cuMem
+
+
+class CallFailed(Exception):
+    """A call of the driver, or of NCCL, said no."""
+
+    def __init__(self, call: str, number: int, name: str) -> None:
+        super().__init__(f"{call}: {name} ({number})")
+        self.call, self.number, self.name = call, number, name
+
+
+class Skipped(Exception):
+    """Not tried, and why."""
+
+
+class Unfit(Exception):
+    """It came to an end, but not to what it should."""
+
+
+class IpcMemHandle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_ubyte * 64)]
+
+
+class NcclId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_ubyte * 128)]
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class AllocationFlags(ctypes.Structure):
+    _fields_ = [
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    ]
+
+
+class AllocationProperties(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", Location),
+        ("win32", ctypes.c_void_p),
+        ("flags", AllocationFlags),
+    ]
+
+
+class MemoryAccess(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+class LockArguments(ctypes.Structure):
+    _fields_ = [("timeout_ms", ctypes.c_uint), ("reserved0", ctypes.c_uint), ("reserved1", ctypes.c_uint64 * 7)]
+
+
+class NvmlMemory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class SharedLibrary:
+    """A library by its soname. Calls return an error number, 0 for success."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        why = ""
+        for name in names:
+            try:
+                self._library = ctypes.CDLL(name)
+                return
+            except OSError as error:
+                why = why or str(error)
+        raise CallFailed("dlopen", -1, why[:200])
+
+    def number(self, call: str, *arguments: Any) -> int:
+        try:
+            function = getattr(self._library, call)
+        except AttributeError:
+            raise CallFailed(call, -1, "not in this driver") from None
+        return int(function(*arguments))
+
+    def __call__(self, call: str, *arguments: Any) -> None:
+        number = self.number(call, *arguments)
+        if number:
+            raise CallFailed(call, number, self.name_of(number))
+
+    def name_of(self, number: int) -> str:
+        return "error"
+
+
+class Cuda(SharedLibrary):
+    def __init__(self) -> None:
+        super().__init__(CUDA)
+        self("cuInit", 0)
+
+    def name_of(self, number: int) -> str:
+        name = ctypes.c_char_p()
+        with suppress(AttributeError):
+            self._library.cuGetErrorName(number, ctypes.byref(name))
+        return (name.value or b"unknown").decode("ascii", "replace")
+
+    def integer(self, call: str, *arguments: Any) -> int:
+        value = ctypes.c_int()
+        self(call, ctypes.byref(value), *arguments)
+        return value.value
+
+    def count(self) -> int:
+        return min(self.integer("cuDeviceGetCount"), GPUS_AT_MOST)
+
+    def attribute(self, which: int, gpu: int) -> int:
+        return self.integer("cuDeviceGetAttribute", which, gpu)
+
+    def location(self, gpu: int) -> str:
+        text = ctypes.create_string_buffer(32)
+        self("cuDeviceGetPCIBusId", text, 32, gpu)
+        return text.value.decode("ascii", "replace")
+
+    def enter(self, gpu: int) -> None:
+        """The GPU's context, if there is memory for it and what is done in it."""
+        free = Nvml.free_of(self.location(gpu))
+        if free is not None and free < GPU_MUST_BE_FREE:
+            raise Skipped(too_little(f"GPU {gpu}", free, GPU_MUST_BE_FREE))
+        context = ctypes.c_void_p()
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
+        self("cuCtxSetCurrent", context)
+        left = self.memory()[0]
+        if left < 3 * BLOCK:
+            raise Skipped(too_little(f"GPU {gpu}", left, 3 * BLOCK))
+
+    def memory(self) -> tuple[int, int]:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocated(self, size: int) -> Any:
+        where = Pointer()
+        self("cuMemAlloc_v2", ctypes.byref(where), ctypes.c_size_t(size))
+        return where
+
+    def filled(self, where: Any, size: int, with_: int) -> None:
+        self("cuMemsetD32_v2", where, ctypes.c_uint(with_), ctypes.c_size_t(size // 4))
+        self("cuCtxSynchronize")
+
+    def holds(self, where: Any, size: int, what: int) -> bool:
+        """Whether every word of it is `what`. size: a multiple of SMALL."""
+        memory, step = ctypes.create_string_buffer(SMALL), ctypes.c_size_t(SMALL)
+        expected = what.to_bytes(4, "little") * (SMALL // 4)
+        for at in range(0, size, SMALL):
+            self("cuMemcpyDtoH_v2", memory, Pointer(where.value + at), step)
+            if memory.raw != expected:
+                return False
+        return True
+
+
+class Nvml(SharedLibrary):
+    """NVIDIA's management library. It takes no GPU memory, so it is asked first. WSL has it in part."""
+
+    def __init__(self) -> None:
+        super().__init__(NVML)
+        self("nvmlInit_v2")
+
+    def driver(self) -> str:
+        text = ctypes.create_string_buffer(96)
+        self("nvmlSystemGetDriverVersion", text, 96)
+        return text.value.decode("ascii", "replace")
+
+    def gpu(self, location: str) -> Any:
+        handle = ctypes.c_void_p()
+        self("nvmlDeviceGetHandleByPciBusId_v2", location.encode("ascii"), ctypes.byref(handle))
+        return handle
+
+    def memory(self, location: str) -> Any:
+        memory = NvmlMemory()
+        self("nvmlDeviceGetMemoryInfo", self.gpu(location), ctypes.byref(memory))
+        return memory
+
+    def links(self, location: str) -> int:
+        """How many NVLinks are up."""
+        gpu, up = self.gpu(location), 0
+        for link in range(LINKS_AT_MOST):
+            state = ctypes.c_int()
+            number = self.number("nvmlDeviceGetNvLinkState", gpu, link, ctypes.byref(state))
+            up += number == 0 and state.value == 1
+        return up
+
+    @staticmethod
+    def free_of(location: str) -> int | None:
+        try:
+            return int(Nvml().memory(location).free)
+        except CallFailed:
+            return None
+
+
+class Nccl(SharedLibrary):
+    def __init__(self) -> None:
+        beside = (Path(place) / "nvidia/nccl/lib" / NCCL[0] for place in sys.path)
+        super().__init__((*NCCL, *(str(path) for path in beside if path.exists())))
+
+    def name_of(self, number: int) -> str:
+        with suppress(AttributeError):
+            said = self._library.ncclGetErrorString
+            said.restype = ctypes.c_char_p
+            return (said(number) or b"unknown").decode("ascii", "replace")
+        return "unknown"
+
+
+def too_little(what: str, free: int, needed: int) -> str:
+    return f"{what} has {free // MIB} MiB free, and {needed // MIB} MiB are needed"
+
+
+def host_memory() -> dict[str, int]:
+    """Bytes, by the names of /proc/meminfo."""
+    lines = map(str.split, Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 2}
+
+
+def check_host(needed: int) -> None:
+    free = host_memory()["MemAvailable"]
+    if free < needed + HOST_MUST_BE_FREE:
+        raise Skipped(too_little("this machine", free, needed + HOST_MUST_BE_FREE))
+
+
+def seconds_of(act: Any, times: int = 3) -> float:
+    """The shortest of several, after one that does not count."""
+    act()
+    took = []
+    for _ in range(times):
+        began = time.monotonic()
+        act()
+        took.append(time.monotonic() - began)
+    return max(min(took), 1e-9)
+
+
+def rate(size: int, seconds: float) -> float:
+    """GB/s."""
+    return round(size / seconds / 1e9, 2)

@@ -1,0 +1,116 @@
+# Part of the agent, packages of dpkg, and what every change by apt has in common.
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from winhost.agent.linux_agent import ONCE, AgentFault, State, in_wsl, must, once, seconds, waiting, warn
+from winhost.agent.linux_files import folder_of, status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# What brings a kernel module or a libcuda of its own.
+GPU_DRIVERS = re.compile(
+    r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|linux-modules-nvidia-.*"
+    r"|nvidia-(dkms|driver|headless|kernel|open)(-.*)?|xserver-xorg-video-nvidia.*"
+)
+
+
+def refuse_gpu_driver_in_wsl(coming: Iterable[str]) -> None:
+    drivers = sorted(name for name in coming if GPU_DRIVERS.fullmatch(name))
+    if drivers and in_wsl():
+        message = "WSL uses the driver of Windows; {} would hide it.".format(", ".join(drivers))
+        raise AgentFault("Winhost.DriverInWsl", "InvalidOperation", message, "apt-get")
+
+
+class Package(NamedTuple):
+    version: str
+    held: bool
+    needs: tuple[str, ...]
+
+
+def packages() -> dict[str, Package]:
+    """The packages that dpkg calls installed, by name."""
+    found: dict[str, Package] = once("packages", read_packages)
+    return found
+
+
+def read_packages() -> dict[str, Package]:
+    fields = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Pre-Depends}, ${Depends}\n"
+    found = {}
+    for line in must("dpkg-query", "--show", "--showformat=" + fields).splitlines():
+        status_, name, version, needs = line.split("\t")
+        if status_[1] == "i":
+            names = tuple(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", needs))
+            found[name] = Package(version, status_[0] == "h", names)
+    return found
+
+
+# What every change by apt has in common. Whoever asks has seen what goes, and nobody is there to be asked.
+APT_GET = (
+    "-q",
+    "-y",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "-oDpkg::Options::=--force-confdef",
+    "-oDpkg::Options::=--force-confold",
+)
+LONG = 1800  # seconds: a slow mirror and a slow disk
+LONGEST_WAIT = 900.0  # for others that install something: a first boot may upgrade all
+DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
+
+
+def await_packages(how: State) -> None:
+    """Until cloud-init has ended and nobody else installs anything. What was broken off is finished then: a machine
+    that went down half-way leaves packages unpacked, and apt would refuse everything.
+    """
+    wait_while(first_boot, "cloud-init", how)
+    wait_while(installing, "another installation of packages", how)
+    if any(Path("/var/lib/dpkg/updates").iterdir()):
+        warn("An installation that was broken off was finished first.")
+        must("dpkg", "--force-confdef", "--force-confold", "--configure", "--pending", within=seconds(how, LONG))
+        ONCE.clear()
+
+
+def wait_while(busy: Callable[[], bool], what: str, how: State) -> None:
+    limit = min(float(how.get("within") or 600), LONGEST_WAIT)
+    over = time.monotonic() + limit
+    with waiting(f"waiting for {what} to end, for up to {limit:.0f} s"):
+        while busy():
+            if time.monotonic() > over:
+                message = f"{what} has not ended within {limit:.0f} s."
+                raise AgentFault("Winhost.PackagesBusy", "ResourceBusy", message)
+            time.sleep(0.5)
+
+
+def first_boot() -> bool:
+    """cloud-init was started with this boot and has not said how it ended."""
+    return status("/run/cloud-init/enabled") is not None and status("/run/cloud-init/result.json") is None
+
+
+def installing() -> bool:
+    """Somebody holds the lock that apt and dpkg take."""
+    if status(DPKG_LOCK) is None:
+        return False
+    with folder_of(DPKG_LOCK) as (folder, name):
+        lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def apt_get(how: State, *arguments: str) -> str:
+    lock = f"-oDPkg::Lock::Timeout={seconds(how, LONG):.0f}"
+    return must("apt-get", *APT_GET, lock, *arguments, within=seconds(how, LONG) + 60)

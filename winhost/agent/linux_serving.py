@@ -1,0 +1,184 @@
+# Json {do: deployed | state | log | start | stop | test, ...}   answer {answers: [{ok, ...}]}
+"""What is served on this Linux, for whoever looks after it: its file, units, logs, GPUs, and what answers. Constant.
+
+It changes nothing but whether a unit of ours runs. A key comes with a request, and goes to the gateway alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_agent import bad_request, describe_error, matching, place_of, run, wrong_place
+from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
+from winhost.agent.linux_units import holds_port, journal, start_unit, stop_unit, unit_name, unit_states
+from winhost.agent.linux_updates import library
+from winhost.agent.linux_wire import LineWire
+
+if TYPE_CHECKING:  # Python 3.8 cannot say these
+    from winhost.agent.linux_agent import State
+
+FILE = "/etc/winhost/serving.json"
+SOCKET = r"/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock"
+ADDRESS = r"[0-9A-Fa-f:.]{2,45}"
+MOST_FILE = 1_000_000
+SMI = "--query-gpu=index,name,memory.total,memory.used,utilization.gpu"
+ENGINE_METRICS = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:kv_cache_usage_perc": "kv_cache",
+    "vllm:gpu_cache_usage_perc": "kv_cache",
+    "vllm:generation_tokens_total": "generated_tokens",
+    "vllm:prompt_tokens_total": "prompt_tokens",
+}
+GATEWAY_METRICS = {
+    "winhost_gateway_requests_running": "running",
+    "winhost_gateway_requests_waiting": "waiting",
+    "winhost_gateway_requests_total": "answered",
+    "winhost_gateway_refused_total": "refused",
+    "winhost_gateway_broken_answers_total": "broken",
+}
+QUICK_S = 5.0
+READY_S = 40.0  # the gateway gives an engine 30 s for its completion
+
+
+def deployed(asked: State) -> State:
+    """The file; nothing where there is none."""
+    try:
+        file = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return {"text": None}
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise wrong_place(f"{FILE} is no file.")
+        return {"text": opened.read(MOST_FILE).decode("utf-8")}
+
+
+def state(asked: State) -> State:
+    """Of units, engines by their sockets, the gateway and the GPUs."""
+    units = unit_states(asked["units"])
+    engines = [engine(matching(SOCKET, path, "the socket of an engine")) for path in asked["sockets"]]
+    found: State = {"units": units, "engines": engines, "gateway": None}
+    found["gpus"] = gpus() if asked.get("gpus") else None
+    found["library"] = library() if asked.get("gpus") else None
+    if asked.get("gateway"):
+        place = gateway_place(asked["gateway"])
+        found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}
+        if holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
+            found["gateway"] = gateway(place, asked.get("key"), bool(asked.get("ready")))
+    return found
+
+
+def gateway_place(asked: State) -> State:
+    unit_name(asked["unit"])
+    port = asked["port"]
+    if not (isinstance(port, int) and 1 <= port <= 65535):
+        raise bad_request("A port is expected.")
+    address = matching(ADDRESS, asked["address"], "an address")
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - nobody listens here
+    return {"address": own, "port": port, "tls": asked["tls"] is True}
+
+
+def gateway(place: State, key: str | None, ready: bool) -> State:
+    """health, ready: the status, None where nothing answers; metrics: None without a key that it knows."""
+    found: State = {"health": status(place, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
+    if ready and found["health"] == 200:
+        found["ready"] = status(place, "/ready", READY_S)
+    if key and found["health"] == 200:
+        code, text = ask(place, "/metrics", key=key, within=QUICK_S)
+        found["metrics"] = samples(text, GATEWAY_METRICS) if code == 200 else None
+    return found
+
+
+def status(place: State, path: str, within: float) -> int | None:
+    try:
+        return ask(place, path, within=within)[0]
+    except LOST:
+        return None
+
+
+def engine(socket: str) -> State:
+    """health: 200 once it takes requests; None where nobody listens."""
+    place = {"socket": socket}
+    found: State = {"socket": socket, "health": status(place, "/health", QUICK_S)}
+    found.update(version=None, models=[], metrics=[])
+    if found["health"] is None:
+        return found
+    try:
+        version = parsed(ask(place, "/version", within=QUICK_S)[1]).get("version")
+        listed = parsed(ask(place, "/v1/models", within=QUICK_S)[1]).get("data")
+        found["metrics"] = samples(ask(place, "/metrics", within=QUICK_S)[1], ENGINE_METRICS)
+        found["version"] = version[:100] if isinstance(version, str) else None
+        found["models"] = list(map(served_model, choices({"choices": listed})))[:100]
+    except LOST:  # it ends just now
+        pass
+    return found
+
+
+def served_model(said: State) -> State:
+    length = said.get("max_model_len")
+    return {"id": str(said.get("id"))[:255], "length": length if isinstance(length, int) else None}
+
+
+def gpus() -> list[State] | None:
+    """None where there is no nvidia-smi, or it does not answer."""
+    if place_of("nvidia-smi") is None:
+        return None
+    done = run("nvidia-smi", SMI, "--format=csv,noheader,nounits", within=30)
+    found = [[part.strip() for part in line.split(",")] for line in done.output.splitlines()]
+    return [card(row) for row in found if len(row) == 5 and row[0].isdigit()] if done.code == 0 else None
+
+
+def card(row: list[str]) -> State:
+    total, used, busy = (int(text) if text.isdigit() else None for text in row[2:])
+    sizes = {"total": None if total is None else total << 20, "used": None if used is None else used << 20}
+    return {"index": int(row[0]), "name": row[1], "busy": busy, **sizes}
+
+
+def log(asked: State) -> State:
+    """A page of the journal."""
+    return journal(asked["units"], asked.get("lines") or 1, asked.get("cursor"), asked.get("invocation"))
+
+
+def start(asked: State) -> State:
+    """Of one unit; does not wait."""
+    start_unit(asked["unit"])
+    return {}
+
+
+def stop(asked: State) -> State:
+    """Of one unit; does not wait."""
+    stop_unit(asked["unit"])
+    return {}
+
+
+def test(asked: State) -> State:
+    """One request to the gateway, only where its own process listens."""
+    place = gateway_place(asked["gateway"])
+    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
+        raise wrong_place("The gateway does not listen there, or not alone.")
+    return timed(place, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]))
+
+
+DOES = {"deployed": deployed, "state": state, "log": log, "start": start, "stop": stop, "test": test}
+
+
+def answered(asked: Any) -> State:
+    """One answer, or why there is none."""
+    try:
+        return {"ok": True, **DOES[asked["do"]](asked)}
+    except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
+        return {"ok": False, "error": describe_error(error), "warnings": []}
+
+
+def serve() -> None:
+    """Answer lines of requests until the controller is gone."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    wire = LineWire()
+    for line in iter(wire.receive, b""):
+        with wire.alive():
+            answers = {"answers": [answered(json.loads(line))]}
+        wire.send(json.dumps(answers).encode("ascii") + b"\n")

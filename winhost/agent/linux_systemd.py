@@ -1,0 +1,40 @@
+# Part of the agent, what systemd says of units, and starting one.
+from __future__ import annotations
+
+import re
+import time
+
+from winhost.agent.linux_agent import AgentFault, State, must, run, seconds
+
+# The word, what is between, and then all that could belong to its value.
+SECRETS = re.compile(
+    r"((?:pass(?:word|wd|phrase)?|secret|token|credential|authorization|bearer|api[_-]?key|private[_-]?key)\w*"
+    r"[\"']?\s*(?:[=:]|\s)\s*).+|(://[^/\s:@]*:)[^/\s]*@",
+    re.IGNORECASE,
+)
+
+
+def unit_properties(unit: str) -> dict[str, str]:
+    desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
+    return dict(line.split("=", 1) for line in must("systemctl", "show", desired, "--", unit).splitlines() if line)
+
+
+def start(unit: str, how: State) -> None:
+    began = time.time()
+    try:
+        must("systemctl", "start", "--", unit, within=seconds(how, 120))
+    except AgentFault as fault:
+        shown = last_lines(unit, began)
+        message = f"{fault}; its journal: {shown}" if shown else str(fault)
+        raise AgentFault(fault.code, fault.category, message, fault.program, fault.details) from None
+
+
+def last_lines(unit: str, since: float) -> str:
+    """What a unit said of itself, without what follows a word for a secret."""
+    options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
+    found = run("journalctl", "--quiet", *options)
+    return "; ".join(
+        SECRETS.sub(lambda m: (m[1] or m[2]) + "***", line.strip())[:300]
+        for line in found.output.splitlines()
+        if line.strip()
+    )

@@ -1,0 +1,158 @@
+# Part of what `winhost serve` sends, the units of engines and gateway, and their journals.
+"""systemd's word for them. Only units of these names are touched. Python 3.8 can read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, must, run, systemd_runs, wrong_place
+
+if TYPE_CHECKING:  # Python 3.8 cannot say these
+    from collections.abc import Iterator
+
+    from winhost.agent.linux_agent import State
+
+UNIT = r"winhost-(?:gateway|engine-[a-z0-9][a-z0-9-]{0,63})\.service"
+PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,MainPID,NRestarts,ExecMainStatus,InvocationID,"
+    "StateChangeTimestampMonotonic"
+)
+INVOCATION, CURSOR = r"[0-9a-f]{32}", r"[A-Za-z0-9=;-]{1,300}"
+LISTENS = "0A"  # in /proc/net/tcp
+PAGE, LONGEST = 60_000, 2000  # characters of a page of the journal, and of a line
+MOST_LINES = 2000
+
+
+def unit_name(name: Any) -> str:
+    return matching(UNIT, name, "a unit of an engine or of the gateway")
+
+
+def unit_states(names: list[Any]) -> list[State]:
+    """In this order."""
+    if not systemd_runs():
+        raise wrong_place("systemd does not run here.")
+    units = [unit_name(name) for name in names]
+    if not units:
+        return []
+    said = must("systemctl", "show", f"--property={PROPERTIES}", "--", *units)
+    blocks = (dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in said.split("\n\n"))
+    found = {block["Id"]: block for block in blocks if "Id" in block}
+    return [state_of(unit, found.get(unit, {})) for unit in units]
+
+
+def state_of(unit: str, block: dict[str, str]) -> State:
+    changed = number(block.get("StateChangeTimestampMonotonic"))
+    return {
+        "unit": unit,
+        "there": block.get("LoadState") == "loaded",
+        "active": block.get("ActiveState", "unknown"),
+        "sub": block.get("SubState", ""),
+        "result": block.get("Result", ""),
+        "enabled": block.get("UnitFileState", ""),
+        "pid": number(block.get("MainPID")),
+        "restarts": number(block.get("NRestarts")),
+        "code": number(block.get("ExecMainStatus")),
+        "invocation": block.get("InvocationID", ""),
+        "seconds": max(0, int(time.monotonic() - changed / 1e6)) if changed else None,
+    }
+
+
+def number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def start_unit(name: Any) -> None:
+    """Does not wait for it. One that failed too often is asked anew."""
+    unit = unit_name(name)
+    run("systemctl", "reset-failed", "--", unit)
+    must("systemctl", "start", "--no-block", "--", unit)
+
+
+def stop_unit(name: Any) -> None:
+    """Does not wait for it, however long it drains."""
+    must("systemctl", "stop", "--no-block", "--", unit_name(name))
+
+
+# ---- who listens
+
+
+def holds_port(pid: int, port: int) -> bool:
+    """Whether this process listens at the port, and nobody else at whatever address: a key goes to nobody else."""
+    ours: set[str] = set()
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                ours.add(os.readlink(fd))
+    found = set(listeners(port))
+    return bool(found) and found <= ours
+
+
+def listeners(port: int) -> Iterator[str]:
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/net/{name}").read_text("ascii").splitlines()[1:]:
+                parts = line.split()
+                if parts[3] == LISTENS and int(parts[1].rpartition(":")[2], 16) == port:
+                    yield f"socket:[{parts[9]}]"
+
+
+# ---- the journal
+
+
+def journal(names: list[Any], lines: int, cursor: Any, invocation: Any) -> State:
+    """A page of what units said, the oldest line first. cursor: after which line; lines: so many of the last ones,
+    where there is no cursor; invocation: of one start of the only unit alone.
+    """
+    units = [unit_name(name) for name in names]
+    words = ["--quiet", "--no-pager", "--all", "--output=json"]
+    words += ["--output-fields=MESSAGE,UNIT,_SYSTEMD_UNIT"]
+    if cursor:
+        words.append("--after-cursor=" + matching(CURSOR, cursor, "a cursor of the journal"))
+    elif not 1 <= lines <= 100_000:
+        raise bad_request("1 to 100000 lines can be asked for.")
+    else:
+        words.append(f"--lines={lines}")
+    if invocation:
+        id_ = matching(INVOCATION, invocation, "an invocation")
+        words += [f"_SYSTEMD_INVOCATION_ID={id_}", "+", f"INVOCATION_ID={id_}"]
+    else:
+        words += [f"--unit={unit}" for unit in units]
+    done = run("journalctl", *words, within=60)
+    if done.code != 0 and done.errors.strip():
+        raise AgentFault("Winhost.ProgramFailed", "InvalidResult", done.errors.strip()[-500:], "journalctl")
+    return page(done.output, units, cursor)
+
+
+def page(output: str, units: list[str], cursor: str | None) -> State:
+    listed: list[State] = []
+    taken = 0
+    for line in output.splitlines():
+        entry = json.loads(line)
+        text = said_in(entry.get("MESSAGE"))
+        if taken + len(text) > PAGE or len(listed) == MOST_LINES:
+            return {"lines": listed, "cursor": cursor, "more": True}
+        taken += len(text)
+        cursor = entry["__CURSOR"]
+        at = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+        unit = next((unit for unit in (entry.get("UNIT"), entry.get("_SYSTEMD_UNIT")) if unit in units), units[0])
+        listed.append({"unit": unit, "at": at, "text": text})
+    return {"lines": listed, "cursor": cursor, "more": False}
+
+
+def said_in(message: Any) -> str:
+    """A line that is no plain text comes as numbers, and a very long one as nothing. Of what was written over on a
+    terminal the last is left.
+    """
+    if isinstance(message, list):
+        whole = [each for each in message if isinstance(each, int)]
+        message = bytes(each & 255 for each in whole).decode("utf-8", "replace")
+    if not isinstance(message, str):
+        return "(a line that is too long)"
+    parts = [part for part in re.split(r"[\r\n]", message) if part.strip()]
+    return (parts[-1] if parts else "")[:LONGEST].encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,35 @@
+"""Arguments, options and help of `winhost fetch`."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.outputs import answers
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.option(
+    "--there",
+    metavar="PATH",
+    default="/srv/winhost-offline",
+    show_default=True,
+    help="Where the folder will lie on the Linux that serves.",
+)
+@click.option(
+    "--platform",
+    type=click.Choice(("linux/amd64", "linux/arm64")),
+    default="linux/amd64",
+    show_default=True,
+    help="For which machine images are fetched.",
+)
+@answers("FOLDER", "The folder to fill.", required=True)
+@implemented_in("winhost.cli.fetch")
+def fetch() -> None:
+    """Collect what PLAN downloads, for a host without a network.
+
+    Fills a folder with the images of containers, the files of models and the image of a new VM, each checked by its
+    hash, with checksums, and with the plan that takes them from there. Run it again to go on where it ended. Carry the
+    folder to the host and to the computer that applies its plan.json.
+    """

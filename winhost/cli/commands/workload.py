@@ -1,0 +1,37 @@
+"""Arguments, options and help of `winhost workload`."""
+
+import click
+
+from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.outputs import answers
+
+
+@click.group(cls=WinhostGroup)
+def workload() -> None:
+    """Draft what you want to serve from a model's own files."""
+
+
+# The hub is named twice, here and in winhost.hub, so that --help need not load it.
+@workload.command()
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--revision",
+    metavar="REVISION",
+    default="main",
+    show_default=True,
+    help="A branch, tag or commit; the file gets the commit that it leads to now.",
+)
+@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
+@click.option(
+    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
+@implemented_in("winhost.cli.workload")
+def init() -> None:
+    """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face.
+
+    Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
+    Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that wants to
+    run. Edit the file, then see what could serve it: winhost assess HOST --workload FILE
+    """

@@ -1,0 +1,141 @@
+"""winhost fetch: what a plan downloads, collected in a folder for a host without a network."""
+
+import re
+import shutil
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+
+import click
+from filelock import FileLock, Timeout
+
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.named_files import the_file
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.tables import table
+from winhost.cli.watch import watching
+from winhost.engine.disk_images import pinned_image, told
+from winhost.engine.offline_copies import plan_from_copies
+from winhost.engine.planfile import read_plan
+from winhost.engine.planning import CheckedPlan
+from winhost.engine.uploads import attachment_of
+from winhost.engine.wanted_copies import not_known_yet, packages_of, wanted_of
+from winhost.images.download import RemoteImage
+from winhost.model.documents import write_document
+from winhost.model.errors import UsageError, visible
+from winhost.model.files import write_whole
+from winhost.model.plan import Plan
+from winhost.model.units import about
+from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
+
+_PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
+
+
+@dataclass(frozen=True)
+class FetchedFolder:
+    """there: its path on the Linux that serves; packages: that the plan installs, which are not fetched.
+
+    not_known: what only a later stage of the plan decides.
+    """
+
+    folder: str
+    there: str
+    files: tuple[Copied, ...]
+    packages: tuple[str, ...]
+    not_known: tuple[str, ...]
+
+
+def fetch(plan_file: Path, there: str, platform: str, output: Output) -> int:
+    """Collect what PLAN downloads, for a host without a network."""
+    if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", there) is None:
+        raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
+    source = the_file(plan_file, Plan)
+    checked = read_plan(source)
+    folder = output.required_path
+    _check_place(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / _LOCK, timeout=0):
+            fetched = _filled(checked, source.parent, folder, there, platform)
+    except Timeout:
+        hint = "Wait for that one to end"
+        raise UsageError(
+            "BeingFetched", what=f"{visible(str(folder))} is being filled by another winhost", hint=hint
+        ) from None
+    except OSError as error:
+        raise from_os_error(error) from error
+    show_results("fetched", output.shape, [(str(folder), fetched)], _show)
+    return 0
+
+
+def _check_place(folder: Path) -> None:
+    """Raises UsageError (NotFetched) for a folder of something else."""
+    if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
+        what = f"{visible(str(folder))} is there already, and was not made by winhost fetch"
+        raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
+
+
+def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platform: str) -> FetchedFolder:
+    images = [
+        WantedImage(key["image"], desired.get("credentials"))
+        for key, desired in wanted_of(checked, "ContainerImage")
+        if desired.get("present") and not desired.get("archive")
+    ]
+    models = [
+        WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
+        for _, desired in wanted_of(checked, "ModelFiles")
+        if str(desired.get("source")).startswith(("https://", "http://"))
+    ]
+    with watching() as watch:
+        collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))
+        with watch.at(checked.host, "asking registries and hubs"):
+            collection.collect(images, models, _guest(checked), platform)
+    copied = [*collection.copied, *_attachments(checked, beside, folder)]
+    plan = folder / _PLAN
+    write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
+    copied.append(_copied(plan, folder))
+    write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
+    packages = tuple(dict.fromkeys(packages_of(checked)))
+    return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(not_known_yet(checked)))
+
+
+def _guest(checked: CheckedPlan) -> RemoteImage | None:
+    pinned = pinned_image(checked.request)
+    if pinned is None or not pinned.place.startswith(("https://", "http://")):
+        return None
+    return RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
+
+
+def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
+    """Files that lie beside the plan, where winhost looks for them again. The disk of a new VM is made of its image."""
+    copied: list[Copied] = []
+    for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
+        if (beside / name).is_file():
+            if beside.resolve() != folder.resolve():
+                shutil.copyfile(beside / name, folder / name)
+            copied.append(_copied(folder / name, folder))
+    return copied
+
+
+def _copied(path: Path, folder: Path) -> Copied:
+    with path.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+    return Copied(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+
+
+def _show(fetched: FetchedFolder) -> None:
+    table(
+        ("file", "size"),
+        [(each.path, about(each.bytes) if each.bytes >= 10**7 else f"{each.bytes:,} bytes") for each in fetched.files],
+    )
+    whole = about(sum(each.bytes for each in fetched.files))
+    say(f"{len(fetched.files)} files, {whole} in all, checked by their hashes.")
+    if fetched.packages:
+        named = ", ".join(fetched.packages)
+        say(f"Not fetched: {len(fetched.packages)} packages. That Linux needs a source of them: {named}", hang=2)
+    for each in fetched.not_known:
+        say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
+    say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
+    say(f"Next: winhost apply {fetched.folder}/{_PLAN}")

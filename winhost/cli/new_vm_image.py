@@ -1,0 +1,69 @@
+"""Which image the disk of a new VM is made of: found, checked and made into a disk while `winhost plan` waits."""
+
+from hashlib import file_digest
+from pathlib import Path
+
+import click
+
+from winhost.images.cloud_images import NAME, release_named
+from winhost.images.guest_disk import SourceImage, Tell, guest_disk
+from winhost.model.errors import visible
+from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.path_request import PathRequest
+from winhost.paths.vm_image import Pinned, VmImage, is_file
+
+
+def is_open(request: PathRequest) -> bool:
+    """Whether it says which image, but not exactly."""
+    return _open_image(request) is not None
+
+
+def _open_image(request: PathRequest) -> VmImage | None:
+    settings = request.playbook.parsed_settings
+    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    return None if new is None or new.vhdx is not None or new.image.pinned is not None else new.image
+
+
+def with_image(request: PathRequest, tell: Tell) -> PathRequest:
+    """With the image pinned, and the disk of it. Raises WinhostError and BadParameter."""
+    asked = _open_image(request)
+    if asked is None:
+        return request
+    name, source = _found(asked)
+    made = guest_disk(source, tell)
+    pinned = Pinned(
+        place=source.place,
+        sha256=source.sha256,
+        bytes=made.image_bytes,
+        disk_sha256=made.sha256,
+        disk_bytes=made.bytes,
+    )
+    image = asked.model_copy(update={"name": name, "pinned": pinned})
+    settings = dict(request.playbook.settings)
+    new_vm = settings["new_vm"]
+    assert isinstance(new_vm, dict)
+    settings["new_vm"] = {**new_vm, "image": image.model_dump(mode="json", exclude_none=True)}
+    return request.with_playbook(request.playbook.with_settings(settings))
+
+
+def _found(asked: VmImage) -> tuple[str, SourceImage]:
+    """Its full name, and where it is. Raises UsageError (NoSuchImage, NotVerified), BadParameter."""
+    if NAME.fullmatch(asked.name):
+        release = release_named(asked.name, asked.mirror)
+        sha256 = asked.sha256 or release.signed_sha256()
+        return release.name, SourceImage(release.place(release.image), sha256)
+    if not is_file(asked.name):
+        if asked.sha256 is None:
+            raise click.BadParameter("an image at an address of its own needs --image-sha256", param_hint="--image")
+        return asked.name, SourceImage(asked.name, asked.sha256)
+    path = Path(asked.name).absolute()
+    return asked.name, SourceImage(str(path), asked.sha256 or _sha256(path))
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        why = f"{visible(str(path))} cannot be read: {error.strerror}"
+        raise click.BadParameter(why, param_hint="--image") from None

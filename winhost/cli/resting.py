@@ -1,0 +1,42 @@
+"""winhost serve explain: how a model may rest between its turns."""
+
+import click
+
+from winhost.cli.tables import table
+from winhost.serving.ladder import LADDER, MEASURED, ChosenRung, choose
+
+
+def explain(
+    weights: float | None, host_memory: float | None, swap_within: float | None, pinned: bool, reloads: bool
+) -> int:
+    """Print the ladder, and which rung the memory and the time ask for."""
+    if (weights is None) is not (host_memory is None):
+        raise click.UsageError("--weights and --host-memory go together")
+    if swap_within is not None and weights is None:
+        raise click.UsageError("--swap-within needs --weights and --host-memory")
+    table(
+        ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs"),
+        [(r.name, _seconds(r.back), r.away, _times(r.of_weights), r.gpu, r.needs) for r in LADDER],
+        title="From the fastest to the slowest",
+    )
+    click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
+    if weights is not None and host_memory is not None:
+        click.echo(_sentence(choose(weights, host_memory, swap_within, pinned, reloads), weights, swap_within))
+    return 0
+
+
+def _sentence(chosen: ChosenRung, weights: float, within: float | None) -> str:
+    said = f"Take: {chosen.rung.name}. Back in about {chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
+    if within is None:
+        return said + "."
+    return said + (f", within {within:g} s." if chosen.kept else f", which is later than {within:g} s.")
+
+
+def _seconds(back: tuple[float, float]) -> str:
+    if not any(back):
+        return "at once"
+    return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
+
+
+def _times(of_weights: float) -> str:
+    return f"{of_weights:g} x weights" if of_weights else "none"

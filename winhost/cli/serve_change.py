@@ -1,0 +1,36 @@
+"""What `winhost serve up` and `down` answer: what became of each unit."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from winhost.cli.output import say
+
+# As it is now; `already` where it was so before.
+Outcome: TypeAlias = Literal["serving", "already-serving", "stopped", "already-stopped"]
+
+
+@dataclass(frozen=True)
+class ChangedUnit:
+    """source: a model, or `gateway`; seconds: that it took; enabled: it starts with the machine."""
+
+    source: str
+    unit: str
+    outcome: Outcome
+    seconds: float
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class ServingChange:
+    """url: where the gateway listens, as the machine itself reaches it."""
+
+    host: str
+    url: str
+    units: tuple[ChangedUnit, ...]
+
+
+def show_change(found: ServingChange) -> None:
+    """For people."""
+    for each in found.units:
+        took = "" if each.outcome.startswith("already") else f" after {each.seconds:.0f} s"
+        say(f"{found.host}: {each.source}: {each.outcome.replace('-', ' ')}{took}", hang=2)

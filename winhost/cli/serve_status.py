@@ -1,0 +1,101 @@
+"""winhost serve status: what is served on a target, and how it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.serving_target import api_key, serving_target
+from winhost.cli.tables import table
+from winhost.cli.watch import watching
+from winhost.model.durations import render_age
+from winhost.model.errors import Exit, WinhostError
+from winhost.model.units import about
+from winhost.serving.serving_status import GatewayStatus, ModelStatus, ServedCard, ServingStatus
+
+
+def status(target: str, key: str | None, fleet_file: Path | None, output: Output) -> int:
+    """Show what is served on TARGET. Changes nothing."""
+    secret = api_key(key)
+    with (
+        watching(reads=True) as watch,
+        serving_target(target, fleet_file, watch) as served,
+        watch.at(served.host, "asking engines and gateway"),
+    ):
+        found = served.status(secret, ready=True)
+
+    def results() -> Iterator[tuple[str, ServingStatus | WinhostError]]:
+        yield found.host, found
+
+    show_results("serving", output.shape, results(), show_status)
+    return int(Exit.SUCCESS if found.serves else Exit.DRIFT)
+
+
+def show_status(found: ServingStatus) -> None:
+    """For people."""
+    count = sum(each.state == "serving" for each in found.models)
+    says = f"{count} of {len(found.models)} models serve"
+    say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
+    table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_row, found.models))
+    _show_gateway(found.host, found.gateway)
+    if found.library and found.library.updates in _UPDATES:
+        named = f"{found.library.package} {found.library.version or ''}".strip()
+        say(f"Security updates: {named}: {_UPDATES[found.library.updates]}", hang=2)
+    if found.gpus:
+        table(("GPU", "name", "memory", "busy", "models"), map(_card, found.gpus))
+    elif any(each.cards for each in found.models):
+        say("GPUs: nvidia-smi is not there, or does not answer.")
+    for each in found.models:
+        if each.state in _TROUBLED:
+            say(f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}", hang=2)
+
+
+_UPDATES = {
+    "none": "apt has no source of them. Add the distribution's security archive, then: apt-get update",
+    "community": "only volunteers give them for Ubuntu's universe; Ubuntu Pro (esm-apps) has them from Canonical",
+}
+_TROUBLED = {
+    "failed": "its engine failed. Its log:",
+    "failing": "its engine fails again and again. Its log:",
+    "broken": "its engine runs and cannot serve any more. Its log:",
+    "missing": "its unit is not there. What is known of it:",
+}
+
+
+def _row(each: ModelStatus) -> tuple[object, ...]:
+    requests = "" if each.running is None else f"{each.running} running, {each.waiting or 0} waiting"
+    state = each.state + (f" ({each.restarts} restarts)" if each.restarts else "")
+    version = each.version or each.planned
+    other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
+    cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
+    return each.model, state, _time(each.seconds), _cards(each.cards), requests, cache, version + other
+
+
+def _same(found: str, planned: str) -> bool:
+    """Local parts of a version, such as +cpu, do not count."""
+    return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
+
+
+def _cards(cards: tuple[int, ...]) -> str:
+    return ", ".join(map(str, cards)) or "none"
+
+
+def _time(seconds: int | None) -> str:
+    return "" if seconds is None else render_age(seconds)
+
+
+def _show_gateway(host: str, found: GatewayStatus) -> None:
+    ready = {True: ", each model completed a request", False: ", not every model completes a request", None: ""}
+    requests = ""
+    if found.answered is not None:
+        requests = f"; {found.running} requests now, {found.waiting} waiting, {found.answered} answered"
+        requests += f", {found.refused} refused, {found.broken} broken off"
+    say(f"Gateway: {found.state}{ready[found.ready]}{requests}", hang=2)
+    if found.state not in ("serving", "starting", "stopped"):
+        say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
+
+
+def _card(each: ServedCard) -> tuple[object, ...]:
+    memory = "" if each.total is None or each.used is None else f"{about(each.used)} of {about(each.total)}"
+    return each.index, each.name, memory, "" if each.busy is None else f"{each.busy} %", ", ".join(each.models)

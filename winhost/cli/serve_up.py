@@ -1,0 +1,175 @@
+"""winhost serve up: start engines and the gateway of a target, one after the other, and watch each start by its log."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.serve_change import ChangedUnit, Outcome, ServingChange, show_change
+from winhost.cli.serving_target import ServingTarget, serving_target
+from winhost.cli.watch import Watch, watching
+from winhost.engine.host_session import ProgressEvent
+from winhost.model.durations import render_duration
+from winhost.model.errors import WinhostError
+from winhost.model.served import UnitState
+from winhost.serving.deployed import DeployedEngine
+from winhost.serving.serving_status import standing
+from winhost.serving.start_failure import start_failure
+from winhost.serving.start_progress import StartProgress
+
+_PAUSE_S = 1.0
+_GATEWAY_S = 60.0
+_LOG = 5000  # lines of a failed start that are read
+_STOPS = "Ctrl-C stops watching; what starts goes on starting there."
+
+
+def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | None, output: Output) -> int:
+    """Start what is served on TARGET."""
+    with watching(stops=_STOPS) as watch, serving_target(target, fleet_file, watch) as served:
+        found = Starting(served, watch, within).all(served.chosen(models))
+    show_results("serving-change", output.shape, [(found.host, found)], show_change)
+    if output.shape == "table":
+        say(f"Next: winhost serve test {found.host} --key REF")
+    return 0
+
+
+class Starting:
+    """One engine after the other: two that start at once measure each other's memory."""
+
+    def __init__(self, served: ServingTarget, watch: Watch, within: float) -> None:
+        self._served, self._watch, self._within = served, watch, within
+        self._host, self._session = served.host, served.session
+
+    def all(self, engines: Sequence[DeployedEngine]) -> ServingChange:
+        """Raises WinhostError (StartFailed, NotServingInTime)."""
+        done: list[ChangedUnit] = []
+        at = ""
+        try:
+            for engine in engines:
+                at = engine.model
+                done.append(self._engine(engine))
+            at = "gateway"
+            done.append(self._gateway())
+        except KeyboardInterrupt:
+            self._say_what_stands(done, at, [each.model for each in engines])
+            raise click.exceptions.Abort from None
+        gateway = self._served.deployed.gateway
+        return ServingChange(self._host, f"{'https' if gateway.tls else 'http'}://{gateway.listen}", tuple(done))
+
+    def _say_what_stands(self, done: Sequence[ChangedUnit], at: str, models: Sequence[str]) -> None:
+        """Nothing is half done: what was started goes on by itself, and what was not is as it was."""
+        serving = ", ".join(each.source for each in done)
+        later = [name for name in (*models, "gateway") if name not in {at, *(each.source for each in done)}]
+        parts = [f"{serving} serving" if serving else "", f"{at} goes on starting there"]
+        parts.append(f"not started: {', '.join(later)}" if later else "")
+        self._watch.say(f"{self._host}: {'; '.join(filter(None, parts))}.")
+        self._watch.say(f"  See: winhost serve status {self._host}. To stop it: winhost serve down {self._host}")
+
+    def _engine(self, engine: DeployedEngine) -> ChangedUnit:
+        began = time.monotonic()
+        unit, health = self._look(engine)
+        if standing(unit, health) == "serving":
+            return ChangedUnit(engine.model, engine.unit, "already-serving", 0.0, unit.enabled == "enabled")
+        if not unit.there:
+            raise self._missing(engine.model, engine.unit)
+        with self._watch.at(self._host, f"{engine.model}: starting"):
+            if unit.active not in ("active", "activating") or unit.sub == "auto-restart":
+                self._session.start(engine.unit)
+            unit = self._until_it_serves(engine, began + self._within)
+        return ChangedUnit(
+            engine.model, engine.unit, "serving", round(time.monotonic() - began, 1), unit.enabled == "enabled"
+        )
+
+    def _look(self, engine: DeployedEngine) -> tuple[UnitState, int | None]:
+        found = self._session.state([engine.unit], [engine.socket])
+        return found.units[0], found.engines[0].health
+
+    def _until_it_serves(self, engine: DeployedEngine, end: float) -> UnitState:
+        progress, cursor, start, restarts = StartProgress(), None, "", None
+        while True:
+            unit, health = self._look(engine)
+            start, restarts = start or unit.invocation, unit.restarts if restarts is None else restarts
+            if start:
+                page = self._session.log([engine.unit], lines=_LOG, cursor=cursor, invocation=start)
+                cursor = page.cursor
+                self._tell(engine, progress, [each.text for each in page.lines])
+            found = standing(unit, health)
+            if found == "serving" and unit.invocation == start:
+                self._watch(ProgressEvent(self._host, "done", f"{engine.model}: {progress.phase.says}"))
+                return unit
+            if found in ("failed", "failing", "stopped", "broken") or unit.restarts > restarts:
+                raise self._failed(engine, unit, start)
+            if time.monotonic() > end:
+                raise self._late(engine, progress)
+            time.sleep(_PAUSE_S)
+
+    def _tell(self, engine: DeployedEngine, progress: StartProgress, lines: Sequence[str]) -> None:
+        before = progress.phase
+        if progress.read(lines):
+            self._watch(ProgressEvent(self._host, "done", f"{engine.model}: {before.says}"))
+            self._watch(ProgressEvent(self._host, "at", f"{engine.model}: {progress.phase.says}"))
+        self._watch.now(self._host, f"{engine.model} {progress.bar}")
+
+    def _failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
+        """systemd would start it again and again: it is stopped."""
+        lines: list[str] = []
+        page = self._session.log([engine.unit], lines=_LOG, invocation=start or None)
+        while True:
+            lines += [each.text for each in page.lines]
+            if not page.more:
+                break
+            page = self._session.log([engine.unit], cursor=page.cursor, invocation=start or None)
+        self._session.stop(engine.unit)
+        return start_failure(self._host, engine.model, unit, lines)
+
+    def _late(self, engine: DeployedEngine, progress: StartProgress) -> WinhostError:
+        return WinhostError(
+            "NotServingInTime",
+            what=f"{self._host}: {engine.model} does not serve after {render_duration(int(self._within))}; "
+            f"it is at: {progress.phase.says}",
+            meaning="It goes on starting there.",
+            hint=f"Wait longer: winhost serve up {self._host} --within 2h. "
+            f"Its log: winhost serve logs {self._host} --model {engine.model}",
+            host=self._host,
+        )
+
+    def _missing(self, source: str, unit: str) -> WinhostError:
+        return WinhostError(
+            "UnitMissing",
+            what=f"{self._host}: {source}: there is no unit {unit}",
+            meaning="It was removed, or was never installed to its end.",
+            hint="winhost runs shows runs to resume; a new plan puts it back: winhost plan",
+            host=self._host,
+        )
+
+    def _gateway(self) -> ChangedUnit:
+        planned, began = self._served.deployed.gateway, time.monotonic()
+        unit = self._served.unit(planned.unit)
+        if not unit.there:
+            raise self._missing("gateway", planned.unit)
+        before = unit.active == "active"
+        with self._watch.at(self._host, "gateway: starting"):
+            if not before:
+                self._session.start(planned.unit)
+            while True:
+                found = self._session.state([planned.unit], gateway=self._served.gateway, ready=True)
+                unit, gateway = found.units[0], found.gateway
+                if gateway and gateway.health == 200 and gateway.ready == 200:
+                    break
+                late = time.monotonic() > began + _GATEWAY_S
+                if late or unit.active == "failed" or unit.sub == "auto-restart":
+                    raise self._gateway_failed(unit, gateway is not None and gateway.health == 200)
+                time.sleep(_PAUSE_S)
+        took = 0.0 if before else round(time.monotonic() - began, 1)
+        outcome: Outcome = "already-serving" if before else "serving"
+        return ChangedUnit("gateway", planned.unit, outcome, took, unit.enabled == "enabled")
+
+    def _gateway_failed(self, unit: UnitState, healthy: bool) -> WinhostError:
+        said = self._session.log([unit.unit], lines=20, invocation=unit.invocation or None)
+        last = next((each.text for each in reversed(said.lines) if each.text.strip()), "")
+        why = "a model does not complete a request" if healthy else f"it is {unit.active} ({unit.result})"
+        return start_failure(self._host, "gateway", unit, [last], f"the gateway is not ready: {why}")

@@ -1,0 +1,112 @@
+"""The Linux that one word names, with what is served there: for the commands of `winhost serve` that reach a target."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from winhost.cli.live_hosts import serving_wire
+from winhost.cli.named_hosts import hosts_named
+from winhost.cli.watch import Watch
+from winhost.core.answers import Json
+from winhost.engine.serving_session import ServingSession
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
+from winhost.model.secrets import SecretRef
+from winhost.model.served import ServingState, UnitState
+from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
+from winhost.serving.serving_status import ServingStatus, serving_status
+
+
+@dataclass(frozen=True)
+class ServingTarget:
+    """host: as the fleet file names it."""
+
+    host: str
+    session: ServingSession
+    deployed: Deployed
+
+    def chosen(self, models: Sequence[str]) -> tuple[DeployedEngine, ...]:
+        """Engines of these models, or all; in their order. Raises UsageError: NoSuchModel."""
+        known = [each.model for each in self.deployed.engines]
+        for model in models:
+            if model not in known:
+                raise UsageError(
+                    "NoSuchModel",
+                    what=f"{self.host} has no model '{visible(model)}'{did_you_mean(model, known)}",
+                    hint=f"There are: {', '.join(known)}",
+                    host=self.host,
+                )
+        return tuple(each for each in self.deployed.engines if not models or each.model in models)
+
+    @property
+    def gateway(self) -> Mapping[str, Json]:
+        """As the program there takes it."""
+        planned = self.deployed.gateway
+        address, _, port = planned.listen.rpartition(":")
+        return {"unit": planned.unit, "address": address.strip("[]"), "port": int(port), "tls": planned.tls}
+
+    @property
+    def units(self) -> list[str]:
+        """Of engines, then that of the gateway."""
+        return [*(each.unit for each in self.deployed.engines), self.deployed.gateway.unit]
+
+    def state(self, key: str | None = None, *, ready: bool = False) -> ServingState:
+        sockets = [each.socket for each in self.deployed.engines]
+        return self.session.state(self.units, sockets, self.gateway, key, ready=ready, gpus=True)
+
+    def status(self, key: str | None = None, *, ready: bool = False) -> ServingStatus:
+        return serving_status(self.host, self.deployed, self.state(key, ready=ready))
+
+    def unit(self, name: str) -> UnitState:
+        return self.session.state([name]).units[0]
+
+
+@contextmanager
+def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator[ServingTarget]:
+    """Raises UsageError (SeveralTargets, and as `hosts_named`), WinhostError (NothingServed, WrongServingFile)."""
+    hosts = hosts_named([word], fleet_file)
+    if len(hosts) != 1:
+        names = ", ".join(each.name for each in hosts)
+        raise UsageError("SeveralTargets", what=f"{visible(word)} names {len(hosts)} hosts: {names}", hint="Name one.")
+    (host,) = hosts
+    watch.hosts = 1
+    session = ServingSession(lambda: serving_wire(host))
+    try:
+        with watch.at(host.name, "reading what is served"):
+            deployed = _deployed(host.name, session.deployed())
+        yield ServingTarget(host.name, session, deployed)
+    finally:
+        session.close()
+
+
+def _deployed(host: str, text: str | None) -> Deployed:
+    if text is None:
+        raise WinhostError(
+            "NothingServed",
+            what=f"{host}: nothing is installed that serves models: there is no {PATH}",
+            hint=f"Plan it: winhost plan {host} --workload WORKLOAD -o plan.json; then: winhost apply plan.json",
+            host=host,
+        )
+    try:
+        return Deployed.parse(text)
+    except NotDeployed as error:
+        raise WinhostError(
+            "WrongServingFile",
+            what=f"{host}: {PATH} is not as winhost writes it: {visible(str(error))}",
+            meaning="It was changed by hand or by another version of winhost.",
+            hint=f"Plan again: winhost plan {host} --workload WORKLOAD",
+            host=host,
+        ) from None
+
+
+def api_key(reference: str | None) -> str | None:
+    """What a reference refers to. Raises BadParameter, UsageError: SecretUnreadable."""
+    if reference is None:
+        return None
+    try:
+        secret = SecretRef.parse(reference)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--key'") from None
+    return secret.resolve().reveal()

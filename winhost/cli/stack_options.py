@@ -1,0 +1,94 @@
+"""Options of `winhost plan` for what a workload is served by."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ASKED = "winhost.stack"  # in the context, until the plan takes it along
+
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--workload": {
+        "metavar": "FILE",
+        "type": click.Path(path_type=Path),
+        "help": "Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
+        "each model.",
+    },
+    "--api-key": {
+        "metavar": "NAME=REF",
+        "multiple": True,
+        "help": "Workload: an API key of the gateway: whose, and a secret reference, for example alice=env:ALICE_KEY.",
+    },
+    "--engine-image": {
+        "metavar": "IMAGE",
+        "help": "Workload: the image of vLLM. Default: docker.io/vllm/vllm-openai, of the version that the workload "
+        "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
+    },
+    "--digest": {
+        "metavar": "SHA256",
+        "help": "Workload: the digest of that image for this platform, sha256:…, instead of asking the registry.",
+    },
+    "--engine-program": {
+        "metavar": "PATH",
+        "help": "Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
+    },
+    "--listen": {
+        "metavar": "ADDRESS:PORT",
+        "help": "Workload: where the gateway listens. Default: 127.0.0.1:8443; with exposure: lan 0.0.0.0:8443.",
+    },
+    "--allow": {
+        "metavar": "NETWORK",
+        "multiple": True,
+        "help": "Workload: a network that reaches an endpoint beyond the machine itself, for example 10.20.0.0/16.",
+    },
+    "--certificate": {"metavar": "PATH", "help": "Workload: a certificate on the Linux that serves, for TLS."},
+    "--certificate-key": {"metavar": "PATH", "help": "Workload: the key of the certificate, likewise."},
+    "--plain-http": {
+        "is_flag": True,
+        "help": "Workload: beyond the machine without TLS: others can read keys and prompts. Asks for: network.",
+    },
+    "--hub": {"metavar": "URL", "help": "Workload: another hub with the API of huggingface.co."},
+}
+
+
+@dataclass(frozen=True)
+class StackWords:
+    """What was said on the command line."""
+
+    workload: Path
+    api_key: tuple[str, ...] = ()
+    engine_image: str | None = None
+    digest: str | None = None
+    engine_program: str | None = None
+    listen: str | None = None
+    allow: tuple[str, ...] = ()
+    certificate: str | None = None
+    certificate_key: str | None = None
+    plain_http: bool = False
+    hub: str | None = None
+
+
+def stack_options(command: F) -> F:
+    """Adds them; `stack_words` hands on what they say."""
+
+    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+        if value not in (None, (), False):
+            context.meta.setdefault(_ASKED, {})[str(option.name)] = value
+
+    for name, more in reversed([*_OPTIONS.items()]):
+        command = click.option(name, **more, callback=keep, expose_value=False)(command)
+    return command
+
+
+def stack_words() -> StackWords | None:
+    """None where no workload is to be served. Raises UsageError for options without one."""
+    context = click.get_current_context(silent=True)
+    said: dict[str, Any] = context.meta.get(_ASKED, {}) if context else {}
+    if said and "workload" not in said:
+        option = next(iter(said)).replace("_", "-")
+        raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
+    return StackWords(**said) if said else None

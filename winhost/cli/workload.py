@@ -1,0 +1,72 @@
+"""winhost workload: what somebody wants to serve, drafted from what a hub has of a model."""
+
+from dataclasses import dataclass
+
+import click
+
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.output import say, write_file
+from winhost.cli.outputs import Output
+from winhost.cli.watch import watching
+from winhost.engine.host_session import ProgressEvent
+from winhost.hub.draft import Draft, draft
+from winhost.hub.hub_repository import HubRepository
+from winhost.model.errors import UsageError, visible
+from winhost.model.secrets import SecretRef
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A drafted workload file. name: under which the model is served; file: what was written, if anything; text: what
+    is in it; look: what somebody has to decide or do.
+    """
+
+    name: str
+    model: str
+    revision: str
+    assumed: tuple[str, ...]
+    look: tuple[str, ...]
+    file: str | None
+    text: str
+
+
+def init(model: str, revision: str, token: str | None, hub: str, force: bool, output: Output) -> int:
+    """Draft a workload file for MODEL."""
+    try:
+        reference = SecretRef.parse(token) if token is not None else None
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
+    if output.path and output.path.exists() and not force:
+        what = f"{visible(str(output.path))} is there already"
+        raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
+    repository = HubRepository(model, revision, hub.rstrip("/"), reference.resolve() if reference else None)
+    with watching() as watch, watch.at(model, "asking the hub"):
+        made = draft(
+            repository,
+            reference,
+            lambda done, of: watch(
+                ProgressEvent(model, "preparing", f"headers of its weights: {done} of {of}", percent=100 * done // of)
+            ),
+        )
+    if output.path:
+        try:
+            write_file(output.path, made.text, "workload", force)
+        except OSError as error:
+            raise from_os_error(error) from error
+    file = str(output.path) if output.path else None
+    drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
+    show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show(made, shown.file))
+    return 0
+
+
+def _show(made: Draft, file: str | None) -> None:
+    if file is None:
+        click.echo(made.text, nl=False)
+        return
+    say(f"Written to {file}: {made.model} at {made.revision[:12]}, served as {made.name}")
+    for each in made.assumed:
+        say(f"Assumed: {each}", hang=2)
+    for each in made.look:
+        say(f"Look: {each}", hang=2)
+    say(f"Next: winhost assess HOST --workload {file}")

@@ -1,0 +1,84 @@
+"""A file for one host at an HTTP address that nobody can guess, for as long as it is sent.
+
+Plain HTTP, because the host knows the file's SHA-256 from the plan and takes no other.
+"""
+
+import logging
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from winhost.connect.logged import logged
+
+log = logging.getLogger(__name__)
+
+_PIECE = 1 << 20
+_POLL_S = 0.05  # until it hears that it shall end
+_DISCARD = 9  # a port that nothing is sent to: it is only asked which way leads there
+
+
+@contextmanager
+def offered(path: Path, toward: str) -> Iterator[str]:
+    """Its address, on the interface that leads to a host. Raises OSError where none does."""
+    server = _Server((_own_address(toward), 0), path)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
+    thread.start()
+    try:
+        with logged(log, toward, f"offer a file on port {server.server_port}"):
+            yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _own_address(toward: str) -> str:
+    family, kind, protocol, _, place = socket.getaddrinfo(toward, _DISCARD, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as asked:
+        asked.connect(place)
+        return str(asked.getsockname()[0])
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], path: Path) -> None:
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self.path = path
+        self.secret = f"/{secrets.token_hex(32)}"
+        super().__init__(place, _Handler)
+        host = f"[{place[0]}]" if ":" in place[0] else place[0]
+        self.url = f"http://{host}:{self.server_port}{self.secret}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 60
+
+    def do_GET(self) -> None:
+        if not secrets.compare_digest(self.path.encode(), self.server.secret.encode()):
+            self.send_error(404)
+            return
+        size = self.server.path.stat().st_size
+        wanted = re.fullmatch(r"bytes=(\d{1,15})-", self.headers.get("Range", "bytes=0-"))
+        begin = int(wanted[1]) if wanted else 0
+        if begin >= size > 0:
+            self.send_error(416)
+            return
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(size - begin))
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{size - 1}/{size}")
+        self.end_headers()
+        with suppress(OSError), self.server.path.open("rb") as file:  # it asks again for what is still to come
+            file.seek(begin)
+            while piece := file.read(_PIECE):
+                self.wfile.write(piece)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
+        """Its lines would have the address."""

@@ -1,0 +1,12 @@
+"""How to wait for a machine."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How to wait, in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
+
+    deadline: float = 1800
+    first: float = 1
+    longest: float = 12

@@ -1,0 +1,175 @@
+"""Where the Linux of a Windows host lets us in, as Windows tells it: the distro of its WSL, or a guest of ours."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from winhost.connect.ssh import SshTarget
+from winhost.connect.wire_errors import NotAvailable, Unreachable, one_line
+from winhost.core.answers import Json, Record
+from winhost.model.errors import UsageError
+from winhost.model.facts import Answer
+from winhost.model.fleet import Host, Ssh, Sudo
+
+ACCESS = "WslAccess"  # the resource that tells where a distro lets us in, and what it will show
+FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
+SEED = "VmSeed"  # the resource that tells the same of a guest: by its seed it has that from us
+POWER = "VmPower"
+TELLING = (ACCESS, FORWARD, SEED, POWER)
+_SSH_PORT = 22
+
+Answers = Mapping[str, Answer]
+
+
+def no_linux_key(host: str) -> UsageError:
+    """Linux would let winhost in, but the fleet file does not say with which key."""
+    return UsageError(
+        "NoLinuxKey",
+        what=f"fleet.yaml names no key for the Linux of {host}",
+        hint=f"Name its private key at hosts.{host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519",
+        host=host,
+    )
+
+
+class GuestSilent(Unreachable):
+    """It was waited for as long as anybody waits."""
+
+    def __init__(self, host: str, guest: Record, why: Unreachable) -> None:
+        pipe = one_line(f"\\\\.\\pipe\\{guest.state.get('vm')}")
+        super().__init__(
+            f"{host}/{one_line(guest.key['name'])}",
+            why.detail,
+            at=why.at,
+            code="GuestSilent",
+            problem="runs and did not answer in time",
+            meaning="Its Linux has not started, or without its seed, or cannot be reached from here at this address. "
+            f"Its boot log is on COM1: on {host}, the named pipe {pipe}, for example with PuTTY's serial mode.",
+        )
+
+
+def has_way_in(answers: Answers) -> bool:
+    """Whether a Linux lets somebody in, or may do so any moment."""
+    return bool(_distros(answers) or running_guests(answers))
+
+
+def running_guests(answers: Answers) -> tuple[Record, ...]:
+    """Those that run with a seed of ours: nothing but trying tells whether they answer already."""
+    running = {each.key["vm"] for each in _records(answers, POWER) if each.state.get("state") == "running"}
+    return tuple(
+        record
+        for record in _records(answers, SEED)
+        if record.state.get("stage") in ("attached", "retired", None)
+        and _lines(record.state.get("host_keys"))
+        and record.state.get("vm") in running
+    )
+
+
+def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, ...]:
+    """The places at which a host's one Linux may be found; what answers there must show its key. None where a guest has
+    no address yet. Raises NotAvailable, UsageError.
+    """
+    distros, guests = _distros(answers), running_guests(answers)
+    if not distros and not guests:
+        raise NotAvailable(host.name, doing, SEED if _records(answers, SEED) else ACCESS)
+    if len(distros) + len(guests) > 1:
+        names = [one_line("/".join(record.key.values())) for record in (*distros, *guests)]
+        raise UsageError(  # to take the first might change the wrong one
+            "SeveralLinuxes",
+            what=f"{len(names)} Linuxes of {host.name} have SSH access: {', '.join(names)}",
+            hint="winhost manages one distro or guest on each host: remove SSH access to the others.",
+            host=host.name,
+        )
+    if host.ssh is None:
+        raise no_linux_key(host.name)
+    if guests:
+        return tuple(_guest(host, host.ssh, guests[0], _records(answers, FORWARD)))
+    return (_distro(host, host.ssh, distros[0], _records(answers, FORWARD)),)
+
+
+def _records(answers: Answers, resource: str) -> tuple[Record, ...]:
+    answer = answers.get(resource, ())
+    return answer if isinstance(answer, tuple) else ()
+
+
+def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str) -> SshTarget:
+    """At the place that the fleet file names, if it names one."""
+    known_as = ssh.user or str(user)
+    return SshTarget(
+        name=f"{host.name}/{name}",
+        address=ssh.address or "",
+        port=ssh.port or 0,
+        host_key=host_key,
+        key=ssh.key,
+        passphrase=ssh.passphrase,
+        user=known_as,
+        sudo=None if known_as == "root" else Sudo(),
+        connect_timeout=host.transport.connect_timeout,
+        operation_timeout=host.transport.operation_timeout,
+        call_timeout=host.transport.call_timeout,
+        key_at=ssh.key_at,
+    )
+
+
+# ---- a guest
+
+
+def _guest(host: Host, ssh: Ssh, guest: Record, forwards: Sequence[Record]) -> list[SshTarget]:
+    """Behind NAT through a port of the host."""
+    state = guest.state
+    target = _target(host, ssh, guest.key["name"], state.get("user"), "\n".join(_lines(state.get("host_keys"))))
+    stated = str(state.get("address") or "").partition("/")[0]
+    seen = [stated] if stated else _lines(state.get("neighbours"))
+    places = [_place(host.address, each, _SSH_PORT, forwards) for each in seen if _is_address(each)]
+    if ssh.address:
+        places = [(ssh.address, _SSH_PORT)]
+    return [replace(target, address=address, port=ssh.port or port) for address, port in places]
+
+
+def _lines(value: Json) -> list[str]:
+    """A list of texts; what could not be read is none."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
+
+
+# ---- a distro
+
+
+def _distros(answers: Answers) -> tuple[Record, ...]:
+    """Those where somebody listens who knows a key of ours, and of which Windows can tell where, and what they show."""
+    return tuple(
+        record
+        for record in _records(answers, ACCESS)
+        if record.state.get("active") is True
+        and record.state.get("authorized")
+        and isinstance(record.state.get("host_key"), str)
+        and isinstance(record.state.get("port"), int)
+        and _is_address(record.state.get("listen"))
+    )
+
+
+def _is_address(text: Json) -> bool:
+    """Whether it is one: what could not be read is none, and a host may say what it likes."""
+    try:
+        ipaddress.ip_address(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def _distro(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
+    state = way_in.state
+    # An address of its own, or that of Windows.
+    own = state["address"] if _is_address(state.get("address")) else host.address
+    address, port = _place(own, str(state["listen"]), state["port"], forwards)
+    target = _target(host, ssh, way_in.key["distro"], state["user"], state["host_key"])
+    return replace(target, address=target.address or address, port=target.port or port)
+
+
+def _place(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tuple[str, int]:
+    """Address and port as they are reached from here: through Windows where it forwards, or shares its addresses."""
+    address = ipaddress.ip_address(listen)
+    everywhere = address.is_unspecified or address.is_loopback
+    for forward in forwards:
+        leads_there = everywhere or forward.state.get("target") == listen
+        if leads_there and forward.state.get("connect_port") == port and forward.key["port"].isdecimal():
+            return host, int(forward.key["port"])
+    return (host if everywhere else listen), port

@@ -1,0 +1,59 @@
+"""The disk of a new VM as a file that is sent: out of the user's cache, and made there first where it is not."""
+
+from pathlib import Path
+
+from winhost.engine.host_session import ProgressEvent
+from winhost.engine.uploads import Find, beside
+from winhost.images.guest_disk import GuestDisk, SourceImage, Tell, guest_disk
+from winhost.model.units import Bytes
+from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.path_request import PathRequest
+from winhost.paths.vm_image import Pinned
+from winhost.resources.base import Attachment
+
+
+def pinned_image(request: PathRequest) -> Pinned | None:
+    """Of the new VM that is asked for, where its disk is made of an image."""
+    settings = request.playbook.parsed_settings
+    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    return new.image.pinned if new is not None and new.vhdx is None else None
+
+
+def upload_of(request: PathRequest) -> str:
+    """How the disk of the new VM gets to the host: wire, http or smb."""
+    settings = request.playbook.parsed_settings
+    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    return new.upload if new is not None else "wire"
+
+
+def found(folder: Path, request: PathRequest, tell: Tell) -> Find:
+    """Files beside the plan, and the disk of the image that the request pins. Raises as `made_disk` does."""
+
+    def find(desired: Attachment) -> Path:
+        pinned = pinned_image(request)
+        if pinned is None or pinned.disk_sha256 != desired.sha256:
+            return beside(folder)(desired)
+        return made_disk(pinned, tell, folder).path
+
+    return find
+
+
+def fetched_image(folder: Path, pinned: Pinned) -> Path:
+    """Where `winhost fetch` puts an image, beside the plan."""
+    return folder / "images" / f"{pinned.sha256}.img"
+
+
+def made_disk(pinned: Pinned, tell: Tell, folder: Path) -> GuestDisk:
+    """Of the image that lies beside the plan, or else of where it is from.
+
+    Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
+    """
+    beside_it = fetched_image(folder, pinned)
+    source = SourceImage(str(beside_it), pinned.sha256) if beside_it.is_file() else pinned.source
+    return guest_disk(source, tell, pinned.disk_sha256)
+
+
+def told(host: str, doing: str, done: Bytes, whole: Bytes) -> ProgressEvent:
+    """How far it is, for whoever watches."""
+    text = f"{doing}: {done / 1e6:.1f} of {whole / 1e6:.1f} MB"
+    return ProgressEvent(host, "preparing", text, percent=100 * done // max(whole, 1))

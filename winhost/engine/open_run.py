@@ -1,0 +1,147 @@
+"""A run that is worked on: its journal, what that adds up to, and the session with its host."""
+
+from pathlib import Path
+from typing import Any
+
+from winhost import __version__
+from winhost.core.answers import identity
+from winhost.core.steps import Step
+from winhost.engine.failures import EndOfRun, wrong_host
+from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.journal import SCHEMA, Journal
+from winhost.engine.planning import CheckedPlan, request_of
+from winhost.engine.run_context import RunContext
+from winhost.engine.run_files import RunFiles
+from winhost.engine.run_state import RunState, fold, replay
+from winhost.model.documents import plain
+from winhost.model.errors import visible
+from winhost.model.facts import Facts
+from winhost.paths.path_request import PathRequest
+from winhost.resources.host import HostFacts
+
+
+class OpenRun:
+    """name: of the run; record: what its journal adds up to; changed: steps done by now; session: with its host.
+
+    The journal is begun with the first change and not before: a plan that is refused leaves no run behind.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: RunContext,
+        checked: CheckedPlan | None = None,
+        accepted: frozenset[str] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.context = context
+        self.changed = 0
+        self.journal: Journal | None = None
+        self._request = checked.request if checked else None
+        if checked is None:
+            self.journal = Journal(context.store.existing(name), context.around)
+            self.record = replay(name, self.journal.entries)
+        else:
+            plan, folder = checked.plan, str(context.folder.absolute())
+            self.record = RunState(
+                run=name, host=plan.host, plan=plan, accepted=accepted, stages=plan.stages[:1], folder=folder
+            )
+        self.began_at = len(self.journal.entries) if self.journal else 0
+        self.files = RunFiles(context, Path(self.record.folder), lambda: self.request)
+        self.session = HostSession(
+            context.connector,
+            context.patience,
+            context.tell,
+            context.within,
+            self.files.find,
+            context.stop,
+            context.cuttable,
+            self.files.offer,
+            self.files.share,
+        )
+
+    @property
+    def request(self) -> PathRequest:
+        """Parsed once, when it is first needed. Raises UsageError: NotAPlan."""
+        if self._request is None:
+            self._request = request_of(self.record.plan)
+        return self._request
+
+    @request.setter
+    def request(self, request: PathRequest) -> None:
+        self._request = request
+
+    def parse(self) -> None:
+        """Before the host is read to go forward, because `read` reads what its playbook names; going back needs none.
+        Raises UsageError: NotAPlan.
+        """
+        self._request = self.request
+
+    # ---- reading
+
+    def read(self, *, settled: bool = False) -> Facts:
+        """The host as it is, with what the plan names and the run touched."""
+        goals = (goal for stage in self.record.stages for goal in stage.desired)
+        named = {*self.record.touched, *(identity(goal.resource, goal.key) for goal in goals)}
+        if self._request is not None:  # later stages are planned from it; going back needs no playbook
+            named |= self._request.playbook.named
+        return self.session.facts(named, settled=settled)
+
+    def seen(self) -> Facts:
+        """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
+        facts = self.read(settled=self.journal is not None)
+        machine = HostFacts(facts).machine_id
+        if machine != self.record.plan.machine_id:
+            raise wrong_host(self.record.host, self.record.plan.machine_id, machine)
+        return facts
+
+    # ---- telling
+
+    @property
+    def begun(self) -> str | None:
+        """The run's name, once there is such a run."""
+        return self.name if self.journal is not None else None
+
+    def write(self, event: str, **fields: Any) -> None:
+        """An entry in the journal, which is begun when there is none yet. Raises EndOfRun: CannotWrite."""
+        try:
+            if self.journal is None:
+                self.journal = self._new_journal()
+            entry = self.journal.write(event, **fields)
+        except OSError as error:
+            raise EndOfRun(
+                "CannotWrite",
+                what=f"{self.record.host}: the journal cannot be written: {visible(str(error))}",
+                meaning="No step is begun before the journal says so on disk; free some space in the state folder.",
+                host=self.record.host,
+                run=self.begun,
+                going_back=self.record.going_back,
+            ) from error
+        self.record = fold(self.record, entry)
+
+    def _new_journal(self) -> Journal:
+        """With the plan, and what was found to need nothing before the first change."""
+        path = self.context.store.path(self.name)
+        journal = Journal(path, self.context.around)
+        try:
+            journal.write(
+                "run",
+                schema=SCHEMA,
+                run=self.name,
+                winhost=__version__,
+                plan=plain(self.record.plan),
+                accepted=sorted(self.record.accepted),
+                folder=self.record.folder,
+            )
+            for stage in self.record.stages[1:]:
+                journal.write("planned", stage=plain(stage))
+            for number in sorted(self.record.finished_stages):
+                journal.write("stage", number=number)
+        except (OSError, KeyboardInterrupt):
+            path.unlink(missing_ok=True)
+            raise
+        return journal
+
+    def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
+        """To whoever watches."""
+        self.context.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))

@@ -1,0 +1,71 @@
+"""What a run works with, and how one ended."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from winhost.connect.agent import Connector
+from winhost.connect.patience import Patience
+from winhost.core.answers import Key
+from winhost.core.checks import Check
+from winhost.core.journal_lines import RawEvent
+from winhost.engine.host_session import ProgressEvent
+from winhost.engine.store import Store
+from winhost.model.fleet import Host
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a run works with. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
+    and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
+    journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
+    elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for
+    files that do not come over the wire.
+    """
+
+    connector: Connector
+    store: Store
+    patience: Patience = field(default_factory=Patience)
+    within: float = 300
+    tell: Callable[[ProgressEvent], None] = lambda event: None
+    stop: Callable[[], bool] = lambda: False
+    around: Callable[[str, RawEvent], None] = lambda when, entry: None
+    folder: Path = Path()
+    why: Callable[[], str] = lambda: "as you asked"
+    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    machine: Host | None = None
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """What rollback could neither put back nor keep, because a fact is missing: why, and until: the resource that
+    has to be there first, where that is what lacks.
+    """
+
+    title: str
+    resource: str
+    key: Key
+    why: str
+    until: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what it
+    could not judge, so that the run stays open; next: the command for that, and what must be so before it.
+    """
+
+    run: str
+    host: str
+    outcome: str
+    changed: int
+    checks: tuple[Check, ...] = ()
+    kept: tuple[str, ...] = ()
+    missing: tuple[NotJudged, ...] = ()
+    next: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Everything that was wanted is so."""
+        return not self.missing and all(check.holds for check in self.checks)

@@ -1,0 +1,51 @@
+"""The files that a run sends to its host: where each is on this computer, and by which way it goes."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from winhost.engine import disk_images, uploads
+from winhost.engine.run_context import RunContext
+from winhost.paths.path_request import PathRequest
+from winhost.resources.base import Attachment
+
+
+class RunFiles:
+    """folder: beside which they lie; request: what is asked for, parsed no earlier than it is needed."""
+
+    def __init__(self, context: RunContext, folder: Path, request: Callable[[], PathRequest]) -> None:
+        self._context = context
+        self._folder = folder
+        self._request = request
+
+    def find(self, desired: Attachment) -> Path:
+        """Where it is. Raises UploadInterrupted, and what `disk_images.made_disk` raises."""
+        return disk_images.found(self._folder, self._request(), self._tell_of_disk)(desired)
+
+    def offer(self) -> uploads.Offer | None:
+        """Where the request has the host fetch files from this computer."""
+        machine = self._context.machine
+        if machine is None or self._upload != "http":
+            return None
+        from winhost.connect.one_time import offered  # a server of HTTP, which few runs need
+
+        return partial(offered, toward=machine.address)
+
+    def share(self) -> uploads.Share | None:
+        """Where the request has files written to the host's share."""
+        machine = self._context.machine
+        if machine is None or self._upload != "smb":
+            return None
+        from winhost.connect.admin_share import written
+
+        return partial(written, machine)
+
+    @property
+    def _upload(self) -> str:
+        return disk_images.upload_of(self._request())
+
+    def _tell_of_disk(self, doing: str, done: int, whole: int) -> None:
+        """Of what is made here before it can be sent. Raises UploadInterrupted where somebody asked to stop."""
+        if self._context.stop():
+            raise uploads.UploadInterrupted
+        self._context.tell(disk_images.told(self._context.connector.host, doing, done, whole))

@@ -1,0 +1,83 @@
+"""Looking after what a host's Linux serves: one constant program over SSH, an answer for each request."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from winhost.connect.agent import Wire
+from winhost.connect.one_answer import one_answer
+from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.answers import Json
+from winhost.model.served import Acknowledged, DeployedText, LogPage, ServingState, TimedAnswer
+
+A = TypeVar("A")
+
+WITHIN = 150  # seconds: more than all deadlines of the program together
+
+
+class ServingSession:
+    """Opens a wire when it needs one. A request whose answer was lost is asked again, once: each of them can be."""
+
+    def __init__(self, open_wire: Callable[[], Wire]) -> None:
+        self._open = open_wire
+        self._wire: Wire | None = None
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def deployed(self) -> str | None:
+        """The text of the file that says what is served."""
+        return self._asked("read what is served", DeployedText, do="deployed").text
+
+    def state(
+        self,
+        units: Sequence[str],
+        sockets: Sequence[str] = (),
+        gateway: Mapping[str, Json] | None = None,
+        key: str | None = None,
+        *,
+        ready: bool = False,
+        gpus: bool = False,
+    ) -> ServingState:
+        """gateway: {unit, address, port, tls}; ready: ask it for a completion of each model, too."""
+        about = {"sockets": list(sockets), "gateway": gateway, "key": key, "ready": ready, "gpus": gpus}
+        return self._asked("read what is served", ServingState, do="state", units=list(units), **about)
+
+    def log(
+        self, units: Sequence[str], *, lines: int = 1, cursor: str | None = None, invocation: str | None = None
+    ) -> LogPage:
+        """See journal() of the program."""
+        asked = {"units": list(units), "lines": lines, "cursor": cursor, "invocation": invocation}
+        return self._asked("read the log", LogPage, do="log", **asked)
+
+    def start(self, unit: str) -> None:
+        """Does not wait for it."""
+        self._asked(f"start {unit}", Acknowledged, do="start", unit=unit)
+
+    def stop(self, unit: str) -> None:
+        """Does not wait for it."""
+        self._asked(f"stop {unit}", Acknowledged, do="stop", unit=unit)
+
+    def test(
+        self, gateway: Mapping[str, Json], path: str, body: Json, key: str | None, within: float = 120
+    ) -> TimedAnswer:
+        """One request to the gateway."""
+        asked = {"gateway": gateway, "path": path, "body": body, "key": key, "within": within}
+        return self._asked("ask the gateway", TimedAnswer, do="test", **asked)
+
+    def _asked(self, doing: str, kind: type[A], **request: Any) -> A:
+        text = json.dumps(request)
+        try:
+            answer = self._invoke(text)
+        except (SessionDropped, TimedOut):
+            self.close()
+            answer = self._invoke(text)
+        assert self._wire is not None
+        return one_answer(self._wire.host, answer, kind, doing)
+
+    def _invoke(self, text: str) -> str:
+        if self._wire is None:
+            self._wire = self._open()
+        return self._wire.invoke(text, WITHIN)

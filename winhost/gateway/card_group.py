@@ -1,0 +1,275 @@
+"""Models that share GPUs, and whose turn it is: one queue, and one program that moves engines, one after another.
+
+A request to a model that is awake goes on at once. Others wait, and the one that waits longest says which model comes
+next. The models in its way stay until their least time is over, finish their requests, and go off the GPU, the least
+recently used first.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from .engine_moves import EngineMoves
+from .gateway_metrics import TurnMetrics
+from .turn_settings import TurnLimits
+from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter, fits
+
+_LOG = logging.getLogger("gateway")
+_QUIET_S = 2.0  # without requests, before what nobody waits for is done
+_WATCH_S = 15.0
+_CUT_S = 5.0  # for requests whose time is over
+_AGAIN_S = 1.0
+_LEAST_S = 0.01
+
+
+class NoTurn(Exception):
+    """It did not come in time."""
+
+
+class CardGroup:
+    """Members of one group. `run` goes on for as long as the gateway does."""
+
+    def __init__(self, members: "list[Member]", limits: TurnLimits, moves: EngineMoves, metrics: TurnMetrics) -> None:
+        self.members = {member.name: member for member in members}
+        self._limits, self._moves, self._metrics = limits, moves, metrics
+        self._changed = asyncio.Event()
+        self._watched = float("-inf")
+        self.stopped = False
+
+    # ---- requests
+
+    @asynccontextmanager
+    async def seat(self, name: str, until: float) -> AsyncIterator[Seat]:
+        """While this model is awake. Raises NoTurn, TurnEnded."""
+        member = self.members[name]
+        task = asyncio.current_task()
+        assert task
+        seat = Seat(task)
+        try:
+            if self.at_once(name):
+                member.running.add(seat)
+            else:
+                began = _now()
+                await self._wait(member, seat, until)
+                self._metrics.held.add(name, _now() - began)
+            yield seat
+        except asyncio.CancelledError:
+            if seat.ended:
+                raise TurnEnded(name) from None
+            raise
+        finally:
+            if seat in member.running:
+                member.running.discard(seat)
+                member.last_use = _now()
+            self._changed.set()
+
+    def at_once(self, name: str) -> bool:
+        return self.members[name].state is TurnState.AWAKE
+
+    async def _wait(self, member: Member, seat: Seat, until: float) -> None:
+        now = _now()
+        waiter = Waiter(now, seat, asyncio.get_running_loop().create_future())
+        member.waiting.append(waiter)
+        self._changed.set()
+        try:
+            await asyncio.wait({waiter.admitted}, timeout=max(0.0, until - now))
+        finally:
+            if waiter in member.waiting:
+                member.waiting.remove(waiter)
+        if not waiter.admitted.done():
+            raise NoTurn(member.name)
+
+    def not_up(self, name: str) -> None:
+        """A request could not be given to its engine."""
+        if self.members[name].state is TurnState.AWAKE:
+            self.members[name].state = TurnState.DOWN
+            self._changed.set()
+
+    def doubt(self, name: str) -> None:
+        """Its engine took a request and let it down."""
+        member = self.members[name]
+        if member.state is TurnState.AWAKE:  # in other states it is looked at anyway
+            member.doubted, member.state = True, TurnState.CHECKING
+            self._changed.set()
+
+    def expected(self, name: str) -> float:
+        """Seconds until a new request may find this model awake."""
+        ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
+        return max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
+
+    # ---- turns
+
+    async def run(self) -> None:
+        """Moves engines, one after another."""
+        while not self.stopped:
+            self._changed.clear()
+            try:
+                pause = await self._step()
+            except Exception as error:  # noqa: BLE001 - whatever it was, requests wait for the next step
+                _LOG.error("turns: %s", type(error).__name__)
+                pause = _AGAIN_S
+            if pause is not None:
+                await self._pause(max(_LEAST_S, pause))
+
+    async def _pause(self, seconds: float) -> None:
+        """Until something changes."""  # not by wait_for, which before Python 3.12 can swallow a cancellation
+        timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+
+    async def _step(self) -> "float | None":
+        """One move. Seconds for which there is no other, where nothing changes; None where there may be one."""
+        await self._look_at_those_in_doubt()
+        target = self._target()
+        if target is None:
+            return await self._idle()
+        if not await self._moves.can_rise(target):
+            return None
+        for member in (leaving := self._in_the_way(target)):
+            if member.state is TurnState.AWAKE and member.stays_until > _now():
+                return member.stays_until - _now()
+        for member in leaving:
+            if not await self._leave(member, lambda: bool(target.waiting)):
+                return None
+        await self._bring_up(target, leaving)
+        return None
+
+    async def _look_at_those_in_doubt(self) -> None:
+        for member in self.members.values():
+            if member.state is TurnState.UNKNOWN:
+                await self._moves.look(member)
+            if member.doubted and await self._moves.alive(member):
+                self._admit(member)
+
+    def _target(self) -> "Member | None":
+        """Whose request waits longest. Models that failed just now have a pause."""
+        now = _now()
+        asked = [m for m in self.members.values() if m.waiting and m.not_before <= now]
+        return min(asked, key=lambda member: member.oldest, default=None)
+
+    def _in_the_way(self, target: Member) -> "list[Member]":
+        """As few as make room, those first whose time is over and that were not used for longest."""
+        everyone = list(self.members.values())
+        staying = [member for member in everyone if member.on_the_card and member is not target]
+        now, leaving = _now(), []
+        for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
+            if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
+                break
+            if set(member.turns.cards) & set(target.turns.cards):
+                leaving.append(member)
+        for member in tuple(leaving):
+            without = [m for m in staying if m not in leaving or m is member]
+            if fits([*without, target], everyone, self._limits.memory):
+                leaving.remove(member)
+        return leaving
+
+    async def _leave(self, member: Member, wanted: Callable[[], bool]) -> bool:
+        """Off the GPU, after its requests. False where nobody wants that any more, or it could not be done."""
+        if member.state is TurnState.AWAKE:
+            member.state = TurnState.DRAINING
+            if not await self._drained(member, wanted):
+                self._admit(member)
+                return False
+        await self._moves.rest(member)
+        if member.on_the_card:
+            await asyncio.sleep(_AGAIN_S)
+        return not member.on_the_card
+
+    async def _drained(self, member: Member, wanted: Callable[[], bool]) -> bool:
+        until, cut = _now() + self._limits.drain, False
+        while member.running:
+            if not wanted() and not cut:
+                return False
+            if _now() >= until and cut:
+                member.running.clear()  # their tasks were cancelled, and do not end
+            elif _now() >= until:
+                _LOG.warning("%s: %d requests are broken off: its turn is over", member.name, len(member.running))
+                for seat in tuple(member.running):
+                    seat.end()
+                until, cut = _now() + _CUT_S, True
+            self._changed.clear()
+            if member.running:
+                await self._pause(max(0.0, until - _now()))
+        return True
+
+    async def _bring_up(self, member: Member, rested: "list[Member]") -> None:
+        if await self._moves.rise(member, rested):
+            self._admit(member)
+
+    def _admit(self, member: Member) -> None:
+        """It is awake: who waits for it goes on."""
+        member.state = TurnState.AWAKE
+        if member.waiting:
+            member.stays_until = _now() + self._limits.stay
+        for waiter in member.waiting:
+            if not waiter.admitted.done():
+                member.running.add(waiter.seat)
+                waiter.admitted.set_result(None)
+        member.waiting.clear()
+
+    # ---- while nobody waits
+
+    async def _idle(self) -> "float | None":
+        """As _step."""
+        now = _now()
+        waiting = [m.not_before - now for m in self.members.values() if m.waiting]
+        if waiting:  # for a model that failed just now
+            return min(waiting)
+        quiet = now - max(m.last_use for m in self.members.values())
+        if quiet < _QUIET_S or any(m.running for m in self.members.values()):
+            return _QUIET_S
+        if await self._one_too_many() or await self._prepare() or await self._keep_one_up():
+            return None
+        if now - self._watched < _WATCH_S:
+            return self._watched + _WATCH_S - now
+        self._watched = now
+        for member in self.members.values():
+            if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):
+                await self._moves.look(member)
+        return None
+
+    async def _one_too_many(self) -> bool:
+        """Awake without a turn: it was started or woken by somebody else, or before this program began."""
+        up = [m for m in self.members.values() if m.on_the_card]
+        if fits(up, list(self.members.values()), self._limits.memory):
+            return False
+        await self._leave(min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use)), lambda: True)
+        return True
+
+    async def _prepare(self) -> bool:
+        """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
+        for member in self.members.values():
+            if len(self.members) == 1 or member.prepared or not member.sleeps or member.not_before > _now():
+                continue
+            if member.state is TurnState.AWAKE:
+                await self._leave(member, lambda: True)
+                return True
+            if member.state is TurnState.CHECKING or (member.state is TurnState.DOWN and member.turns.unit):
+                return await self._bring_up_quietly(member)
+            if member.state is TurnState.ASLEEP:
+                member.prepared = True
+        return False
+
+    async def _keep_one_up(self) -> bool:
+        """The model that was used last, where none is on the GPUs; or one that is there and was not tried yet."""
+        able = [m for m in self.members.values() if m.not_before <= _now()]
+        if any(m.on_the_card for m in self.members.values()):
+            able = [m for m in able if m.state is TurnState.CHECKING]
+        able = [m for m in able if m.turns.unit or m.state is not TurnState.DOWN]
+        member = max(able, key=lambda each: each.last_use, default=None)
+        return member is not None and await self._bring_up_quietly(member)
+
+    async def _bring_up_quietly(self, member: Member) -> bool:
+        leaving = self._in_the_way(member)
+        for each in leaving:
+            await self._leave(each, lambda: True)
+        if not any(each.on_the_card for each in leaving):
+            await self._bring_up(member, leaving)
+        return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

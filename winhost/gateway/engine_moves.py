@@ -1,0 +1,230 @@
+"""Brings one engine onto its GPUs, or off them, and checks that it did what it said. Where it did not, it is stopped:
+then nothing of it is left on the GPU, and it starts anew when its turn comes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from .engine_control import FAULTS, WrongAnswer
+from .gateway_metrics import TurnMetrics
+from .turn_settings import TurnLimits
+from .turn_state import Member, TurnState
+
+_LOG = logging.getLogger("gateway")
+_BETWEEN_S = 0.1
+_UP_S = 0.5  # between looks at an engine that starts
+_LATER_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class KeeperFault(Exception):
+    """The keeper could not be asked, or could not do it. Says why."""
+
+
+class Keeper(Protocol):
+    """Who may start and stop units, and sees the GPUs. Raises KeeperFault."""
+
+    async def start(self, unit: str) -> None: ...
+
+    async def stop(self, unit: str) -> None: ...
+
+    async def suspend(self, unit: str) -> None: ...
+
+    async def resume(self, unit: str) -> None: ...
+
+    async def free_mib(self) -> dict[int, int]: ...
+
+
+class EngineMoves:
+    """One at a time in a group: two engines that sleep, wake or start together on a GPU crash or mis-size memory."""
+
+    def __init__(self, limits: TurnLimits, keeper: "Keeper | None", metrics: TurnMetrics) -> None:
+        self._limits, self._keeper, self._metrics = limits, keeper, metrics
+
+    # ---- off the GPU
+
+    async def rest(self, member: Member) -> None:
+        """Afterwards it is ASLEEP, SUSPENDED, DOWN or FAILED. Nobody has requests with it."""
+        if member.state is TurnState.FAILED:
+            await self.look(member)
+        if not member.on_the_card:
+            return
+        if not member.sleeps or member.state is TurnState.FAILED:
+            await self.stop(member)
+            return
+        member.state = TurnState.FALLING_ASLEEP
+        before = await self._free()
+        began = _now()
+        try:
+            await member.control.sleep(member.turns.level, self._limits.swap)
+        except FAULTS as error:
+            await self._give_up(member, "sleep", error)
+            return
+        took = self._metrics.slept if member.prepared else self._metrics.slept_first
+        took.add(member.name, _now() - began)
+        member.state, member.prepared = TurnState.ASLEEP, True
+        for card, free in (await self._free()).items():  # what it gave back, it will need again
+            member.freed_mib[card] = max(member.freed_mib.get(card, 0), free - before.get(card, free))
+        if member.turns.suspend:
+            await self._suspend(member)
+
+    async def _suspend(self, member: Member) -> None:
+        try:
+            await self._unit(member)[0].suspend(self._unit(member)[1])
+            member.state = TurnState.SUSPENDED
+        except KeeperFault as error:
+            _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
+
+    async def stop(self, member: Member) -> None:
+        """Afterwards it is DOWN, or FAILED where nobody may stop it."""
+        member.baseline, member.doubted = None, False
+        try:
+            keeper, unit = self._unit(member)
+            began = _now()
+            await keeper.stop(unit)
+        except KeeperFault as error:
+            member.state = TurnState.FAILED
+            _LOG.error("%s cannot be stopped: %s", member.name, error)
+            return
+        self._metrics.stopped.add(member.name, _now() - began)
+        member.state, member.prepared = TurnState.DOWN, False
+
+    def _unit(self, member: Member) -> "tuple[Keeper, str]":
+        if self._keeper is None or member.turns.unit is None:
+            raise KeeperFault("no unit is known for it")
+        return self._keeper, member.turns.unit
+
+    async def _give_up(self, member: Member, what: str, error: Exception) -> None:
+        self._metrics.failed[member.name, what] += 1
+        member.failures += 1
+        member.not_before = _now() + min(_LONGEST_PAUSE_S, 2.0**member.failures - 2)  # the first time at once
+        _LOG.error("%s: %s failed: %s %s", member.name, what, type(error).__name__, error)
+        await self.stop(member)
+
+    # ---- onto the GPU
+
+    async def can_rise(self, member: Member) -> bool:
+        """Whether others need make room for it: not for one that is down, and that nobody here can start."""
+        if member.turns.unit is None and member.state in (TurnState.DOWN, TurnState.FAILED):
+            await self.look(member)
+            if member.state in (TurnState.DOWN, TurnState.FAILED):
+                member.not_before = _now() + _LATER_S
+                return False
+        return True
+
+    async def rise(self, member: Member, rested: Collection[Member]) -> bool:
+        """Whether it is AWAKE then, and answers as before. rested: who went off the GPU for it just now."""
+        what = "start"
+        if member.state not in (TurnState.ASLEEP, TurnState.SUSPENDED):
+            await self.look(member)
+        if not await self._room(member, rested):
+            member.not_before = _now() + _LATER_S
+            return False
+        began, took = _now(), None
+        try:
+            if member.state in (TurnState.ASLEEP, TurnState.SUSPENDED):
+                what, took = "wake", self._metrics.woken
+                await self._wake(member)
+            elif member.state is TurnState.DOWN:
+                took = self._metrics.started
+                await self._start(member)
+            await self._check(member)
+        except (*FAULTS, KeeperFault) as error:
+            await self._give_up(member, what, error)
+            return False
+        if took is not None:
+            took.add(member.name, _now() - began)
+        member.failures, member.doubted = 0, False
+        return True
+
+    async def look(self, member: Member) -> None:
+        """Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: up, and not by our doing."""
+        try:
+            if not await member.control.healthy():
+                member.state, member.baseline, member.prepared = TurnState.DOWN, None, False
+            elif member.state is TurnState.FAILED:
+                return
+            elif member.sleeps and await member.control.sleeping():
+                member.state = TurnState.ASLEEP
+            elif member.state is not TurnState.AWAKE:
+                member.state, member.baseline, member.prepared = TurnState.CHECKING, None, False
+        except FAULTS as error:
+            await self._give_up(member, "look", error)
+
+    async def _wake(self, member: Member) -> None:
+        if member.state is TurnState.SUSPENDED:
+            keeper, unit = self._unit(member)
+            await keeper.resume(unit)
+        member.state = TurnState.WAKING
+        await member.control.wake(member.turns.level, self._limits.swap)
+
+    async def _start(self, member: Member) -> None:
+        keeper, unit = self._unit(member)
+        member.state = TurnState.STARTING
+        await keeper.start(unit)
+        until = _now() + self._limits.start
+        while not await member.control.healthy():
+            if _now() >= until:
+                raise WrongAnswer("it did not come up in time")
+            await asyncio.sleep(_UP_S)
+
+    async def _check(self, member: Member) -> None:
+        """Its answer is what it was before it slept. Raises one of FAULTS."""
+        if member.state is TurnState.FAILED:
+            raise WrongAnswer("it failed before, and nobody restarted it")
+        if not member.sleeps:
+            await member.control.answers()
+            return
+        for _ in range(2):
+            found = await member.control.canary()
+            if member.baseline in (None, found):
+                member.baseline = found
+                return
+        raise WrongAnswer("it answers otherwise than before it slept")
+
+    async def alive(self, member: Member) -> bool:
+        """Whether one that let down a request still answers another. If not, it is stopped."""
+        member.doubted = False
+        try:
+            await member.control.answers()
+        except FAULTS as error:
+            await self._give_up(member, "answer", error)
+            return False
+        return True
+
+    # ---- memory
+
+    async def _room(self, member: Member, rested: Collection[Member]) -> bool:
+        """Waking without room leaves an engine that nothing but a restart helps, so the driver is asked before."""
+        if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
+            return True
+        for liar in rested:  # it said that it sleeps
+            if liar.turns.unit and set(liar.turns.cards) & set(member.turns.cards):
+                await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
+        return bool(rested) and await self._freed(member)
+
+    async def _freed(self, member: Member) -> bool:
+        until = _now() + self._limits.release
+        while True:
+            free = await self._free()
+            lacking = {card: need for card, need in member.needs_mib().items() if free.get(card, need) < need}
+            if not lacking:
+                return True
+            if _now() >= until:
+                _LOG.warning("%s needs %s MiB by GPU, and free are %s", member.name, lacking, free)
+                return False
+            await asyncio.sleep(_BETWEEN_S)
+
+    async def _free(self) -> "dict[int, int]":
+        """MiB by GPU; nothing where nobody can say it, and engines are believed."""
+        try:
+            return await self._keeper.free_mib() if self._keeper else {}
+        except KeeperFault as error:
+            _LOG.warning("the free memory of GPUs cannot be read: %s", error)
+            return {}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

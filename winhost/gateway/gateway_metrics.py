@@ -1,0 +1,111 @@
+"""What Prometheus is told, in its text format. Labels are words of the settings and of this program alone."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_PREFIX = "winhost_gateway_"
+
+
+class Durations:
+    """A histogram for each label."""
+
+    def __init__(self) -> None:
+        self._buckets: Counter[tuple[str, float]] = Counter()
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, label: str, seconds: float) -> None:
+        self._sums[label] += seconds
+        self._counts[label] += 1
+        for bound in _BOUNDS:
+            if seconds <= bound:
+                self._buckets[label, bound] += 1
+
+    def lines(self, name: str) -> Iterable[str]:
+        for label, count in sorted(self._counts.items()):
+            for bound in _BOUNDS:
+                yield _line(f"{name}_bucket", {"model": label, "le": str(bound)}, self._buckets[label, bound])
+            yield _line(f"{name}_bucket", {"model": label, "le": "+Inf"}, count)
+            yield _line(f"{name}_sum", {"model": label}, round(self._sums[label], 6))
+            yield _line(f"{name}_count", {"model": label}, count)
+
+
+class TurnMetrics:
+    """Of models that take turns, since the start: how long each move of an engine took, and which failed."""
+
+    def __init__(self) -> None:
+        self.slept_first, self.slept, self.woken = Durations(), Durations(), Durations()
+        self.started, self.stopped, self.held = Durations(), Durations(), Durations()
+        self.failed: Counter[tuple[str, str]] = Counter()
+
+    def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
+        """states: by model; counts: by what is counted, and model."""
+        yield from _head("engine_state", "gauge", "1 for the state that the engine of a model is in.")
+        for model, state in sorted(states.items()):
+            yield _line("engine_state", {"model": model, "state": state}, 1)
+        for name, by_model in counts.items():
+            yield from _head(name, "gauge", "How many there are now, by model.")
+            for model, count in sorted(by_model.items()):
+                yield _line(name, {"model": model}, count)
+        yield from _head("engine_failures_total", "counter", "Moves of an engine that failed, so that it was stopped.")
+        for (model, what), count in sorted(self.failed.items()):
+            yield _line("engine_failures_total", {"model": model, "move": what}, count)
+        for name, meaning, each in (
+            ("first_sleep_seconds", "Falling asleep for the first time since a start.", self.slept_first),
+            ("sleep_seconds", "Falling asleep later.", self.slept),
+            ("wake_seconds", "Waking, with the comparison of an answer.", self.woken),
+            ("start_seconds", "Starting, until the engine answers.", self.started),
+            ("stop_seconds", "Stopping.", self.stopped),
+            ("held_seconds", "How long requests waited for their model's turn.", self.held),
+        ):
+            yield from _head(name, "histogram", meaning)
+            yield from each.lines(name)
+
+
+class GatewayMetrics:
+    """Counted since the start."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        self.broken: Counter[str] = Counter()
+        self.first_byte, self.whole = Durations(), Durations()
+
+    def text(self, more: Iterable[str] = (), **now: int) -> str:
+        """now: what there is at this moment, such as requests_running; more: lines of others."""
+        return "\n".join([*self._lines(now), *more]) + "\n"
+
+    def _lines(self, now: dict[str, int]) -> Iterable[str]:
+        yield from _head("requests_total", "counter", "Answered requests by route, model and status.")
+        for (route, model, status), count in sorted(self.requests.items()):
+            yield _line("requests_total", {"route": route, "model": model, "status": str(status)}, count)
+        yield from _head("refused_total", "counter", "Requests that no engine got, by what was wrong with them.")
+        for reason, count in sorted(self.refused.items()):
+            yield _line("refused_total", {"reason": reason}, count)
+        yield from _head("sent_bytes_total", "counter", "Bytes of engines' answers that went to clients.")
+        for model, count in sorted(self.sent.items()):
+            yield _line("sent_bytes_total", {"model": model}, count)
+        yield from _head("broken_answers_total", "counter", "Answers that an engine broke off.")
+        for model, count in sorted(self.broken.items()):
+            yield _line("broken_answers_total", {"model": model}, count)
+        for name, value in now.items():
+            yield from _head(name, "gauge", "How many there are now.")
+            yield _line(name, {}, value)
+        for name, meaning, each in (
+            ("first_byte_seconds", "Until the first byte of an answer.", self.first_byte),
+            ("request_seconds", "Until the end of an answer.", self.whole),
+        ):
+            yield from _head(name, "histogram", meaning)
+            yield from each.lines(name)
+
+
+def _head(name: str, kind: str, meaning: str) -> Iterable[str]:
+    yield f"# HELP {_PREFIX}{name} {meaning}"
+    yield f"# TYPE {_PREFIX}{name} {kind}"
+
+
+def _line(name: str, labels: dict[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{text}"' for key, text in labels.items())  # no label has a quote: settings refuse them
+    return f"{_PREFIX}{name}{{{shown}}} {value}" if shown else f"{_PREFIX}{name} {value}"

@@ -1,0 +1,162 @@
+"""Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
+
+It runs as root, so that the gateway need not, and does five things: `start`, `stop`, `suspend` and `resume` units that
+the gateway's settings name, and tell the free `memory`. A request is a line of JSON, and so is its answer.
+"""
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .gateway_settings import GatewaySettings, parse_settings
+from .gpu_calls import GpuLibrary, NoDriver, resume, suspend
+from .program import CannotStart, tell_systemd
+from .settings_values import WrongSettings
+
+_LOG = logging.getLogger("keeper")
+_LONGEST_LINE = 4096
+_LONGEST_S = 900
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class CannotDo(Exception):
+    """Says why."""
+
+
+class KeeperService:
+    """units: those that may be started and stopped, and no other."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._units = {turns.unit for turns in settings.taking_turns.values() if turns.unit}
+        self._nvml: GpuLibrary | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, its answer, and the end of the connection."""
+        try:
+            line = await asyncio.wait_for(reader.readline(), 10)
+            answer = await self._answer(json.loads(line.decode("utf-8")))
+        except CannotDo as error:
+            answer = {"error": str(error)}
+        except (ValueError, asyncio.TimeoutError, OSError):
+            answer = {"error": "not understood"}
+        try:
+            writer.write(json.dumps(answer).encode("ascii") + b"\n")
+            await asyncio.wait_for(writer.drain(), 10)
+        except (OSError, asyncio.TimeoutError):
+            pass  # who asked is gone
+        writer.close()
+
+    async def _answer(self, request: Any) -> "dict[str, Any]":
+        if not isinstance(request, dict):
+            raise CannotDo("an object is expected")
+        what, unit = request.get("do"), request.get("unit")
+        if what == "memory":
+            return {"free_mib": await self._in_a_thread(self._free_mib)}
+        if not isinstance(unit, str) or unit not in self._units:
+            raise CannotDo("the settings name no such unit")
+        async with self._one_at_a_time:
+            _LOG.info("%s %s", what, unit)
+            if what == "start":
+                await _systemctl("reset-failed", unit)
+                await _systemctl("start", "--no-block", unit)
+            elif what == "stop":
+                await _systemctl("stop", unit)
+            elif what in ("suspend", "resume"):
+                await self._move(suspend if what == "suspend" else resume, unit)
+            else:
+                raise CannotDo("start, stop, suspend, resume or memory is expected")
+        return {"done": what}
+
+    def _free_mib(self) -> "dict[str, int]":
+        self._nvml = self._nvml or GpuLibrary()
+        return {str(card): free for card, free in self._nvml.free_mib().items()}
+
+    async def _move(self, how: "Callable[[int], None]", unit: str) -> None:
+        group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
+        pid = await self._in_a_thread(lambda: self._computing(group))
+        await self._in_a_thread(lambda: how(pid))
+
+    def _computing(self, group: str) -> int:
+        """The process of a unit that has memory of a GPU. A container's processes are not its unit's."""
+        try:
+            lists = list(Path(_CGROUPS, group.lstrip("/")).rglob("cgroup.procs")) if group else []
+            pids = {int(line) for each in lists for line in each.read_text().split()}
+        except OSError as error:
+            raise CannotDo(f"processes of the unit cannot be read: {error.strerror}") from None
+        self._nvml = self._nvml or GpuLibrary()
+        found = pids & self._nvml.processes() or {pid for pid in pids if _is_core(pid)}
+        if len(found) != 1:
+            raise CannotDo(f"the unit has {len(found)} processes on GPUs of its own; one can be suspended")
+        return found.pop()
+
+    async def _in_a_thread(self, work: "Callable[[], Any]") -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
+        except NoDriver as error:
+            self._nvml = None
+            raise CannotDo(str(error)) from None
+
+
+def _is_core(pid: int) -> bool:
+    """While it is suspended, the driver does not count it."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("VLLM::EngineCor")
+    except OSError:
+        return False
+
+
+async def _systemctl(*words: str) -> str:
+    """What it prints. Raises CannotDo."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec("systemctl", "--no-ask-password", *words, stdout=pipe, stderr=pipe)
+    try:
+        said, error = await asyncio.wait_for(process.communicate(), _LONGEST_S)
+    except asyncio.TimeoutError:
+        process.kill()
+        raise CannotDo(f"systemctl {words[0]} takes longer than {_LONGEST_S} s") from None
+    if process.returncode:
+        raise CannotDo(f"systemctl {words[0]}: {error.decode('utf-8', 'replace').strip()[:300]}")
+    return said.decode("utf-8", "replace")
+
+
+async def keep(settings: GatewaySettings) -> None:
+    """Until SIGTERM or SIGINT. Raises CannotStart."""
+    if settings.turns.keeper is None:
+        raise CannotStart("the settings name no socket for it (turns.keeper)")
+    socket = Path(settings.turns.keeper)
+    socket.unlink(missing_ok=True)
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    try:
+        server = await asyncio.start_unix_server(KeeperService(settings).handle, str(socket), limit=_LONGEST_LINE)
+        socket.chmod(0o660)  # the gateway's group enters the folder
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {socket}: {error.strerror or error}") from None
+    tell_systemd("READY=1")
+    _LOG.info("listening on %s", socket)
+    await stop.wait()
+    server.close()
+
+
+def main(words: "list[str]") -> int:
+    """Runs until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        if len(words) != 1:
+            raise CannotStart("give the file of settings")
+        asyncio.run(keep(parse_settings(Path(words[0]).read_text("utf-8"))))
+    except (CannotStart, WrongSettings, OSError, UnicodeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""Asks the keeper, which may start and stop units and sees the GPUs."""
+
+import asyncio
+import json
+from typing import Any
+
+from .engine_moves import KeeperFault
+from .turn_settings import TurnLimits
+
+_SHORT_S = 15
+
+
+class KeeperClient:
+    """Each request by a connection of its own. Raises KeeperFault."""
+
+    def __init__(self, socket: str, limits: TurnLimits) -> None:
+        self._socket, self._limits = socket, limits
+
+    async def start(self, unit: str) -> None:
+        """It is being started then."""
+        await self._ask({"do": "start", "unit": unit}, _SHORT_S)
+
+    async def stop(self, unit: str) -> None:
+        """It has ended then."""
+        await self._ask({"do": "stop", "unit": unit}, self._limits.swap)
+
+    async def suspend(self, unit: str) -> None:
+        await self._ask({"do": "suspend", "unit": unit}, self._limits.swap)
+
+    async def resume(self, unit: str) -> None:
+        await self._ask({"do": "resume", "unit": unit}, self._limits.swap)
+
+    async def free_mib(self) -> "dict[int, int]":
+        """By GPU, as the driver counts them."""
+        answer = (await self._ask({"do": "memory"}, _SHORT_S)).get("free_mib")
+        if not isinstance(answer, dict) or any(type(mib) is not int for mib in answer.values()):
+            raise KeeperFault("it does not say how much memory is free")
+        return {int(card): mib for card, mib in answer.items()}
+
+    async def _ask(self, request: "dict[str, str]", seconds: float) -> "dict[str, Any]":
+        try:
+            answer = await asyncio.wait_for(self._asked(request), seconds)
+        except asyncio.TimeoutError:
+            raise KeeperFault(f"no answer to {request['do']} in {seconds:.0f} s") from None
+        except (OSError, ValueError) as error:
+            raise KeeperFault(f"{self._socket}: {type(error).__name__}") from None
+        if not isinstance(answer, dict) or "error" in answer:
+            raise KeeperFault(str(answer.get("error") if isinstance(answer, dict) else "no object"))
+        return answer
+
+    async def _asked(self, request: "dict[str, str]") -> Any:
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+        try:
+            writer.write(json.dumps(request).encode("ascii") + b"\n")
+            await writer.drain()
+            return json.loads(await reader.readline())
+        finally:
+            writer.close()

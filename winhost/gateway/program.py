@@ -1,0 +1,149 @@
+"""Starts the gateway: `python3 -m gateway.program SETTINGS`, or `… new-key NAME` for a new API key."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from .api_keys import ApiKeys, WrongKeys, new_key
+from .connections import ClientConnection, Clients
+from .engine_side import Engines
+from .front_door import FrontDoor
+from .gateway_settings import GatewaySettings, Tls, parse_settings
+from .keeper_client import KeeperClient
+from .settings_values import WrongSettings
+from .strict_http import Framing
+from .turns import Turns
+
+_LOG = logging.getLogger("gateway")
+_IDLE_S = 75  # an open connection without a request
+_LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
+_AFTER_DRAIN_S = 1
+
+
+class CannotStart(Exception):
+    """Says what is wrong and where."""
+
+
+def main(words: list[str]) -> int:
+    """Runs until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    try:
+        if len(words) == 2 and words[0] == "new-key":
+            sys.stdout.write("{}\n{}\n".format(*new_key(words[1])))
+            return 0
+        if len(words) != 1:
+            raise CannotStart("give the file of settings, or new-key NAME")
+        settings, keys, context = _prepared(Path(words[0]))
+        asyncio.run(serve(settings, keys, context))
+    except (CannotStart, WrongKeys) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def _prepared(file: Path) -> tuple[GatewaySettings, ApiKeys, ssl.SSLContext | None]:
+    try:
+        settings = parse_settings(_text(file))
+    except WrongSettings as error:
+        raise CannotStart(f"{file}: {error}") from None
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder is None:
+        raise CannotStart("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
+    try:
+        keys = ApiKeys(_text(Path(folder, "keys")))
+    except WrongKeys as error:
+        raise CannotStart(f"API keys: {error}") from None
+    return settings, keys, _context(settings.tls, Path(folder)) if settings.tls else None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise CannotStart(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        raise CannotStart(f"{file} is no text in UTF-8") from None
+
+
+def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(folder / tls.certificate, folder / tls.key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        raise CannotStart(f"certificate {tls.certificate} with key {tls.key}: {error.strerror or error}") from None
+    return context
+
+
+async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+    """Raises CannotStart."""
+    limits = settings.limits
+    engines, clients = Engines(limits), Clients(limits.connections, limits.receive)
+    keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
+    turns = Turns(settings, engines.control, keeper)
+    door = FrontDoor(settings, keys, engines, clients, turns)
+    requests = web.Server(door.handle, keepalive_timeout=_IDLE_S, lingering_time=_LINGER_S, access_log=None)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    listening = await _listening(
+        settings, lambda: ClientConnection(requests(), Framing(limits.body_bytes), clients), context
+    )
+    turns.start()
+    tell_systemd("READY=1")
+    _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
+    await stop.wait()
+    door.draining = True
+    tell_systemd("STOPPING=1")
+    listening.close()
+    _LOG.info("stopping: %d requests are open, for up to %d s", door.open, limits.drain)
+    await _until_done(door, limits.drain)
+    await requests.shutdown(_AFTER_DRAIN_S)
+    turns.stop()
+    await engines.close()
+
+
+async def _listening(
+    settings: GatewaySettings, factory: Callable[[], ClientConnection], context: ssl.SSLContext | None
+) -> asyncio.AbstractServer:
+    listen = settings.listen
+    loop = asyncio.get_running_loop()
+    try:
+        if listen.socket is None:
+            return await loop.create_server(factory, listen.address, listen.port, ssl=context, backlog=512)
+        server = await loop.create_unix_server(factory, listen.socket, ssl=context, backlog=512)
+        Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
+        return server
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
+
+
+def tell_systemd(state: str) -> None:
+    """Where systemd started it: whether it starts, or failed with the settings, `systemctl start` says."""
+    to = os.environ.get("NOTIFY_SOCKET", "")
+    if to:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.sendto(state.encode("ascii"), "\0" + to[1:] if to.startswith("@") else to)
+
+
+async def _until_done(door: FrontDoor, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while door.open and loop.time() < until:
+        await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

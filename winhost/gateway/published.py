@@ -1,0 +1,67 @@
+"""What the gateway publishes: an allow-list, compared with the target of a request as it came, byte for byte.
+
+Nothing is decoded or normalised, and no path of a client is handed on: a target is one of these, or it is none.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+COMPLETIONS = frozenset(
+    f"/v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses", "rerank", "score")
+)
+MODELS, HEALTH, READY, METRICS = "/v1/models", "/health", "/ready", "/metrics"
+_OPEN = frozenset((HEALTH, READY))
+
+
+class NotUnderstood(Exception):
+    """Says what is wrong with the body, without its words."""
+
+
+def route_of(target: str, models: Mapping[str, object]) -> str | None:
+    """The route of a target, which is a path with or without a query. None where nothing is published."""
+    path = target.partition("?")[0]
+    if path in COMPLETIONS or path in (MODELS, HEALTH, READY, METRICS):
+        return path
+    return MODELS if model_in(path, models) else None
+
+
+def model_in(path: str, models: Mapping[str, object]) -> str | None:
+    """The model of /v1/models/NAME, with slashes as they are or escaped as clients do."""
+    named = (name for name in models if path in (f"{MODELS}/{name}", f"{MODELS}/{quote(name, safe='')}"))
+    return next(named, None)
+
+
+def method_of(route: str) -> str:
+    """The one method that the route takes."""
+    return "POST" if route in COMPLETIONS else "GET"
+
+
+def needs_key(route: str | None) -> bool:
+    """Who has no key is not told either what is not there."""
+    return route not in _OPEN
+
+
+def understood(body: bytes) -> dict[str, Any]:
+    """The object in a body. Raises NotUnderstood."""
+    try:
+        found = json.loads(body.decode("utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise NotUnderstood("The body is not JSON in UTF-8.") from None
+    if not isinstance(found, dict) or not isinstance(found.get("model"), str):
+        raise NotUnderstood("The body is no JSON object with the name of a model in `model`.")
+    return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+def for_engine(request: dict[str, Any], served_as: str) -> bytes:
+    """Written anew, so that the engine reads what was read here: of two `model` one is left. Raises NotUnderstood."""
+    try:
+        named = json.dumps({**request, "model": served_as}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return named.encode("utf-8")
+    except (ValueError, RecursionError):
+        raise NotUnderstood("The body has a number or a text that JSON in UTF-8 cannot hold.") from None

@@ -1,0 +1,66 @@
+"""Values of the gateway's settings, each checked with the place where it stands."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
+SOCKET = re.compile(r"/[A-Za-z0-9._/-]{1,106}")  # a path of a Unix socket has up to 107 bytes
+
+
+class WrongSettings(ValueError):
+    """Says where, and what is expected there."""
+
+
+@dataclass(frozen=True)
+class SocketOrPort:
+    """Where something listens: a Unix socket, or an address and a port."""
+
+    socket: str | None = None
+    address: str | None = None
+    port: int = 0
+
+    @property
+    def only_this_machine(self) -> bool:
+        return self.socket is not None or ipaddress.ip_address(self.address or "").is_loopback
+
+    def __str__(self) -> str:
+        if self.socket is not None:
+            return self.socket
+        return f"[{self.address}]:{self.port}" if ":" in (self.address or "") else f"{self.address}:{self.port}"
+
+
+def table(value: Any, where: str, needed: tuple[str, ...], known: list[str] | None = None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise WrongSettings(f"{where}: an object is expected")
+    if missing := [name for name in needed if name not in value]:
+        raise WrongSettings(f"{where}: {', '.join(missing)} is missing")
+    if foreign := [name for name in value if name not in (known or needed)]:
+        raise WrongSettings(f"{where}: {foreign[0]!r} is no setting; there are {', '.join(known or needed)}")
+    return value
+
+
+def word(given: dict[str, Any], where: str, name: str, form: re.Pattern[str]) -> str:
+    value = given[name]
+    if not isinstance(value, str) or not form.fullmatch(value) or ".." in value:
+        raise WrongSettings(f"{where}.{name}: {value!r} does not match {form.pattern}")
+    return value
+
+
+def number(given: dict[str, Any], where: str, name: str, most: int, least: int = 1) -> int:
+    value = given[name]
+    if type(value) is not int or not least <= value <= most:
+        raise WrongSettings(f"{where}.{name}: a whole number from {least} to {most} is expected, not {value!r}")
+    return value
+
+
+def place(value: Any, where: str) -> SocketOrPort:
+    if isinstance(value, dict) and "socket" in value:
+        return SocketOrPort(socket=word(table(value, where, ("socket",)), where, "socket", SOCKET))
+    given = table(value, where, ("address", "port"))
+    try:
+        address = ipaddress.ip_address(given["address"] if isinstance(given["address"], str) else "")
+    except ValueError:
+        raise WrongSettings(f"{where}.address: an IP address is expected, not {given['address']!r}") from None
+    return SocketOrPort(address=str(address), port=number(given, where, "port", 65535))

@@ -1,0 +1,206 @@
+"""HTTP/1.1, read strictly before aiohttp reads it: what two parsers could read in two ways is refused.
+
+aiohttp gets a head that was written anew from what was understood, with the few headers that matter, and chunks without
+extensions. So what its versions let through makes no difference.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+HEAD_BYTES = 16_384
+CHUNK_LINE_BYTES = 10  # eight digits and the end of the line
+REFUSED = "Winhost-Refused"  # no client's header is passed on by this name
+
+_LINE = re.compile(rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])")  # no fragment, no absolute URL
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+_HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
+_PASSED = (b"host", b"accept", b"authorization", b"content-type", b"content-length", b"transfer-encoding", b"expect")
+# Two of them could be read as the first, the last, or both together.
+_ONCE = (*_PASSED, b"content-encoding", b"connection", b"upgrade", b"x-api-key")
+
+
+class Refused(Exception):
+    """code: what is wrong with the request; status: what the client is answered."""
+
+    def __init__(self, code: str, status: int = 400) -> None:
+        super().__init__(code)
+        self.code, self.status = code, status
+
+    def request(self) -> bytes:
+        """What aiohttp gets in the request's place, so that the answer comes after those of earlier requests."""
+        head = f"GET / HTTP/1.1\r\nHost: -\r\n{REFUSED}: {self.status} {self.code}\r\nConnection: close\r\n\r\n"
+        return head.encode("ascii")
+
+
+@dataclass(frozen=True)
+class Head:
+    """text: as it is passed on; length: of the body, None where it comes in chunks."""
+
+    text: bytes
+    length: int | None
+
+
+def parse_head(lines: list[bytes], body_limit: int) -> Head:
+    """lines: without their ends. Raises Refused."""
+    line = _LINE.fullmatch(lines[0])
+    if line is None:
+        raise Refused("request-line")
+    method, target, minor = line.groups()
+    if method not in _METHODS:
+        raise Refused("method", 501)
+    headers = _headers(lines[1:])
+    _check_host(headers.get(b"host"), needed=minor == b"1")
+    length = _body_length(headers, minor, body_limit)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Refused("content-encoding", 415)
+    passed = [name + b": " + headers[name] for name in _PASSED if name in headers]
+    if b"close" in headers.get(b"connection", b"").lower():
+        passed.append(b"connection: close")
+    return Head(b"\r\n".join([method + b" " + target + b" HTTP/1." + minor, *passed, b"", b""]), length)
+
+
+def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise Refused("header")  # also a space before the colon, and a line that goes on with the next one
+        name = name.lower()
+        if name in found and name in _ONCE:
+            raise Refused(f"two-{name.decode('ascii')}")
+        found[name] = value.strip(b" \t")
+    return found
+
+
+def _check_host(host: bytes | None, needed: bool) -> None:
+    if host is None and needed:
+        raise Refused("no-host")
+    if host is not None and not _HOST.fullmatch(host):
+        raise Refused("host")
+
+
+def _body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
+    coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+    if coding is not None:
+        if length is not None:
+            raise Refused("length-and-chunks")
+        if coding.lower() != b"chunked" or minor == b"0":
+            raise Refused("transfer-encoding")
+        return None
+    if length is None:
+        return 0
+    if not _LENGTH.fullmatch(length):
+        raise Refused("content-length")
+    if int(length) > limit:
+        raise Refused("too-large", 413)
+    return int(length)
+
+
+class Framing:
+    """Where requests of one connection begin and end. `feed` gives what is passed on.
+
+    heads: how many were passed on; in_head: whether a head has begun and not ended; in_body: likewise for a body.
+    """
+
+    def __init__(self, body_limit: int) -> None:
+        self._limit = body_limit
+        self._rest = bytearray()
+        self._read: Callable[[], bytes | None] = self._head
+        self._left = self._body = 0
+        self.heads = 0
+
+    @property
+    def in_head(self) -> bool:
+        return self._read == self._head and bool(self._rest)
+
+    @property
+    def in_body(self) -> bool:
+        return self._read != self._head
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Raises Refused, after which the connection is of no more use."""
+        self._rest += data
+        while (passed := self._read()) is not None:
+            if passed:
+                yield passed
+
+    def _head(self) -> bytes | None:
+        end = self._rest.find(b"\r\n\r\n")
+        head = bytes(self._rest if end < 0 else self._rest[:end])
+        if len(head) > HEAD_BYTES:
+            raise Refused("head-too-large", 431)
+        without_ends = head.replace(b"\r\n", b"")
+        if b"\n" in without_ends or b"\r" in without_ends.removesuffix(b"\r" if end < 0 else b"") or b"\0" in head:
+            raise Refused("line-ends")
+        if end < 0:
+            return None
+        parsed = parse_head(head.split(b"\r\n"), self._limit)
+        del self._rest[: end + 4]
+        self.heads += 1
+        self._left, self._body = parsed.length or 0, 0
+        if parsed.length is None:
+            self._read = self._chunk_line
+        elif parsed.length:
+            self._read = self._plain_body
+        return parsed.text
+
+    def _taken(self) -> bytes | None:
+        """As much of what is left of a body or chunk as has come."""
+        taken = bytes(self._rest[: self._left])
+        del self._rest[: len(taken)]
+        self._left -= len(taken)
+        return taken or None
+
+    def _plain_body(self) -> bytes | None:
+        taken = self._taken()
+        if not self._left:
+            self._read = self._head
+        return taken
+
+    def _line(self, longest: int) -> bytes | None:
+        end = self._rest.find(b"\r\n", 0, longest)
+        if end < 0:
+            if len(self._rest) >= longest:
+                raise Refused("chunk")
+            return None
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 2]
+        return line
+
+    def _chunk_line(self) -> bytes | None:
+        line = self._line(CHUNK_LINE_BYTES)
+        if line is None:
+            return None
+        if not _CHUNK.fullmatch(line):
+            raise Refused("chunk")  # an extension, a sign, a space
+        self._left = int(line, 16)
+        self._body += self._left
+        if self._body > self._limit:
+            raise Refused("too-large", 413)
+        self._read = self._chunk if self._left else self._last_line
+        return b"%x\r\n" % self._left if self._left else b""
+
+    def _chunk(self) -> bytes | None:
+        taken = self._taken()
+        if not self._left:
+            self._read = self._chunk_end
+        return taken
+
+    def _chunk_end(self) -> bytes | None:
+        line = self._line(2)
+        if line is None:
+            return None
+        self._read = self._chunk_line
+        return b"\r\n"
+
+    def _last_line(self) -> bytes | None:
+        line = self._line(2)  # any trailer is longer
+        if line is None:
+            return None
+        self._read = self._head
+        return b"0\r\n\r\n"

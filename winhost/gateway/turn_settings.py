@@ -1,0 +1,146 @@
+"""Settings of models that take turns on GPUs: which GPUs, what each does between its turns, and times."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .settings_values import SOCKET, WrongSettings, number, table, word
+
+_UNIT = re.compile(r"winhost-engine-[a-z0-9-]{1,100}\.service")
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?[0-9a-z.+]{0,30}")
+_SAFE_SLEEP = (0, 17)  # before, a request to a sleeping engine ends it
+_MOST_MIB = 16_777_216
+_MOST_S = 86_400
+SLEEP, STOP = "sleep", "stop"
+
+
+@dataclass(frozen=True)
+class ModelTurns:
+    """What one model does between its turns.
+
+    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; unit: of systemd, which
+    the keeper starts and stops; awake_mib, asleep_mib: on each of its GPUs, where they are known.
+    """
+
+    cards: tuple[int, ...]
+    between: str = SLEEP
+    level: int = 1
+    suspend: bool = False
+    unit: str | None = None
+    awake_mib: int | None = None
+    asleep_mib: int = 0
+
+
+@dataclass(frozen=True)
+class TurnLimits:
+    """keeper: the socket of the program that may start and stop units; memory: MiB by GPU.
+
+    Times in seconds. stay: that a model stays awake at least; drain: for requests that run when its turn ends;
+    swap: for an engine to fall asleep or to wake; start: for an engine to start; release: until memory is really free.
+    """
+
+    keeper: str | None = None
+    memory: Mapping[int, int] = field(default_factory=dict)
+    stay: int = 5
+    drain: int = 60
+    swap: int = 120
+    start: int = 900
+    release: int = 30
+
+
+def parse_model_turns(value: Any, where: str) -> ModelTurns:
+    """Raises WrongSettings."""
+    names = [each.name for each in fields(ModelTurns)]
+    given = table(value, where, ("cards",), [*names, "version", "reloads"])
+    found = ModelTurns(
+        cards=_cards(given["cards"], f"{where}.cards"),
+        between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
+        level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
+        suspend=_flag(given, where, "suspend"),
+        unit=word(given, where, "unit", _UNIT) if "unit" in given else None,
+        awake_mib=number(given, where, "awake_mib", _MOST_MIB) if "awake_mib" in given else None,
+        asleep_mib=number(given, where, "asleep_mib", _MOST_MIB, 0) if "asleep_mib" in given else 0,
+    )
+    if found.between == SLEEP:
+        _check_sleep(given, where, found)
+    elif {"level", "suspend", "asleep_mib"} & set(given):
+        raise WrongSettings(f"{where}: level, suspend and asleep_mib are for between: {SLEEP}")
+    if found.unit is None and (found.between == STOP or found.suspend):
+        raise WrongSettings(f"{where}.unit: needed to stop the engine or to suspend it")
+    return found
+
+
+def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
+    if "version" not in given:
+        raise WrongSettings(f"{where}.version: which version of vLLM this is has to be known to let it sleep")
+    word(given, where, "version", _VERSION)
+    major, minor = given["version"].split(".")[:2]
+    if (int(major), int(minor)) < _SAFE_SLEEP:
+        raise WrongSettings(
+            f"{where}.version: before vLLM 0.17 a request to a sleeping engine ends it; between: {STOP}"
+        )
+    if found.level == 2 and not _flag(given, where, "reloads"):
+        raise WrongSettings(
+            f"{where}.reloads: level 2 reads the weights again on waking, which is safe for dense models in bf16 "
+            "without adapters alone, from a format that can reload; say reloads: true where this is one"
+        )
+    if found.suspend and len(found.cards) > 1:
+        raise WrongSettings(f"{where}.suspend: over several GPUs nobody has seen it work")
+
+
+def parse_turn_limits(value: Any) -> TurnLimits:
+    """Raises WrongSettings."""
+    names = [each.name for each in fields(TurnLimits)]
+    given = table(value, "turns", (), names)
+    times = {name: number(given, "turns", name, _MOST_S, 0 if name == "stay" else 1)
+             for name in given if name not in ("keeper", "memory")}  # fmt: skip
+    memory = table(given.get("memory", {}), "turns.memory", (), [str(card) for card in range(64)])
+    return TurnLimits(
+        keeper=word(given, "turns", "keeper", SOCKET) if "keeper" in given else None,
+        memory={int(card): number(memory, "turns.memory", card, _MOST_MIB) for card in memory},
+        **times,
+    )
+
+
+def check_turns(models: Mapping[str, ModelTurns], limits: TurnLimits) -> None:
+    """What one model's settings do not show. Raises WrongSettings."""
+    units: dict[str, str] = {}
+    for name, turns in models.items():
+        if turns.unit and limits.keeper is None:
+            raise WrongSettings(f"turns.keeper: the unit of {name} can be started and stopped by the keeper alone")
+        if turns.unit and units.setdefault(turns.unit, name) != name:
+            raise WrongSettings(f"models: {name} and {units[turns.unit]} have the same unit")
+        for card in turns.cards:
+            if turns.awake_mib and card in limits.memory and turns.awake_mib > limits.memory[card]:
+                raise WrongSettings(f"models: {name} takes more than GPU {card} has")
+
+
+def card_groups(models: Mapping[str, ModelTurns]) -> list[list[str]]:
+    """Models that share a GPU, or share one with a model that does. Each group takes its turns by itself."""
+    groups: list[tuple[set[int], list[str]]] = []
+    for name, turns in models.items():
+        touching = [group for group in groups if group[0] & set(turns.cards)]
+        cards = set(turns.cards).union(*(group[0] for group in touching))
+        names = [each for group in touching for each in group[1]]
+        groups = [group for group in groups if group not in touching] + [(cards, [*names, name])]
+    return [names for _, names in groups]
+
+
+def _cards(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or any(type(each) is not int or not 0 <= each < 64 for each in value):
+        raise WrongSettings(f"{where}: a list of numbers of GPUs is expected, not {value!r}")
+    return tuple(sorted(set(value)))
+
+
+def _one_of(value: Any, where: str, known: tuple[Any, ...]) -> Any:
+    if value not in known or isinstance(value, bool):
+        raise WrongSettings(f"{where}: one of {', '.join(map(str, known))} is expected, not {value!r}")
+    return value
+
+
+def _flag(given: dict[str, Any], where: str, name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise WrongSettings(f"{where}.{name}: true or false is expected, not {value!r}")
+    return value

@@ -1,0 +1,118 @@
+"""What is known of an engine that takes turns, and of the requests that it has and that wait for it."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from .engine_control import EngineControl
+from .turn_settings import SLEEP, ModelTurns
+
+
+class TurnState(Enum):
+    """Of an engine. CHECKING: it is up, and whether it answers is to be seen; FAILED: it does not do what it says, and
+    nobody can stop it.
+    """
+
+    UNKNOWN = "unknown"
+    DOWN = "down"
+    STARTING = "starting"
+    AWAKE = "awake"
+    CHECKING = "checking"
+    DRAINING = "draining"
+    FALLING_ASLEEP = "falling-asleep"
+    ASLEEP = "asleep"
+    SUSPENDED = "suspended"
+    WAKING = "waking"
+    FAILED = "failed"
+
+
+OFF_THE_CARD = (TurnState.DOWN, TurnState.ASLEEP, TurnState.SUSPENDED)
+
+
+class TurnEnded(Exception):
+    """The model's turn ended while it still answered: it had the time of `drain`."""
+
+
+@dataclass(eq=False)
+class Seat:
+    """A request's place with an engine. ended: its time is over, and its task was cancelled."""
+
+    task: "asyncio.Task[Any]"
+    ended: bool = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.task.cancel()
+
+
+@dataclass(eq=False)
+class Waiter:
+    """A request that waits for its model, since when."""
+
+    since: float
+    seat: Seat
+    admitted: "asyncio.Future[None]"
+
+
+@dataclass(eq=False)
+class Member:
+    """A model of a group. Times are of the event loop.
+
+    stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
+    it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; baseline: its answer to the
+    canary, since it started.
+    """
+
+    name: str
+    turns: ModelTurns
+    control: EngineControl
+    state: TurnState = TurnState.UNKNOWN
+    stays_until: float = float("-inf")
+    last_use: float = float("-inf")
+    not_before: float = float("-inf")
+    failures: int = 0
+    prepared: bool = False
+    doubted: bool = False
+    baseline: "str | None" = None
+    freed_mib: "dict[int, int]" = field(default_factory=dict)
+    running: "set[Seat]" = field(default_factory=set)
+    waiting: "list[Waiter]" = field(default_factory=list)
+
+    @property
+    def on_the_card(self) -> bool:
+        return self.state not in OFF_THE_CARD
+
+    @property
+    def oldest(self) -> float:
+        return min((waiter.since for waiter in self.waiting), default=float("inf"))
+
+    @property
+    def sleeps(self) -> bool:
+        return self.turns.between == SLEEP
+
+    def needs_mib(self) -> "dict[int, int]":
+        """Free memory without which it must not be brought up, by GPU: as stated, else as it gave back before."""
+        if self.turns.awake_mib is None:
+            return self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
+        need = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
+        return dict.fromkeys(self.turns.cards, need)
+
+    def remains_mib(self) -> int:
+        """What it keeps of each of its GPUs between its turns."""
+        return self.turns.asleep_mib if self.state is not TurnState.DOWN else 0
+
+
+def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
+    """Whether these may be awake at a time. Where it is not known what they take, one at a time may."""
+    for card in {card for member in awake for card in member.turns.cards}:
+        here = [member for member in group if card in member.turns.cards]
+        up = [member.turns.awake_mib for member in here if member in awake]
+        if len(up) == 1:
+            continue
+        known = [mib for mib in up if mib is not None]
+        kept = sum(member.remains_mib() for member in here if member not in awake)
+        if len(known) < len(up) or card not in memory or sum(known) + kept > memory[card]:
+            return False
+    return True

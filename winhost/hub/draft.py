@@ -1,0 +1,247 @@
+"""A workload file drafted from what a hub has of a model: what is known, what is assumed, and what to look at first."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.hub.hub_listing import listed_files
+from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.model_config import ModelConfig, model_config
+from winhost.hub.weights import Tell, Weights, weights_of
+from winhost.model.secrets import SecretRef
+from winhost.model.units import Bytes, MiB
+from winhost.model.workload import DType
+from winhost.model.workloadfile import SCHEMA, is_model_name
+
+CONTEXT = 16_384
+SEQUENCES = 4
+_CONFIG = "config.json"
+_LARGEST_CONFIG: Bytes = 2 * MiB
+_PICKLES = re.compile(r"(pytorch_model|model)[^/]*\.(bin|pt|pth)|consolidated[^/]*\.pth")
+_WRITES = re.compile(r"(ForCausalLM|ForConditionalGeneration|LMHeadModel)$")
+_COLUMN = 36
+_WORDS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")  # which YAML takes for something else
+
+
+@dataclass(frozen=True)
+class Line:
+    """A key of the model with its value, and where that is from. assumed: the model does not say it."""
+
+    key: str
+    value: str | int | bool
+    why: str = ""
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """name: under which it is served; page: of the model, for people; look: what somebody has to decide or do."""
+
+    name: str
+    model: str
+    revision: str
+    page: str
+    lines: tuple[Line, ...]
+    shape: tuple[Line, ...]
+    look: tuple[str, ...]
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        return tuple(f"{line.key} {line.value}: {line.why}" for line in (*self.lines, *self.shape) if line.assumed)
+
+    @property
+    def text(self) -> str:
+        """The file. What is to be looked at stands at its beginning."""
+        head = [f"# {self.model}, from {self.page}", *(f"# Look: {each}" for each in self.look)]
+        body = [
+            "",
+            f"schema: {SCHEMA}",
+            "",
+            "models:",
+            _row(2, f"{_scalar(self.name)}:", "the name under which it is served"),
+        ]
+        rows = [_row(4, f"{line.key}: {_scalar(line.value)}", _why(line)) for line in self.lines]
+        shape = [_row(6, f"{line.key}: {_scalar(line.value)}", _why(line)) for line in self.shape]
+        inner = [*rows, *([_row(4, "shape:", _CONFIG), *shape] if shape else [])]
+        return "\n".join([*head, *body, *inner, "", "needs:", "  must: [gpu-compute]", "", "exposure: loopback", ""])
+
+
+def _row(indent: int, text: str, comment: str) -> str:
+    row = " " * indent + text
+    return f"{row:<{_COLUMN}}  # {comment}" if comment else row
+
+
+def _scalar(value: str | int | bool) -> str:
+    """As YAML reads it back: what could be a number or a word of its own is quoted."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    plain = isinstance(value, int) or (re.fullmatch(r"[A-Za-z][A-Za-z0-9._/-]*", value) and value.lower() not in _WORDS)
+    return str(value) if plain else json.dumps(value)
+
+
+def _why(line: Line) -> str:
+    return f"assumed: {line.why}" if line.assumed else line.why
+
+
+def draft(repository: HubRepository, token: SecretRef | None, tell: Tell) -> Draft:
+    """Raises WinhostError (NotListed)."""
+    about = repository.about()
+    name = about.get("id")
+    now = repository.at(name if isinstance(name, str) else repository.model, about["sha"])
+    files = dict(_sizes(listed_files(now)))
+    config = _config(now, files)
+    weights = weights_of(now, files, tell)
+    pickles = sum(size for path, size in files.items() if _PICKLES.fullmatch(path))
+    if weights is None and not pickles:
+        raise not_listed(now.model, _no_weights(files), f"Name the model that it was made from; see {now.page}")
+    closed = bool(about.get("gated")) or bool(about.get("private"))
+    lines = (
+        Line("id", now.model),
+        Line("revision", now.revision, "" if repository.revision == now.revision else f"{repository.revision}, now"),
+        *([Line("token", token.written)] if closed and token else []),
+        *_size(config, weights, pickles),
+        *_numbers(config, weights),
+        *_length(config),
+    )
+    look = (*_looks_of_hub(repository, now, about, closed, token), *looks(config, weights))
+    return Draft(
+        _served_name(now.model), now.model, now.revision, now.page, lines, tuple(_shape(config, weights)), look
+    )
+
+
+def _sizes(files: list[str]) -> Iterator[tuple[str, Bytes]]:
+    for line in files:
+        _, size, path = line.split(" ", 2)
+        yield path, int(size)
+
+
+def _config(repository: HubRepository, files: Mapping[str, Bytes]) -> ModelConfig:
+    if _CONFIG not in files:
+        adapter = "adapter_config.json" in files
+        what = "is an adapter (LoRA), not a model" if adapter else "has no config.json: winhost cannot tell its shape"
+        raise not_listed(repository.model, what, f"Name the model that it belongs to; see {repository.page}")
+    document: dict[str, Any] = repository.document(_CONFIG, _LARGEST_CONFIG)
+    if "quantization_config" not in document and "hf_quant_config.json" in files:
+        quantized = repository.document("hf_quant_config.json", _LARGEST_CONFIG).get("quantization")
+        if isinstance(quantized, dict):
+            document["quantization_config"] = {"quant_method": "modelopt", **quantized}
+    return model_config(document)
+
+
+def _no_weights(files: Mapping[str, Bytes]) -> str:
+    if any(path.endswith(".gguf") for path in files):
+        return "has its weights as GGUF alone, and winhost plans for safetensors"
+    return "has no weights that vLLM loads: no safetensors"
+
+
+def _served_name(model: str) -> str:
+    name = model.rpartition("/")[2][:63].rstrip("._-")
+    return name if is_model_name(name) else "model"
+
+
+# ---- lines
+
+
+def _size(config: ModelConfig, weights: Weights | None, pickles: Bytes) -> Iterator[Line]:
+    """Of what is quantized the bytes are known better than by counting."""
+    if weights is None:
+        yield Line("weights", pickles, "size of its pickles; how many parameters they have is not known")
+        return
+    headers = "its safetensors header" if weights.files == 1 else f"the headers of {weights.files} safetensors files"
+    if config.quantized:
+        yield Line("weights", weights.bytes, f"bytes, by {headers}")
+    else:
+        yield Line("parameters", weights.total, f"by {headers}: {_kinds(weights)}")
+
+
+def _kinds(weights: Weights) -> str:
+    return ", ".join(sorted(kind for kind in weights.parameters if re.fullmatch(r"[A-Z0-9_]{1,16}", kind)))
+
+
+def _numbers(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
+    dtype = config.served_dtype
+    if config.dtype in (DType.BFLOAT16, DType.FLOAT16):
+        yield Line("dtype", dtype)
+    else:
+        why = f"its weights are {config.dtype}" if config.dtype else "config.json names none"
+        yield Line("dtype", dtype, why, assumed=True)
+    if config.quantization:
+        yield Line("quantization", config.quantization, f"{config.quantized}")
+
+
+def _length(config: ModelConfig) -> Iterator[Line]:
+    longest = f"it was made for {config.longest:,} tokens" if config.longest else "config.json does not say how long"
+    yield Line("context", min(CONTEXT, config.longest or CONTEXT), longest, assumed=True)
+    yield Line("sequences", SEQUENCES, "at once, each at full context", assumed=True)
+
+
+def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
+    if config.layers and config.kv_heads and config.head_dim and not config.latent:
+        yield Line("layers", config.layers)
+        if config.kv_heads_stated:
+            yield Line("kv_heads", config.kv_heads)
+        else:
+            yield Line("kv_heads", config.kv_heads, "as many as attention heads; config.json names none", assumed=True)
+        yield Line("head_dim", config.head_dim)
+    tied = config.tied is True or (not weights.head if weights else bool(config.tied))
+    if config.hidden and config.vocabulary and _is_smaller(config, weights, tied):
+        yield Line("hidden", config.hidden)
+        yield Line("vocabulary", config.vocabulary)
+        if weights or config.tied is not None:
+            yield Line("tied_embeddings", tied)
+        else:
+            yield Line("tied_embeddings", False, "config.json does not say", assumed=True)
+
+
+def _is_smaller(config: ModelConfig, weights: Weights | None, tied: bool) -> bool:
+    """What is larger than the whole model is not believed."""
+    tables = (config.hidden or 0) * (config.vocabulary or 0) * (1 if tied else 2)
+    return weights is None or config.quantized is not None or tables < weights.total
+
+
+# ---- what to look at
+
+
+def _looks_of_hub(
+    asked: HubRepository, now: HubRepository, about: Mapping[str, Any], closed: bool, token: SecretRef | None
+) -> Iterator[str]:
+    if now.model != asked.model:
+        yield f"{asked.model} is called {now.model} by now."
+    if closed:
+        kind = "gated: whoever downloads it has to accept its licence there first" if about.get("gated") else "private"
+        yield f"It is {kind}. " + (
+            "The Linux that serves downloads it with the token." if token else "Name a token: token: env:HF_TOKEN"
+        )
+
+
+def looks(config: ModelConfig, weights: Weights | None) -> Iterator[str]:
+    if config.remote_code:
+        yield (
+            "It wants to run Python files of its repository in the engine. Read them; then set trust_remote_code: "
+            "true. Without it vLLM serves it only if it knows the architecture itself."
+        )
+    if weights is None:
+        yield "Its weights are pickles, which can run programs when they are loaded. Prefer a copy with safetensors."
+    if config.architecture is None or not _WRITES.search(config.architecture):
+        named = config.architecture or "config.json names no architecture"
+        yield f"Does it write text? {named}. See the models that vLLM supports."
+    if config.quantized and config.quantization is None:
+        yield f"It is quantized ({config.quantized}), which winhost has no name for; its weights count as they are."
+    yield from _looks_at_cache(config)
+    if config.experts:
+        yield f"It is a mixture of {config.experts} experts: all of them take memory, also those that rest."
+    if config.more:
+        yield f"It also takes {', '.join(config.more)}: state activations: once its engine's log has told them."
+
+
+def _looks_at_cache(config: ModelConfig) -> Iterator[str]:
+    if config.latent:
+        yield "It keeps keys and values compressed (latent attention): state kv:, which its engine's log tells."
+    elif not (config.layers and config.kv_heads and config.head_dim):
+        yield "config.json does not tell the shape of its KV cache: state kv:, which its engine's log tells."
+    elif config.partial:
+        yield "Some of its layers see only a part of a sequence: its KV cache is at most what is computed."
+    if config.other_layers and not config.latent:
+        yield f"{config.other_layers} of its layers have no KV cache but a state of their own, which is not counted."

@@ -1,0 +1,187 @@
+"""A repository of a hub, asked over its API: which commit a name leads to, and files or their beginnings."""
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from http.client import responses
+from typing import Any
+from urllib.parse import SplitResult, quote, urlsplit
+
+from winhost.core.answers import Json
+from winhost.model.errors import WinhostError, visible
+from winhost.model.secrets import Secret
+from winhost.model.units import Bytes, MiB
+from winhost.web.asking import (
+    Credentials,
+    NotAnswered,
+    OpenAnswer,
+    WebAnswer,
+    ask,
+    is_this_machine,
+    opened,
+    parsed,
+    place_of,
+)
+
+HUB = "https://huggingface.co"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
+_MOST_PAGES = 100
+_MOST: Bytes = 16 * MiB
+_COMPARE = "Compare name and revision with the hub"
+_OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Without it: start from a file of examples/workloads"
+
+
+def not_listed(model: str, why: str, hint: str) -> WinhostError:
+    return WinhostError("NotListed", what=f"{visible(model[:200])}: {visible(why)}", hint=hint)
+
+
+def is_commit(text: str) -> bool:
+    return _COMMIT.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A model at a revision: a branch, a tag or a commit."""
+
+    model: str
+    revision: str
+    hub: str = HUB
+    token: Secret | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises WinhostError (NotListed)."""
+        if _NAME.fullmatch(self.model) is None or ".." in self.model:
+            raise not_listed(self.model, "is not the name of a model", "Write it as ORG/NAME")
+        if _REVISION.fullmatch(self.revision) is None or ".." in self.revision:
+            raise not_listed(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
+        place = self._place
+        if self.token and place.scheme != "https" and not is_this_machine(place):
+            raise not_listed(self.model, "a token is sent over https alone", "Give the hub's address with https")
+
+    @property
+    def _place(self) -> SplitResult:
+        try:
+            if not self.hub.isprintable() or " " in self.hub:
+                raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
+            return place_of(self.hub)
+        except NotAnswered as error:
+            raise not_listed(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
+
+    @property
+    def page(self) -> str:
+        """For people."""
+        return f"{self.hub}/{self.model}"
+
+    def about(self) -> dict[str, Any]:
+        """What the hub says of it: `sha`, `id`, `gated`, `private`."""
+        revision = quote(self.revision, safe="")
+        said = self.json(f"{self.hub}/api/models/{quote(self.model)}/revision/{revision}")
+        if not isinstance(said, dict) or not is_commit(str(said.get("sha"))):
+            raise not_listed(self.model, "the hub does not tell its commit", _COMPARE)
+        return said
+
+    def at(self, model: str, commit: str) -> "HubRepository":
+        """The same, under the name that it has by now, at one commit."""
+        return replace(self, model=model, revision=commit)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """The files and folders at the commit, as the hub lists them."""
+        url: str | None = f"{self.hub}/api/models/{quote(self.model)}/tree/{self.revision}?recursive=true"
+        pages = 0
+        while url is not None and (pages := pages + 1) <= _MOST_PAGES:
+            if urlsplit(url)[:2] != urlsplit(self.hub)[:2]:
+                raise not_listed(self.model, f"{self._place.netloc} sends elsewhere", "Only the hub itself is asked")
+            answer = self._asked(url, _MOST)
+            page = self._parsed(answer.body)
+            if not isinstance(page, list) or not all(isinstance(entry, dict) for entry in page):
+                raise not_listed(self.model, "the hub answers with no list", "Try again")
+            yield from page
+            url = _next(answer.headers.get("link", ""))
+
+    def file(self, path: str, most: Bytes = _MOST) -> bytes:
+        return self._asked(self._address(path), most).body
+
+    def document(self, path: str, most: Bytes = _MOST) -> dict[str, Any]:
+        """A file that is an object in JSON."""
+        found = self._parsed(self.file(path, most))
+        if not isinstance(found, dict):
+            raise not_listed(self.model, f"{path} is no object in JSON", "Do not use this model")
+        return found
+
+    def part(self, path: str, begin: int, end: int) -> bytes:
+        """Bytes of a file, from `begin` to before `end`; fewer where it ends before."""
+        span = f"bytes={begin}-{end - 1}"
+        answer = self._asked(self._address(path), end - begin, headers={"Range": span}, fine=(206, 416))
+        return answer.body if answer.status == 206 else b""
+
+    def from_byte(self, path: str, begin: Bytes) -> AbstractContextManager[OpenAnswer]:
+        """A file of whatever size, from a byte on. Raises NotAnswered."""
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
+        return opened(self._address(path), headers=headers, credentials=self._credentials)
+
+    @property
+    def _credentials(self) -> Credentials | None:
+        return ("Bearer", self.token) if self.token else None
+
+    def json(self, url: str) -> Json:
+        return self._parsed(self._asked(url, _MOST).body)
+
+    def _address(self, path: str) -> str:
+        return f"{self.hub}/{quote(self.model)}/resolve/{self.revision}/{quote(path)}"
+
+    def _parsed(self, data: bytes) -> Json:
+        try:
+            return parsed(data)
+        except ValueError:
+            raise not_listed(self.model, "the hub answers with what is no JSON", "Try again") from None
+
+    def _asked(
+        self, url: str, most: Bytes, *, headers: dict[str, str] | None = None, fine: tuple[int, ...] = (200,)
+    ) -> WebAnswer:
+        try:
+            answer = ask(url, most, headers=headers, credentials=self._credentials)
+        except NotAnswered as error:
+            raise not_listed(self.model, f"{self._place.netloc} {error}", _hint(error)) from None
+        if answer.status not in fine:
+            raise self._refused(answer)
+        return answer
+
+    def _refused(self, answer: WebAnswer) -> WinhostError:
+        status, code = answer.status, answer.headers.get("x-error-code", "")
+        if status == 429:
+            wait = _seconds(answer)
+            hint = f"Run the command again{f' in {wait} s' if wait else ' later'}; with --token more is allowed"
+            return not_listed(self.model, "the hub allows no more requests for now (429)", hint)
+        if code == "GatedRepo" or (status == 403 and not code):
+            why = f"it is gated: its licence has to be accepted first ({status})"
+            return not_listed(self.model, why, f"Accept it at {self.page}, and name a token: --token env:HF_TOKEN")
+        if status in (401, 403):
+            why = f"the hub has no such model, or it is private ({status})"
+            hint = "The token may not read it, or has expired" if self.token else "To read it: --token env:HF_TOKEN"
+            return not_listed(self.model, why, f"{_COMPARE}. {hint}")
+        if code == "RevisionNotFound":
+            return not_listed(self.model, f"the hub has no revision {self.revision} of it", f"See {self.page}")
+        if status == 404:
+            return not_listed(self.model, "the hub has no such model or file (404)", _COMPARE)
+        reason = responses.get(status, "")
+        return not_listed(self.model, f"the hub answers {status} {reason}".rstrip(), "Run the command again later")
+
+
+def _hint(error: NotAnswered) -> str:
+    return _OFFLINE if "reached" in str(error) or "in time" in str(error) else "Use another hub, or try again later"
+
+
+def _seconds(answer: WebAnswer) -> str:
+    """How long to wait, as Retry-After or as RateLimit says it: `"api";r=0;t=55`."""
+    after = answer.headers.get("retry-after", "")
+    found = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))
+    return after if re.fullmatch(r"\d{1,6}", after) else found[1] if found else ""
+
+
+def _next(link: str) -> str | None:
+    """Of a Link header: `<https://…>; rel="next"`."""
+    found = re.search(r'<([^<>]{1,2000})>; rel="next"', link)
+    return found[1] if found else None

@@ -1,0 +1,202 @@
+"""What config.json of a model says of its shape, under whatever names; what it does not say is None, never guessed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.model.workload import DType, Quantization
+
+# Of models with several parts, the part that writes the text.
+_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_HIDDEN = ("hidden_size", "n_embd", "d_model")
+_VOCABULARY = ("vocab_size", "padded_vocab_size")
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_MOST = 10_000_000
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """longest: tokens that it was made for; experts: of a mixture; latent: keys and values are kept compressed.
+
+    partial: some layers see only a part of the sequence; other_layers: without a KV cache, not among `layers`;
+    quantized: what the file calls it; quantization: what winhost knows of that; more: parts beside the text.
+    """
+
+    architecture: str | None
+    layers: int | None
+    heads: int | None
+    kv_heads: int | None
+    kv_heads_stated: bool
+    head_dim: int | None
+    hidden: int | None
+    vocabulary: int | None
+    tied: bool | None
+    dtype: str | None
+    longest: int | None
+    experts: int | None
+    latent: bool
+    partial: bool
+    other_layers: int
+    quantized: str | None
+    quantization: Quantization | None
+    remote_code: bool
+    more: tuple[str, ...]
+
+    @property
+    def served_dtype(self) -> DType:
+        """In what it is served: 16 bits, as vLLM does it where weights are kept in 32."""
+        return DType.FLOAT16 if self.dtype == "float16" else DType.BFLOAT16
+
+
+def model_config(document: Mapping[str, Any]) -> ModelConfig:
+    text = _text_part(document)
+    heads, hidden = _count(text, _HEADS, 65_536), _count(text, _HIDDEN, 65_536)
+    kv_heads = _kv_heads(text)
+    layers, others, partial = _layers(text)
+    quantized = _first_mapping(document, text, "quantization_config", "compression_config")
+    architectures = document.get("architectures")
+    return ModelConfig(
+        architecture=_word(architectures[0]) if isinstance(architectures, list) and architectures else None,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads if kv_heads is not None or _says(text, _KV_HEADS) else heads,
+        kv_heads_stated=kv_heads is not None,
+        head_dim=_head_dim(text, heads, hidden),
+        hidden=hidden,
+        vocabulary=_count(text, _VOCABULARY, _MOST) or _count(document, _VOCABULARY, _MOST),
+        tied=_flag(document, text, "tie_word_embeddings"),
+        dtype=_dtype(document, text),
+        longest=_count(text, _CONTEXT, 100_000_000) or _count(document, _CONTEXT, 100_000_000),
+        experts=_count(text, _EXPERTS, 65_536),
+        latent=_count(text, ("kv_lora_rank",), _MOST) is not None,
+        partial=partial,
+        other_layers=others,
+        quantized=_quantized_as(quantized),
+        quantization=_quantization(quantized),
+        remote_code=isinstance(document.get("auto_map"), dict),
+        more=tuple(sorted(_other_parts(document))),
+    )
+
+
+def _text_part(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in _TEXT_PARTS:
+        part = document.get(name)
+        if isinstance(part, dict) and not _says(document, _LAYERS):
+            return _text_part(part)
+    return document
+
+
+def _other_parts(document: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("vision", "audio", "video", "speech"):
+        if any(key.startswith(name) and isinstance(value, dict) for key, value in document.items()):
+            yield name
+    thinker = document.get("thinker_config")
+    if isinstance(thinker, dict):
+        yield from _other_parts(thinker)
+
+
+def _says(text: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    return any(text.get(name) is not None for name in names)
+
+
+def _count(text: Mapping[str, Any], names: tuple[str, ...], most: int) -> int | None:
+    """A whole number that a workload file could have."""
+    for name in names:
+        value = text.get(name)
+        if type(value) is int and 1 <= value <= most:
+            return value
+    return None
+
+
+def _kv_heads(text: Mapping[str, Any]) -> int | None:
+    if text.get("multi_query") is True and text.get("new_decoder_architecture") is not True:
+        return 1
+    return _count(text, _KV_HEADS, 65_536)
+
+
+def _head_dim(text: Mapping[str, Any], heads: int | None, hidden: int | None) -> int | None:
+    stated = _count(text, ("head_dim", "kv_channels"), 65_536)
+    if stated is None and heads and hidden and hidden % heads == 0:
+        return hidden // heads
+    return stated
+
+
+def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
+    """Those with a KV cache, how many have none, and whether some of the first see only a window."""
+    layers = _count(text, _LAYERS, 65_536)
+    kinds = text.get("layer_types") or text.get("layers_block_type")
+    if isinstance(kinds, list) and layers == len(kinds):
+        cached = [kind for kind in kinds if isinstance(kind, str) and "attention" in kind and "linear" not in kind]
+        windows = any(kind not in ("full_attention", "attention") for kind in cached)
+        return (len(cached) or None, layers - len(cached), windows)
+    window = type(text.get("sliding_window")) is int and text.get("use_sliding_window") is not False
+    mixed = any(text.get(name) for name in ("hybrid_override_pattern", "mamba_d_state", "ssm_cfg", "attn_layer_period"))
+    return (None if mixed else layers, layers or 0 if mixed else 0, window)
+
+
+def _flag(document: Mapping[str, Any], text: Mapping[str, Any], name: str) -> bool | None:
+    found = [part[name] for part in (text, document) if type(part.get(name)) is bool]
+    return found[0] if found else None
+
+
+def _dtype(document: Mapping[str, Any], text: Mapping[str, Any]) -> str | None:
+    for part in (text, document):
+        for name in ("dtype", "torch_dtype"):
+            found = _word(part.get(name))
+            if found:
+                return found.removeprefix("torch.")
+    return None
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 100 else None
+
+
+def _first_mapping(document: Mapping[str, Any], text: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((part[name] for part in (document, text) for name in names if isinstance(part.get(name), dict)), {})
+
+
+def _quantized_as(said: Mapping[str, Any]) -> str | None:
+    if not said:
+        return None
+    parts = (_word(said.get("quant_method")), _word(said.get("format")) or _word(said.get("quant_algo")))
+    return ", ".join(filter(None, parts)) or "in a way that it does not name"
+
+
+def _quantization(said: Mapping[str, Any]) -> Quantization | None:
+    method, bits = _word(said.get("quant_method")), said.get("bits")
+    form = _word(said.get("format")) or _word(said.get("quant_algo")) or ""
+    if method in ("compressed-tensors", "modelopt", "modelopt_fp4"):
+        return _FORMS.get(form.lower()) or _packed(said, form)
+    if method == "gptq":
+        return {4: Quantization.GPTQ, 8: Quantization.INT8}.get(bits if type(bits) is int else 0)
+    return _METHODS.get(method or "")
+
+
+def _packed(said: Mapping[str, Any], form: str) -> Quantization | None:
+    """Of compressed-tensors, where all groups have one width."""
+    groups = said.get("config_groups")
+    if form != "pack-quantized" or not isinstance(groups, dict):
+        return None
+    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
+    widths = {_count(each, ("num_bits",), 64) for each in weights if isinstance(each, dict)}
+    return {4: Quantization.INT4, 8: Quantization.INT8}.get(widths.pop() or 0) if len(widths) == 1 else None
+
+
+_METHODS: Mapping[str, Quantization] = {
+    "awq": Quantization.AWQ,
+    "fp8": Quantization.FP8,
+    "fbgemm_fp8": Quantization.FP8,
+    "mxfp4": Quantization.MXFP4,
+}
+_FORMS: Mapping[str, Quantization] = {
+    "int-quantized": Quantization.INT8,
+    "float-quantized": Quantization.FP8,
+    "nvfp4-pack-quantized": Quantization.NVFP4,
+    "fp8": Quantization.FP8,
+    "nvfp4": Quantization.NVFP4,
+}

@@ -1,0 +1,91 @@
+"""The VHDX that a guest starts from, made on this computer of an image that is known by its SHA-256.
+
+Both lie in the user's cache, so that a second plan or run waits for neither. The same image always becomes the same
+bytes: a plan names the SHA-256 of both, and another one is refused, wherever and whenever it is made again.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import file_digest
+from pathlib import Path
+
+from winhost.images.cloud_images import is_address
+from winhost.images.download import RemoteImage, check_file, download
+from winhost.images.image_file import open_image
+from winhost.images.vhdx import write_vhdx
+from winhost.model.errors import UsageError
+from winhost.model.units import Bytes
+
+Tell = Callable[[str, Bytes, Bytes], None]
+"""Told what is being done, and how far it is, of how much."""
+
+
+@dataclass(frozen=True)
+class SourceImage:
+    """A qcow2 or raw image: its address, or a path on this computer. bytes: its size, where it is known before."""
+
+    place: str
+    sha256: str
+    bytes: Bytes | None = None
+
+
+@dataclass(frozen=True)
+class GuestDisk:
+    """A VHDX. image_bytes: the size of what it was made of."""
+
+    path: Path
+    sha256: str
+    bytes: Bytes
+    image_bytes: Bytes
+
+
+def image_cache() -> Path:
+    """The user's own; WINHOST_CACHE overrides it."""
+    from platformdirs import user_cache_path
+
+    chosen = os.environ.get("WINHOST_CACHE")
+    return (Path(chosen) if chosen else user_cache_path("winhost", appauthor=False)) / "images"
+
+
+def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache: Path | None = None) -> GuestDisk:
+    """Made once. sha256: of the VHDX, where a plan pinned it.
+
+    Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
+    """
+    from filelock import FileLock
+
+    folder = cache or image_cache()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    disk = folder / f"{image.sha256}.vhdx"
+    with FileLock(folder / f"{image.sha256}.making"):  # another host's run may want the same at this moment
+        source = _source(image, folder, tell)
+        made = _sha256(disk) if disk.is_file() else None
+        if made is None or sha256 not in (None, made):
+            with open_image(source) as opened:
+                write_vhdx(opened, disk, progress=partial(tell, "making the disk"))
+            made = _sha256(disk)
+    if sha256 not in (None, made):
+        raise UsageError(
+            "OtherDisk",
+            what=f"the image with SHA-256 {image.sha256} became a disk with {made}, and the plan has {sha256}",
+            meaning="The plan was made by another version of winhost, which writes disks otherwise.",
+            hint="Make the plan again with this one: winhost plan",
+        )
+    return GuestDisk(disk, made, disk.stat().st_size, source.stat().st_size)
+
+
+def _source(image: SourceImage, cache: Path, tell: Tell) -> Path:
+    """Checked each time, because everything rests on it."""
+    if is_address(image.place):
+        remote = RemoteImage(image.place, image.sha256, image.bytes)
+        return download(remote, cache, partial(tell, "downloading the image"))
+    path = Path(image.place)
+    check_file(path, image.sha256)
+    return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

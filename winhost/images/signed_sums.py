@@ -1,0 +1,63 @@
+"""SHA256SUMS of Ubuntu's cloud images, believed only with Canonical's signature.
+
+The key is the "UEC Image Automatic Signing Key"; its fingerprint is what makes the file beside this one be that key.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from winhost.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pysequoia import Cert
+
+SIGNING_KEY = "D2EB44626FDDC30B513D5BB71A5D6C4C7DB87C81"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._+-]+)")
+
+
+def canonicals_key() -> bytes:
+    """The public key, as winhost brings it."""
+    return files(__package__).joinpath("ubuntu_cloud_images.asc").read_bytes()
+
+
+def signed_sums(sums: bytes, signature: bytes) -> Mapping[str, str]:
+    """SHA-256 by file name, of sums with a good signature by this very key. Raises UsageError (NotVerified)."""
+    key = canonicals_key()
+    if not any(_is_good(sums, each, key) for each in _signatures(signature)):
+        raise _not_verified(f"SHA256SUMS has no good signature by {SIGNING_KEY}")
+    found: dict[str, str] = {}
+    for line in sums.decode("ascii", "replace").splitlines():
+        if (match := _LINE.fullmatch(line)) and found.setdefault(match[2], match[1]) != match[1]:
+            raise _not_verified(f"SHA256SUMS has two sums of {match[2]}")
+    return found
+
+
+def _not_verified(what: str) -> UsageError:
+    hint = "Take another mirror; or give the SHA-256 of an image that you checked yourself: --image-sha256"
+    return UsageError("NotVerified", what=what, hint=hint)
+
+
+def _signatures(text: bytes) -> Iterator[bytes]:
+    """There may be some by other keys."""
+    from pysequoia.packet import PacketPile, Tag
+
+    try:
+        yield from (bytes(packet) for packet in PacketPile.from_bytes(text) if packet.tag == Tag.Signature)
+    except Exception:  # noqa: BLE001 - the library has no class of its own for what is no OpenPGP
+        return
+
+
+def _is_good(sums: bytes, signature: bytes, key: bytes) -> bool:
+    import pysequoia
+
+    def store(ids: list[str]) -> "list[Cert]":
+        return [known]
+
+    try:
+        known = pysequoia.Cert.from_bytes(key)
+        verified = pysequoia.verify(bytes=sums, store=store, signature=pysequoia.Sig.from_bytes(signature))
+    except Exception:  # noqa: BLE001 - as above: whatever it says, the sums are not verified
+        return False
+    return any(each.certificate == SIGNING_KEY.lower() for each in verified.valid_sigs)

@@ -1,0 +1,99 @@
+"""Engines and their gateway in a simulated Linux: a stand-in that answers where all that one needs is there."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from winhost.core.answers import Json, Key, Record
+from winhost.lab.linux.accounts import LinuxAccounts
+from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.linux_machine import Linux, State, program_failed, refused
+from winhost.lab.linux.model_store import ModelStore
+from winhost.lab.physics.windows_errors import NotYet
+
+SERVING_FILE = "/etc/winhost/serving.json"
+_GROUP = "winhost-engines"
+_UNIT = r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service"
+_NONE: State = {"text": None, "enabled": False, "active": False, "failed": False}
+_START_SECONDS = 90.0
+
+
+class ServedEngines:
+    """units: by name, as they were written."""
+
+    def __init__(self, linux: Linux) -> None:
+        self._linux = linux
+        self.units: dict[str, State] = {each.key["unit"]: dict(each.state) for each in linux.found("EngineUnit")}
+
+    def change(self, name: str, desired: Mapping[str, Json]) -> None:
+        """Raises CmdletError."""
+        before = self.units.get(name, _NONE)
+        after = {**before, **desired}
+        if after["text"] is None and (after["enabled"] or after["active"]):
+            raise refused("BadRequest", "InvalidArgument", f"{name} cannot start without a text.")
+        if after["text"] is None:
+            self.units.pop(name, None)
+            return
+        self.units[name] = {**after, "active": False, "failed": False}
+        if after["active"]:
+            self._linux.machine.clock.sleep(_START_SECONDS)
+            self._check(name, str(after["text"]))
+            self.units[name]["active"] = True
+
+    def _check(self, name: str, text: str) -> None:
+        """What a real unit fails without."""
+        for path in re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text):
+            if self._linux.file(path)["text"] is None:
+                raise self._failed(name, f"{path} is not there")
+        for compose in re.findall(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)[:1]:
+            self._check_container(name, str(self._linux.file(compose)["text"]))
+
+    def _check_container(self, name: str, compose: str) -> None:
+        image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
+        present = {key[1] for key in self._linux.part(ContainerStore).images}
+        if image is None or image[1] not in present:
+            raise self._failed(name, "its image is not there")
+        if models is None or models[1] not in self._linux.part(ModelStore).folders:
+            raise self._failed(name, "its model is not there")
+
+    def _failed(self, name: str, why: str) -> Exception:
+        self.units[name]["failed"] = True
+        return program_failed("systemctl", f"Job for {name} failed: {why}.")
+
+    def serves(self) -> bool:
+        """Whether the gateway runs, and every engine of the file that says what is served."""
+        told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
+        gateway = self._linux.unit_state("winhost-gateway.service")["active"] is True
+        return gateway and all(self.units.get(each["unit"], _NONE)["active"] for each in told["engines"])
+
+
+def engine_units(linux: Linux, key: Key | None) -> Iterator[Record]:
+    """Of one, or of all."""
+    if not linux.distro.systemd:
+        raise NotYet("LinuxSystem")
+    if _GROUP not in linux.part(LinuxAccounts).groups:
+        raise NotYet("LinuxGroup")
+    units = linux.part(ServedEngines).units
+    for name in [key["unit"]] if key else sorted(units):
+        if re.fullmatch(_UNIT, name) is None:
+            raise refused("BadRequest", "InvalidArgument", f"{name!r} is not the unit of an engine.")
+        yield Record(units.get(name, _NONE), {"unit": name})
+
+
+def set_engine_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    """Raises CmdletError."""
+    linux.part(ServedEngines).change(key["unit"], desired)
+
+
+def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
+    """Of the machine."""
+    if linux.file(SERVING_FILE)["text"] is None:
+        raise NotYet("LinuxFile")
+    yield Record({"ready": linux.part(ServedEngines).serves()})
+
+
+def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    """Raises CmdletError."""
+    if not linux.part(ServedEngines).serves():
+        message = "The endpoint does not serve: its models do not answer. Next: winhost serve status"
+        raise refused("NotServing", "ObjectNotFound", message)

@@ -1,0 +1,216 @@
+"""What a simulated Linux says of what it serves: its units are those that were installed, and its engines stand-ins.
+
+A start goes on with each time that it is looked at, and its log has vLLM's own lines.
+"""
+
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.lab.contract.call_batch import failure
+from winhost.lab.linux.linux_machine import Linux, State, refused
+from winhost.lab.linux.served_engines import SERVING_FILE as FILE
+from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.model.units import GiB
+
+STAND_IN = "(a stand-in of the simulator says this, no model)"
+LENGTH = 4096
+START_LOG = (
+    "(APIServer pid=8) INFO 11-22 10:54:46 [api_utils.py:286] non-default args: {'max_model_len': 4096}",
+    "(APIServer pid=8) INFO 11-22 10:54:58 [model.py:733] Resolved architecture: LlamaForCausalLM",
+    "(EngineCore pid=13) INFO 11-22 10:55:07 [gpu_model_runner.py:5182] Starting to load model org/model...",
+    "Loading safetensors checkpoint shards: 100% Completed | 2/2 [00:08<00:00, 4.20s/it]",
+    "(EngineCore pid=13) INFO 11-22 10:55:16 [default_loader.py:430] Loading weights took 8.40 seconds",
+    "(EngineCore pid=13) INFO 11-22 10:55:23 [backends.py:1148] Dynamo bytecode transform time: 6.20 s",
+    "(EngineCore pid=13) INFO 11-22 10:55:37 [monitor.py:53] torch.compile took 20.15 s in total",
+    "(EngineCore pid=13) INFO 11-22 10:55:40 [gpu_worker.py:508] Available KV cache memory: 26.3 GiB",
+    "Capturing CUDA graphs (FULL): 100%|##########| 11/11 [00:00<00:00, 14.78it/s]",
+    "(EngineCore pid=13) INFO 11-22 10:55:43 [model_runner.py:726] Graph capturing finished in 3 secs, took 0.89 GiB",
+    "INFO:     Application startup complete.",
+)
+_AT_ONCE = 4  # lines that a start says between two looks
+_TIME = 1_795_443_982  # of the first line
+
+
+@dataclass
+class SimulatedServing:
+    """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
+    starts: of each.
+    """
+
+    linux: Linux
+    fails: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """To one request of `winhost serve`."""
+        does = {"deployed": self._deployed, "state": self._state, "log": self._log, "test": self._test}
+        does |= {"start": self._start, "stop": self._stop}
+        try:
+            return {"ok": True, **does[request["do"]](request)}
+        except CmdletError as error:
+            return failure(error)
+
+    def _deployed(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": self.linux.file(FILE)["text"]}
+
+    def _start(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        unit = request["unit"]
+        self._set(unit, active=True, failed=False)
+        self.starts[unit], self.looks[unit] = self.starts.get(unit, 0) + 1, 0
+        return {}
+
+    def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._set(request["unit"], active=False, failed=False)
+        self.looks.pop(request["unit"], None)
+        return {}
+
+    def _engine_unit(self, unit: str) -> State | None:
+        return self.linux.part(ServedEngines).units.get(unit)
+
+    def _set(self, unit: str, *, active: bool, failed: bool) -> None:
+        """Raises CmdletError."""
+        engine = self._engine_unit(unit)
+        if engine is not None:
+            engine |= {"active": active, "failed": failed}
+        elif active:
+            self.linux.start(unit)
+        else:
+            self.linux.stop(unit)
+
+    def _state(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        for unit in request["units"]:
+            self._go_on(unit)
+        gateway = request.get("gateway")
+        return {
+            "units": [self._unit(unit) for unit in request["units"]],
+            "engines": [self._engine(socket) for socket in request["sockets"]],
+            "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
+            "gpus": self._gpus() if request.get("gpus") else None,
+            "library": {"package": "python3-aiohttp", "version": None, "updates": "community"},
+        }
+
+    def _go_on(self, unit: str) -> None:
+        """Of what starts: more lines, until it serves or fails."""
+        if not self._active(unit) or "-engine-" not in unit:
+            return
+        lines, at_once = self.fails.get(unit, START_LOG), _AT_ONCE
+        if unit not in self.looks:  # a plan started it, and waited for it
+            self.looks[unit], self.starts[unit], at_once = len(lines), self.starts.get(unit, 0) + 1, len(lines)
+            look = 0
+        else:
+            look = self.looks[unit]
+            self.looks[unit] += 1
+        for text in lines[look * at_once : (look + 1) * at_once]:
+            self.journal.append((unit, self._invocation(unit), text))
+        if unit in self.fails and self._said_all(unit):
+            self._set(unit, active=False, failed=True)
+
+    def _said_all(self, unit: str) -> bool:
+        return self.looks.get(unit, 0) * _AT_ONCE >= len(self.fails.get(unit, START_LOG))
+
+    def _active(self, unit: str) -> bool:
+        return self._state_of(unit)["active"] is True
+
+    def _state_of(self, unit: str) -> State:
+        engine = self._engine_unit(unit)
+        if engine is None:
+            return self.linux.unit_state(unit)
+        return {**engine, "loaded": True, "enabled": "enabled" if engine["enabled"] else "disabled"}
+
+    def _invocation(self, unit: str) -> str:
+        return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
+
+    def _unit(self, name: str) -> dict[str, Json]:
+        state = self._state_of(name)
+        there, active, failed = state["loaded"] is True, state["active"] is True, state["failed"] is True
+        word = "active" if active else "failed" if failed else "inactive"
+        sub = "running" if active else "failed" if failed else "dead"
+        code = int(failed)
+        found: dict[str, Json] = {"unit": name, "there": there, "active": word, "sub": sub, "code": code, "restarts": 0}
+        found |= {"result": "exit-code" if failed else "success", "pid": 4242 if active else 0, "seconds": 60}
+        found |= {"enabled": str(state["enabled"]) if there else ""}
+        return {**found, "invocation": self._invocation(name) if active or failed else ""}
+
+    def _engine(self, socket: str) -> dict[str, Json]:
+        slug = socket.split("/")[3]
+        unit = f"winhost-engine-{slug}.service"
+        if not (self._active(unit) and self._said_all(unit)):
+            return {"socket": socket, "health": None, "version": None, "models": [], "metrics": []}
+        planned = next((each for each in self._engines() if each["slug"] == slug), {})
+        names = ("running", "waiting", "kv_cache")
+        metrics: list[Json] = [{"name": name, "model": slug, "value": 0.0} for name in names]
+        models: list[Json] = [{"id": planned.get("served_name", slug), "length": LENGTH}]
+        version = planned.get("version")
+        return {"socket": socket, "health": 200, "version": version, "models": models, "metrics": metrics}
+
+    def _engines(self) -> list[dict[str, Any]]:
+        text = self.linux.file(FILE)["text"]
+        found: list[dict[str, Any]] = json.loads(str(text))["engines"] if text else []
+        return found
+
+    def _gateway(self, unit: str, key: str | None) -> dict[str, Json]:
+        if not self._active(unit):
+            return {"health": None, "ready": None, "metrics": None, "own": False}
+        ready = all(self._engine(each["socket"])["health"] == 200 for each in self._engines())
+        counts = ("running", "waiting", "answered", "refused", "broken")
+        metrics: list[Json] = [{"name": name, "model": "", "value": 0.0} for name in counts]
+        found = metrics if self._knows(key) else None
+        return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
+
+    def _knows(self, key: str | None) -> bool:
+        """By the file of keys that was installed."""
+        hashed = sha256((key or "").encode()).hexdigest()
+        lines = (str(state["text"]) for path, state in self.linux.files.items() if re.fullmatch(_KEYS, path))
+        return any(hmac.compare_digest(hashed, each) for text in lines for each in re.findall("sha256:(.*)", text))
+
+    def _gpus(self) -> list[Json] | None:
+        """What a stand-in takes of a GPU is made up."""
+        cards = list(self.linux.gpus())
+        if not cards:
+            return None
+        return [
+            {"index": index, "name": str(card.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
+            for index, card in enumerate(cards)
+        ]
+
+    def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        begin, invocation = int(request.get("cursor") or 0), request.get("invocation")
+        found = [
+            (number, {"unit": unit, "at": float(_TIME + number), "text": text})
+            for number, (unit, start, text) in enumerate(self.journal)
+            if unit in request["units"] and number >= begin and invocation in (None, start)
+        ]
+        found = found if request.get("cursor") else found[-request["lines"] :]
+        return {"lines": [line for _, line in found], "cursor": str(len(self.journal)), "more": False}
+
+    def _test(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._active(request["gateway"]["unit"]):
+            raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
+        body = request["body"]
+        status = self._status(request["path"], body, request.get("key"))
+        tokens = body.get("max_tokens") if status == 200 else None
+        stream = status == 200 and body.get("stream") is True
+        times = {"first": 0.02 if stream else None, "seconds": 0.5, "events": tokens if stream else 0}
+        return {"status": status, "tokens": tokens, "whole": True, "text": STAND_IN, "why": None, **times}
+
+    def _status(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
+        if not self._knows(key):
+            return 401
+        engine = next((each for each in self._engines() if each["model"] == body["model"]), None)
+        if path != "/v1/completions" or engine is None:
+            return 404
+        if self._engine(engine["socket"])["health"] != 200:
+            return 503
+        return 400 if len(body["prompt"]) > LENGTH else 200
+
+
+_KEYS = r"/opt/winhost/gateway[^/]*/keys"

@@ -1,0 +1,15 @@
+"""What a plan carries packed, as gzip in base64, and how it is shown: nobody reads the text itself."""
+
+import re
+from base64 import b64decode
+from hashlib import sha256
+
+_PACKED = re.compile(r"H4sI(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")  # the start of each gzip
+
+
+def packed_in_words(text: str) -> str | None:
+    """How much it is and of which SHA-256; None where it is not packed."""
+    if not _PACKED.fullmatch(text):
+        return None
+    data = b64decode(text)
+    return f"{len(data):,} bytes, packed, SHA-256 {sha256(data).hexdigest()[:12]}…"

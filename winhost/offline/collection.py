@@ -1,0 +1,237 @@
+"""A folder that is filled: images of containers, files of models, the image of a guest, each checked by its hash.
+
+What is there and right stays; what came in part goes on. Nothing is put in its place before it is whole and checked.
+"""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from winhost.hub.hub_repository import HubRepository
+from winhost.images.download import RemoteImage, download
+from winhost.images.guest_disk import Tell
+from winhost.images.image_archive import archive_name, archive_size, write_archive
+from winhost.images.image_names import ImageName
+from winhost.images.image_registry import Registry, Resolved, resolve
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.plan import Offline, OfflineImage
+from winhost.model.secrets import SecretRef
+from winhost.model.units import Bytes, MiB, about
+from winhost.web.asking import NotAnswered
+from winhost.web.large_files import bring
+
+_PIECE: Bytes = MiB
+_FILE = re.compile(r"(sha256|git-sha1):([0-9a-f]+) ([0-9]{1,15}) (.+)")
+_SPARE: Bytes = 64 * MiB
+
+
+@dataclass(frozen=True)
+class WantedImage:
+    """name: as a plan pins it; credentials: a secret reference to USER:PASSWORD."""
+
+    name: str
+    credentials: str | None = None
+
+
+@dataclass(frozen=True)
+class WantedModel:
+    """As ModelFiles has it."""
+
+    source: str
+    revision: str
+    files: tuple[str, ...]
+    token: str | None = None
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A file of the folder. path: below it, with slashes."""
+
+    path: str
+    bytes: Bytes
+    sha256: str
+
+
+class Collection:
+    """there: where the folder will lie on the Linux that serves; tell: told of each file, how far it is."""
+
+    def __init__(self, folder: Path, there: str, tell: Tell) -> None:
+        self._folder, self._there, self._tell = folder, there.rstrip("/"), tell
+        self._images: dict[str, OfflineImage] = {}
+        self._models: dict[str, str] = {}
+        self.copied: list[Copied] = []
+
+    @property
+    def offline(self) -> Offline:
+        """What a plan takes from there."""
+        return Offline(self._images, self._models)
+
+    def collect(
+        self, images: Iterable[WantedImage], models: Iterable[WantedModel], guest: RemoteImage | None, platform: str
+    ) -> None:
+        """Raises WinhostError and OSError."""
+        resolved = [(each, resolve(each.name, platform=platform, credentials=each.credentials)) for each in images]
+        wanted = list(models)
+        self._check_room([found for _, found in resolved], wanted, guest)
+        for image, found in resolved:
+            self._image(image, found)
+        for model in wanted:
+            self._model(model)
+        if guest:
+            self._guest(guest)
+
+    def _check_room(self, images: list[Resolved], models: list[WantedModel], guest: RemoteImage | None) -> None:
+        needed = sum(self._lacking(self._archive(each), archive_size(each)) for each in images)
+        for model in models:
+            needed += sum(self._lacking(self._place(model, file), file.bytes) for file in _files(model))
+        needed += guest.bytes or 0 if guest else 0
+        free = shutil.disk_usage(self._folder).free
+        if needed + _SPARE > free:
+            what = f"{about(needed)} are still to come, and {visible(str(self._folder))} has {about(free)} left"
+            raise UsageError("NoRoom", what=what, hint="Free some, or name a folder on another disk with -o")
+
+    def _lacking(self, path: Path, size: Bytes) -> Bytes:
+        """Of a file, beside what has come of it."""
+        there = [each.stat().st_size for each in (path, _part(path)) if each.is_file()]
+        return max(0, size - max(there, default=0))
+
+    # ---- images of containers
+
+    def _archive(self, found: Resolved) -> Path:
+        name = re.sub(r"[^a-z0-9.-]", "-", found.name.repository)[-80:].strip("-.")
+        return self._folder / "containers" / f"{name}-{found.digest[7:19]}.tar"
+
+    def _image(self, wanted: WantedImage, found: Resolved) -> None:
+        path = self._archive(found)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = _part(path)
+        if path.is_file():
+            path.replace(part)  # it is gone through again, layer by layer
+        entry = SecretRef.parse(wanted.credentials).resolve() if wanted.credentials else None
+        registry = Registry(ImageName.parse(wanted.name), entry)
+        write_archive(registry, found, part, lambda done, whole: self._tell(found.name.repository, done, whole))
+        copied = self._copied(path, part.stat().st_size, _sha256(part))
+        part.replace(path)
+        self._images[wanted.name] = OfflineImage(f"{self._there}/{copied.path}", copied.sha256, archive_name(found))
+
+    # ---- models
+
+    def _model_folder(self, model: WantedModel) -> Path:
+        name = "--".join(urlsplit(model.source).path.strip("/").split("/")[-2:])
+        return self._folder / "models" / re.sub(r"[^A-Za-z0-9._-]", "-", name) / model.revision
+
+    def _place(self, model: WantedModel, file: "_File") -> Path:
+        return self._model_folder(model).joinpath(*PurePosixPath(file.path).parts)
+
+    def _model(self, model: WantedModel) -> None:
+        hub, name = _hub_and_name(model)
+        token = SecretRef.parse(model.token).resolve() if model.token else None
+        repository = HubRepository(name, model.revision, hub, token)
+        files = list(_files(model))
+        whole, done = sum(file.bytes for file in files), 0
+        for file in files:
+            path = self._place(model, file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not (path.is_file() and file.is_in(path)):
+                self._bring(repository, file, path, name, done, whole)
+            done += file.bytes
+            self._copied(path, file.bytes, file.digest if file.kind == "sha256" else _sha256(path))
+        folder = self._model_folder(model).relative_to(self._folder).as_posix()
+        self._models[f"{model.source}@{model.revision}"] = f"{self._there}/{folder}"
+
+    def _bring(
+        self, repository: HubRepository, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes
+    ) -> None:
+        part = _part(path)
+        with part.open("r+b" if part.exists() else "w+b") as here:
+            have = min(part.stat().st_size, file.bytes)
+            try:
+                bring(
+                    here,
+                    0,
+                    have,
+                    file.bytes,
+                    lambda at: repository.from_byte(file.path, at),
+                    lambda at: self._tell(name, done + at, whole),
+                )
+            except NotAnswered as error:
+                why = f"{visible(name)}: {visible(file.path)}: the hub {error}"
+                raise _not_brought(why, "Run the command again: it goes on where this ended") from None
+            here.truncate(file.bytes)
+        if not file.is_in(part):
+            part.unlink()
+            why = f"{visible(name)}: {visible(file.path)} came with another hash"
+            raise _not_brought(why, "Run the command again; if it stays so, do not use this hub")
+        part.replace(path)
+
+    # ---- the guest
+
+    def _guest(self, guest: RemoteImage) -> None:
+        """By the name under which winhost looks for it beside a plan."""
+        path = download(
+            guest, self._folder / "images", lambda done, whole: self._tell("image of the guest", done, whole)
+        )
+        self._copied(path, path.stat().st_size, guest.sha256)
+
+    def _copied(self, path: Path, size: Bytes, sha256: str) -> Copied:
+        copied = Copied(path.relative_to(self._folder).as_posix(), size, sha256)
+        self.copied.append(copied)
+        return copied
+
+
+@dataclass(frozen=True)
+class _File:
+    """A line of ModelFiles."""
+
+    kind: str
+    digest: str
+    bytes: Bytes
+    path: str
+
+    def is_in(self, path: Path) -> bool:
+        if path.stat().st_size != self.bytes:
+            return False
+        # A blob of git: its SHA-1 is over a header and the content.
+        start = hashlib.sha1(b"blob %d\0" % self.bytes) if self.kind == "git-sha1" else hashlib.sha256()  # noqa: S324
+        return _hexdigest(path, start) == self.digest
+
+
+def _files(model: WantedModel) -> Iterator[_File]:
+    for line in model.files:
+        found = _FILE.fullmatch(line)
+        path = PurePosixPath(found[4]) if found else PurePosixPath()
+        outside = path.is_absolute() or not path.parts or any(part in ("..", ".winhost") for part in path.parts)
+        if found is None or outside or "\\" in line or ":" in found[4] or not line.isprintable():
+            raise _not_brought(f"'{visible(line[:200])}' is no file of a model", "Make the plan again: winhost plan")
+        yield _File(found[1], found[2], int(found[3]), found[4])
+
+
+def _hub_and_name(model: WantedModel) -> tuple[str, str]:
+    """An address ends with ORG/NAME."""
+    parts = urlsplit(model.source)
+    *above, name = parts.path.strip("/").split("/")
+    before = "".join(f"/{each}" for each in above[:-1])
+    return f"{parts.scheme}://{parts.netloc}{before}", "/".join([*above[-1:], name])
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _sha256(path: Path) -> str:
+    return _hexdigest(path, hashlib.sha256())
+
+
+def _hexdigest(path: Path, digest: "hashlib._Hash") -> str:
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _not_brought(why: str, hint: str) -> WinhostError:
+    return WinhostError("NotBrought", what=why, hint=hint)

@@ -1,0 +1,104 @@
+"""The engine that runs containers on a Linux of its own: the one that is there, or Docker of the distribution."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.model.refusal import Refusal
+from winhost.paths.linux_settings import Engine
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.apt_packages.resource import AptPackages
+from winhost.resources.linux.container_engine.resource import ContainerEngine
+
+DOCKER, PODMAN, NONE = "docker", "podman", "none"
+FIRST_WITH_CDI = 25  # Docker; it then has to be turned on, until it is by itself
+PACKAGES = {DOCKER: "docker.io", PODMAN: "podman"}
+_RUNTIME: Json = {"path": "nvidia-container-runtime", "runtimeArgs": []}
+
+
+class ChosenEngine:
+    """Pure functions of the facts and the setting `engine`. Docker of a snap is left alone: it reads other settings."""
+
+    def __init__(self, facts: HostFacts, asked: Engine) -> None:
+        self._facts, self._asked = facts, asked
+
+    @cached_property
+    def name(self) -> str:
+        """Raises MissingFact, and Refusal (linux.docker-snap)."""
+        if self._asked == DOCKER and self._of_snap:
+            sentence = "Docker was installed as a snap here, which reads settings of its own."
+            raise Refusal(
+                "linux.docker-snap", sentence, "Remove it (snap remove docker), or plan with --set engine=none."
+            )
+        if self._asked != "auto":
+            return self._asked
+        found = [each for each in (DOCKER, PODMAN) if each in self._there]
+        return found[0] if found else NONE if self._of_snap else DOCKER
+
+    @cached_property
+    def _engines(self) -> Mapping[str, ContainerEngine]:
+        return {each.key["engine"]: each.state for each in self._facts.all(ContainerEngine)}
+
+    @property
+    def _there(self) -> Mapping[str, ContainerEngine]:
+        return {name: engine for name, engine in self._engines.items() if not is_of_snap(engine)}
+
+    @property
+    def _of_snap(self) -> bool:
+        return any(name == DOCKER and is_of_snap(engine) for name, engine in self._engines.items())
+
+    @property
+    def packages(self) -> tuple[Mapping[str, str], ...]:
+        """Of the distribution, where the engine is not there yet. Raises as `name`, and Refusal (linux.no-engine)."""
+        if self.name == NONE:
+            return ()
+        packages = PACKAGES[self.name]
+        state = self._facts.of(AptPackages, {"packages": packages})
+        if (self.name in self._there and (state is None or state.installed is not None)) or state is None:
+            return ()
+        _refuse_unavailable(packages, state)
+        return ({"packages": packages, "title": f"{self.name.capitalize()}, which runs containers"},)
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return ({"name": "docker.service"},) if self.name == DOCKER else ()
+
+    @property
+    def settings(self) -> tuple[Mapping[str, Json], ...]:
+        """Of Docker alone: Podman knows CDI."""
+        if self.name != DOCKER:
+            return ()
+        if DOCKER in self._there and major(self._there[DOCKER].version) < FIRST_WITH_CDI:
+            why = "This Docker has no CDI yet: --gpus and --runtime nvidia give containers the GPUs."
+            return (
+                {"pointer": "/runtimes/nvidia", "value": _RUNTIME, "title": "NVIDIA's runtime for Docker", "why": why},
+            )
+        why = "Docker then gives containers the devices that a CDI specification names: --device nvidia.com/gpu=all."
+        return ({"pointer": "/features/cdi", "value": True, "title": "GPUs for Docker by CDI", "why": why},)
+
+
+def is_of_snap(engine: ContainerEngine) -> bool:
+    """Facts of an earlier winhost list no snap."""
+    try:
+        return engine.snap
+    except MissingFact:
+        return False
+
+
+def major(version: str) -> int:
+    """28 of `28.2.2`; the newest there can be where it does not begin with a number."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 1_000_000
+
+
+def _refuse_unavailable(packages: str, state: AptPackages) -> None:
+    if state.installed is not False:
+        return
+    try:
+        _ = state.to_add
+    except MissingFact as missing:
+        if not isinstance(missing.missing, Unavailable):
+            raise
+        sentence = f"No package source of this Linux has {packages}."
+        remedy = "Add one (on Ubuntu: universe), install an engine yourself, or plan with --set engine=none."
+        raise Refusal("linux.no-engine", sentence, remedy) from None

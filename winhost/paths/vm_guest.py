@@ -1,0 +1,156 @@
+"""The Linux of a new VM: how it is told who may log on, and how what told it that is taken away again."""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from gzip import compress
+from ipaddress import ip_address, ip_interface
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.images.seed import GuestAddress, GuestSeed, seed_template
+from winhost.model.once import once
+from winhost.paths.public_key import public_key
+from winhost.paths.setting_values import matching
+from winhost.paths.vm_network import VmNetwork
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.ssh_host_key.resource import SshHostKey
+from winhost.resources.windows.vm_seed.resource import ATTACHED, RETIRED, USER, VmSeed
+
+Item = Mapping[str, Json]
+
+
+def _no_root(user: str) -> str:
+    if user == "root":
+        raise ValueError("should be another user than root, whom Ubuntu locks out of SSH")
+    return user
+
+
+class Guest(BaseModel):
+    """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    key: Annotated[str, AfterValidator(public_key)]
+    """The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."""
+    user: Annotated[
+        str,
+        matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
+        AfterValidator(_no_root),
+    ] = "winhost"
+    """Who logs on with that key, and becomes root with sudo. There is no password."""
+
+
+class GuestDecisions:
+    """What is wanted of the seed of one VM and of its guest, by how far they are.
+
+    The guest is let alone with its seed until it answers. Then it turns cloud-init off, or a start without the seed
+    would make it another machine; makes itself another host key, because the first one was on a CD; both are known
+    while either may be shown; and only then the CD goes. Where this breaks off, the next reading shows how far it is.
+    """
+
+    def __init__(self, facts: HostFacts, name: str, guest: Guest, mac: str, network: Callable[[], VmNetwork]) -> None:
+        self._facts = facts
+        self._key = {"name": name}
+        self._guest = guest
+        self._mac = mac
+        self._network = network
+
+    @property
+    def seeds(self) -> tuple[Item, ...]:
+        """While it is to be in its drive, as it was made once it is there."""
+        if self._is_past_first_key:
+            return ()
+        seed = self._seed
+        if seed is not None and seed.stage == ATTACHED:
+            made_with = {"user": seed.user, "address": seed.address, "template": seed.template}
+        else:
+            network = self._network()
+            _ = network.known_switch  # until that is made there is no VM to put it into
+            template = _packed(self._key["name"], self._guest, self._mac, network)
+            made_with = {"user": self._guest.user, "address": network.address, "template": template}
+        return ({**self._key, "stage": ATTACHED, **made_with},)
+
+    @property
+    def known_guests(self) -> tuple[Item, ...]:
+        """By which keys it is known from its first own key on, and whether the seed can go."""
+        if not self._is_past_first_key:
+            return ()
+        seed, own = self._seed, self._own
+        assert seed is not None
+        if own is None or seed.stage == RETIRED:
+            return ({**self._key, "stage": RETIRED, "host_keys": seed.host_keys},)
+        if own.next is not None:
+            known = [key for key in seed.host_keys if key != own.next]
+            return ({**self._key, "stage": ATTACHED, "host_keys": (*known, own.next)},)
+        return ({**self._key, "stage": RETIRED, "host_keys": (own.key,)},)
+
+    @property
+    def guests(self) -> tuple[Item, ...]:
+        """Once it answers. Raises MissingFact before."""
+        self._answering()
+        return (self._key,)
+
+    @property
+    def first_keys(self) -> tuple[Item, ...]:
+        """That it makes another one for. Raises MissingFact before it answers."""
+        self._answering()
+        return () if self._is_past_first_key else (self._key,)
+
+    @property
+    def own_keys(self) -> tuple[Item, ...]:
+        """That it made, and shows from now on. Raises MissingFact before it answers."""
+        own = self._answering()
+        return ({**self._key, "key": own.next or own.key},) if self._is_past_first_key else ()
+
+    @property
+    def is_ready(self) -> bool:
+        """It was set up, and its seed is gone."""
+        return self._seed is not None and self._seed.stage == RETIRED
+
+    @cached_property
+    def _seed(self) -> VmSeed | None:
+        return self._facts.of(VmSeed, self._key)
+
+    @cached_property
+    def _own(self) -> SshHostKey | None:
+        """None before it answers. Raises MissingFact where it should and does not."""
+        try:
+            return self._facts.the(SshHostKey)
+        except MissingFact as missing:
+            if isinstance(missing.missing, Unavailable):
+                return None
+            raise
+
+    def _answering(self) -> SshHostKey:
+        if self._own is None:
+            raise awaited()
+        return self._own
+
+    @property
+    def _is_past_first_key(self) -> bool:
+        """It made a key of its own, or the seed is retired or was about to be."""
+        seed, own = self._seed, self._own
+        if seed is None or not seed.host_keys:
+            return False
+        if seed.stage == RETIRED:
+            return True
+        return own is not None and (own.next is not None or own.key != seed.host_keys[0] or seed.stage is None)
+
+
+def awaited() -> MissingFact:
+    """What needs a guest that is set up waits for it."""
+    return MissingFact("SshHostKey", Unavailable(VmSeed.resource_type.name))
+
+
+@once
+def _packed(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
+    """Its CD without keys, as the host takes it."""
+    address = None
+    if network.address is not None and network.gateway is not None:
+        resolvers = tuple(map(ip_address, network.dns))
+        address = GuestAddress(ip_interface(network.address), ip_address(network.gateway), resolvers)
+    disc = seed_template(GuestSeed(name, guest.user, (guest.key,), mac, address))
+    return b64encode(compress(disc, 9, mtime=0)).decode("ascii")

@@ -1,0 +1,84 @@
+"""What a Linux of its own is, in words and rows: for the terminal and the report alike."""
+
+from winhost.model.facts import Instance
+from winhost.model.units import about, size
+from winhost.render.fact_text import format_fact
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.container_engine.resource import ContainerEngine
+from winhost.resources.linux.linux_disk.resource import LinuxDisk
+from winhost.resources.linux.linux_gpu.resource import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.listening_port.resource import ListeningPort
+
+GPU_COLUMNS = ("GPU", "address", "driver", "BARs", "memory")
+DISK_COLUMNS = ("disk", "size", "table", "mounted", "held by", "serial")
+PORT_COLUMNS = ("address", "port", "processes")
+
+
+def system_line(host: HostFacts) -> str:
+    """The distribution and its kernel."""
+    system = host.the(LinuxSystem)
+    return f"{system.id} {system.version or ''}, kernel {system.kernel}, {system.architecture}"
+
+
+def machine_line(host: HostFacts) -> str:
+    """Where it runs, and on what."""
+    system = host.the(LinuxSystem)
+    where = "WSL" if system.wsl else "on metal" if system.virtualization == "none" else f"in {system.virtualization}"
+    shm = "no /dev/shm" if system.shm is None else f"/dev/shm up to {about(system.shm)}"  # noqa: S108
+    boot = {None: "no UEFI", True: "Secure Boot on", False: "Secure Boot off"}[system.secure_boot]
+    return f"{where}, {about(system.memory)} memory ({shm}), cgroups {system.cgroups}, {boot}"
+
+
+def driver_line(host: HostFacts) -> str:
+    """NVIDIA's, as it runs and as it is on disk."""
+    driver = host.the(LinuxGpuDriver)
+    if driver.wsl_libcuda:
+        return "NVIDIA driver of Windows"
+    running = f"NVIDIA driver {driver.loaded} ({driver.kind})" if driver.loaded else "no NVIDIA driver runs"
+    signed = f"signed by {driver.signer}" if driver.signer else "not signed"
+    return f"{running}, on disk {driver.installed}, {signed}" if driver.installed else running
+
+
+def engines_line(host: HostFacts) -> str:
+    """What runs containers."""
+    found = [f"{each.key['engine']} {each.state.version}" for each in host.all(ContainerEngine)]
+    return f"Containers: {', '.join(found) or 'no engine'}"
+
+
+def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
+    """By GPU_COLUMNS."""
+    return [_gpu_row(each) for each in host.all(LinuxGpu)]
+
+
+def _gpu_row(each: Instance[LinuxGpu]) -> tuple[str, ...]:
+    gpu = each.state
+    return (
+        format_fact(lambda: gpu.name or gpu.device or "not known"),
+        each.key["address"],
+        format_fact(lambda: gpu.driver or "none"),
+        format_fact(lambda: " + ".join(size(bar.size) for bar in gpu.bars) or "none"),
+        format_fact(lambda: size(gpu.vram) if gpu.vram else "not listed by nvidia-smi"),
+    )
+
+
+def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
+    """By DISK_COLUMNS."""
+    return [
+        (
+            each.key["disk"],
+            about(each.state.size),
+            each.state.table or "none",
+            ", ".join(each.state.mounted),
+            ", ".join(each.state.holders),
+            each.state.serial or "",
+        )
+        for each in host.all(LinuxDisk)
+    ]
+
+
+def port_rows(host: HostFacts) -> list[tuple[str, ...]]:
+    """By PORT_COLUMNS."""
+    ports = sorted(host.all(ListeningPort), key=lambda each: (int(each.key["port"]), each.key["address"]))
+    return [(each.key["address"], each.key["port"], ", ".join(each.state.processes)) for each in ports]

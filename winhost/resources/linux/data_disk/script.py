@@ -1,0 +1,156 @@
+# key {serial: text, size: text}   state {disk: text, holds: [text], filesystem: text | null, label: text | null,
+# uuid: text | null}
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    reads,
+    run,
+    seconds,
+    value,
+)
+from winhost.agent.linux_disks import block_devices, everything, opened_device, read_only, stripped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE_SYSTEMS = ("ext4", "xfs")
+NOTHING_FOUND = 2  # blkid
+MIB = 1 << 20
+SAMPLES, SAMPLE = 256, 4096  # what has zeroes at both ends and something between is seen by chance, and mostly
+
+
+@reads("DataDisk", "serial", "size")
+def data_disks(key: Key | None) -> Found:
+    devices = block_devices()
+    for device in devices:
+        found = key_of_disk(device)
+        if found and key in (None, found):
+            alike = [str(each["name"]) for each in devices if key_of_disk(each) == found and each is not device]
+            yield found, data_disk(device, alike)
+
+
+def key_of_disk(device: State) -> Key | None:
+    if device.get("type") == "rom":
+        return None  # a drive, empty or with a CD
+    serial = stripped(device.get("serial"))
+    return {"serial": serial, "size": str(device["size"])} if serial else None
+
+
+def data_disk(device: State, alike: list[str]) -> State:
+    name = str(device["kname"])
+    told = value(lambda: probed(name))
+    failed = told if "unknown" in told else None
+    return {
+        "disk": str(device["name"]),
+        "holds": value(lambda: list(held_by_tree(device, alike)) or list(held_by_bytes(name))),
+        "filesystem": failed or (told.get("TYPE") if told.get("USAGE") == "filesystem" else None),
+        "label": failed or told.get("LABEL"),
+        "uuid": failed or told.get("UUID"),
+    }
+
+
+def probed(name: str) -> dict[str, str]:
+    """What blkid reads from the disk itself, and not from what it was told before."""
+    done = run("blkid", "--probe", "--output", "export", f"/dev/{name}")
+    if done.code not in (0, NOTHING_FOUND):
+        message = done.errors.strip() or f"blkid cannot tell what /dev/{name} holds."
+        raise AgentFault("Winhost.ProgramFailed", "InvalidResult", message, "blkid", (f"exit {done.code}",))
+    return dict(line.split("=", 1) for line in done.output.splitlines() if "=" in line)
+
+
+def held_by_tree(device: State, alike: list[str]) -> Iterator[str]:
+    """As the kernel sees it, without reading from it."""
+    for each in everything(device):
+        if each is not device:
+            yield f"{each['name']} ({each.get('type')})"
+        told = (("pttype", "partition table"), ("fstype", "signature"), ("mountpoint", "use at"))
+        yield from (f"{each['name']}: {says} {each[column]}" for column, says in told if each.get(column))
+    if read_only(device):
+        yield "it is read-only"
+    for name in alike:
+        yield f"the same serial number as {name}: two ways to one disk"
+    yield from (f"it is part of {path.name}" for path in Path(f"/sys/class/block/{device['kname']}/holders").glob("*"))
+
+
+def held_by_bytes(name: str) -> Iterator[str]:
+    """As its bytes have it. Nobody else uses it meanwhile, or OSError is raised."""
+    with opened_device(name, alone=True) as disk:
+        signatures = must("wipefs", "--no-act", "--noheadings", "--output", "TYPE,OFFSET", f"/dev/{name}", within=120)
+        yield from (" at ".join(line.split()) for line in signatures.splitlines() if line.strip())
+        yield from (f"{name_}: {found}" for name_, found in probed(name).items() if name_ in ("TYPE", "PTTYPE"))
+        size = os.lseek(disk, 0, os.SEEK_END)
+        if any(os.pread(disk, MIB, 0)):
+            yield "bytes other than zero in its first MiB"
+        if any(os.pread(disk, MIB, max(0, size - MIB))):
+            yield "bytes other than zero in its last MiB"
+        if any(any(os.pread(disk, SAMPLE, at)) for at in sampled(size)):
+            yield "bytes other than zero in its middle"
+
+
+def sampled(size: int) -> Iterator[int]:
+    """Evenly, and where Btrfs has its second superblock."""
+    yield from (at for at in (64 * MIB + 64 * 1024, 64 * MIB) if at < size)
+    yield from (size // SAMPLES * number // SAMPLE * SAMPLE for number in range(SAMPLES))
+
+
+@changes("DataDisk", "filesystem", "label", "uuid")
+def change_data_disk(key: Key, desired: State, how: State) -> None:
+    label = matching(r"[A-Za-z0-9_-]{1,12}", desired.get("label", "data"), "a label")
+    uuid = desired.get("uuid")
+    if uuid is not None:
+        matching(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid, "a UUID")
+    kind = desired.get("filesystem")
+    if kind not in (None, *FILE_SYSTEMS):
+        raise bad_request(f"{kind!r} is not a file system that winhost makes: ext4, xfs.")
+    if "data" not in how.get("accept", ()):
+        raise AgentFault("Winhost.NotAccepted", "PermissionDenied", f"{key['serial']} is formatted with consent only.")
+    refuse_not_empty(key, next(state for found, state in data_disks(key) if found == key))
+    if kind is None:
+        raise bad_request("A disk is formatted as a whole: say which file system, ext4 or xfs.")
+    make_file_system(device_name(key), kind, label, uuid, seconds(how, 1800))
+
+
+def refuse_not_empty(key: Key, state: State) -> None:
+    held = state["holds"]
+    if held != []:
+        told = held["unknown"]["message"] if isinstance(held, dict) else "; ".join(held)
+        message = f"{state['disk']} ({key['serial']}) is not empty, and stays as it is: {told}."
+        raise AgentFault("Winhost.NotEmpty", "ResourceExists", message)
+
+
+def device_name(key: Key) -> str:
+    (name,) = [str(each["kname"]) for each in block_devices() if key_of_disk(each) == key]
+    return name
+
+
+def make_file_system(name: str, kind: str, label: str, uuid: str | None, within: float) -> None:
+    # As long as it is open, no other disk gets its number.
+    with opened_device(name, alone=False) as disk:
+        refuse_another(disk, name)
+        if kind == "ext4":
+            more = ("-U", uuid) if uuid else ()
+            must("mkfs.ext4", "-q", "-m", "0", "-L", label, *more, f"/dev/{name}", within=within)
+        else:
+            more = ("-m", f"uuid={uuid}") if uuid else ()
+            must("mkfs.xfs", "-q", "-L", label, *more, f"/dev/{name}", within=within)
+
+
+def refuse_another(disk: int, name: str) -> None:
+    """What is open is the disk that was looked at, and still empty."""
+    number = os.fstat(disk).st_rdev
+    there: Any = Path(f"/dev/{name}").stat()
+    if not stat.S_ISBLK(there.st_mode) or there.st_rdev != number or list(held_by_bytes(name)):
+        raise AgentFault("Winhost.NotEmpty", "ResourceExists", f"{name} is another disk now, or no longer empty.")

@@ -1,0 +1,99 @@
+# key {unit: text}   state {text: text | null, enabled: bool, active: bool, failed: bool}
+from __future__ import annotations
+
+import grp
+
+from winhost.agent.linux_agent import (
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    reads,
+    run,
+    seconds,
+    systemd_runs,
+    value,
+    waiting,
+)
+from winhost.agent.linux_checks import validate
+from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_systemd import start, unit_properties
+
+ENGINES_GROUP = "winhost-engines"
+ENGINE_UNITS = "/usr/local/lib/systemd/system"
+
+
+@reads("EngineUnit", "unit")
+def engine_units(key: Key | None) -> Found:
+    if not systemd_runs():
+        raise NotThereYet("LinuxSystem")
+    if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
+        raise NotThereYet("LinuxGroup")
+    for name in [key["unit"]] if key else listed_engines():
+        yield {"unit": name}, engine_unit(served_unit(name))
+
+
+def listed_engines() -> list[str]:
+    """It exits with 1 where there are none."""
+    done = run("systemctl", "list-unit-files", "--no-legend", "--no-pager", "--", "winhost-engine-*.service")
+    return [line.split()[0] for line in done.output.splitlines() if line.strip()]
+
+
+def served_unit(name: str) -> str:
+    return matching(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", name, "the unit of an engine")
+
+
+def engine_file(name: str) -> str:
+    return f"{ENGINE_UNITS}/{name}"
+
+
+def engine_unit(name: str) -> State:
+    there = status(engine_file(name)) is not None
+    properties = unit_properties(name)
+    return {
+        "text": value(lambda: content(engine_file(name)).decode("utf-8")) if there else None,
+        "enabled": properties["UnitFileState"] == "enabled",
+        "active": properties["ActiveState"] in ("active", "reloading"),
+        "failed": properties["ActiveState"] == "failed",
+    }
+
+
+@changes("EngineUnit", "text", "enabled", "active")
+def change_engine_unit(key: Key, desired: State, how: State) -> None:
+    name = served_unit(key["unit"])
+    before = engine_unit(name)
+    after = dict(before, **desired)
+    if after["text"] is None and (after["enabled"] or after["active"]):
+        raise bad_request(f"{name} cannot start without a text.")
+    other = after["text"] != before["text"]
+    if other or not after["active"]:
+        with waiting(f"stopping {name}"):
+            run("systemctl", "stop", "--", name, within=300)
+    if other and after["text"] is not None:
+        write_engine(name, after["text"], how)
+    if before["enabled"] and not after["enabled"]:
+        must("systemctl", "disable", "--", name)
+    if other and after["text"] is None:
+        remove(engine_file(name))
+    must("systemctl", "daemon-reload")
+    run("systemctl", "reset-failed", "--", name)
+    begin_engine(name, after, how)
+
+
+def write_engine(name: str, desired: str, how: State) -> None:
+    text = matching(r"(?s).+", desired, "the text of a unit")
+    if not how.get("undoing"):
+        validate(engine_file(name), text)
+    put(engine_file(name), text)
+
+
+def begin_engine(name: str, after: State, how: State) -> None:
+    if after["enabled"]:
+        must("systemctl", "enable", "--", name)
+    if after["active"]:
+        with waiting(f"starting {name}: it has started when the engine answers"):
+            start(name, {"within": seconds(how, 3600)})

@@ -1,0 +1,282 @@
+# key {port: text}   state {allowed: [text] | null, by: ufw | nftables | null, others: [text]}
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    once,
+    place_of,
+    reads,
+    run,
+)
+from winhost.agent.linux_checks import validate
+from winhost.agent.linux_files import content, put, remove, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Ports = dict[str, list[str]]
+
+NFT_FILE = "/etc/nftables.d/90-winhost-ports.nft"
+NFT_SERVICE = "winhost-firewall.service"
+# What loads the rules of others takes ours along, so that they come again after it.
+NFT_UNIT = """\
+# Written by winhost.
+[Unit]
+Description=Ports that winhost limits to some networks
+DefaultDependencies=no
+Conflicts=shutdown.target
+Wants=network-pre.target
+Before=network-pre.target shutdown.target
+After=nftables.service
+PartOf=nftables.service
+ReloadPropagatedFrom=nftables.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={nft} -f {file}
+ExecReload={nft} -f {file}
+
+[Install]
+WantedBy=sysinit.target nftables.service
+"""
+# Before anything is sent on to a container: a port that one publishes is limited, too. Only what begins is dropped, so
+# that no answer is that comes to a port of ours.
+NFT_TABLE = """\
+# Written by winhost: which networks reach a port of this machine.
+table inet winhost
+delete table inet winhost
+table inet winhost {{
+    chain ports {{
+        type filter hook prerouting priority -150; policy accept;
+        iif "lo" accept
+{}    }}
+}}
+"""
+NFT_DROPS = "        fib daddr type local tcp dport {} tcp flags & (syn | ack) == syn {} drop\n"
+UFW_CONF = "/etc/ufw/ufw.conf"
+UFW_RULE = re.compile(
+    r"ufw (allow|deny) (?:from (\S+) )?(?:to any port ([0-9]+) proto tcp|([0-9]+)/tcp) comment 'winhost'"
+)
+
+
+@reads("FirewallPort", "port")
+def firewall_ports(key: Key | None) -> Found:
+    by, ports = ("ufw", ufw_ports()) if ufw_rules() else ("nftables", nft_ports())
+    for port in [firewall_port(key["port"])] if key else sorted(ports, key=int):
+        allowed = ports.get(port)
+        state = {"allowed": allowed, "by": None if allowed is None else by}
+        yield {"port": port}, {**state, "others": [] if allowed is None else once("droppers", droppers)}
+
+
+def firewall_port(port: str) -> str:
+    if int(matching(r"[1-9][0-9]{0,4}", port, "a TCP port")) > 65535:
+        raise bad_request(f"{port} is not a TCP port.")
+    return port
+
+
+def in_order(networks: list[Any]) -> list[str]:
+    """Networks of IPv4, then of IPv6, none of them in another."""
+    fours = [ipaddress.IPv4Network(each) for each in networks if ":" not in str(each)]
+    sixes = [ipaddress.IPv6Network(each) for each in networks if ":" in str(each)]
+    return [str(each) for each in (*ipaddress.collapse_addresses(fours), *ipaddress.collapse_addresses(sixes))]
+
+
+def networks_in_order(given: Any) -> list[str]:
+    try:
+        if isinstance(given, list) and in_order(given) == given:
+            return given
+    except ValueError:
+        pass
+    raise bad_request(f"{given!r} is not a list of networks, those of IPv4 first, each in order and in no other.")
+
+
+@changes("FirewallPort", "allowed", cuts=lambda key: True)
+def change_firewall_port(key: Key, desired: State, how: State) -> None:
+    port, allowed = firewall_port(key["port"]), desired["allowed"]
+    if allowed is not None:
+        networks_in_order(allowed)
+        refuse_ports_of_ssh(port)
+        refuse_firewalld()
+    if ufw_rules():
+        change_ufw(port, allowed)
+    elif allowed is not None or port in {**nft_file_ports(), **nft_live_ports()}:
+        change_nft(port, allowed)
+
+
+def refuse_firewalld() -> None:
+    if run("systemctl", "is-active", "--quiet", "firewalld.service").code == 0:
+        message = "firewalld rules this machine; winhost has no rules there. Use firewall-cmd for this port."
+        raise AgentFault("Winhost.OtherFirewall", "ResourceExists", message)
+
+
+def refuse_ports_of_ssh(port: str) -> None:
+    told = must("sshd", "-T").splitlines() if place_of("sshd") else []
+    ports = {
+        line.rpartition(" ")[2].rpartition(":")[2] for line in told if line.startswith(("port ", "listenaddress "))
+    }
+    sockets = run("systemctl", "show", "--property=Listen", "--value", "--", "ssh.socket").output
+    if port in ports | set(re.findall(r":([0-9]+) \(Stream\)", sockets)):
+        message = f"sshd listens on port {port}, which winhost never limits: ListenAddress of sshd does."
+        raise AgentFault("Winhost.PortOfSsh", "InvalidOperation", message, "sshd")
+
+
+# ---- ufw
+
+
+def ufw_rules() -> bool:
+    """It is enabled, and so rules here."""
+    if place_of("ufw") is None or status(UFW_CONF) is None:
+        return False
+    return (
+        re.search(r"^\s*ENABLED\s*=\s*[\"']?yes", content(UFW_CONF).decode("utf-8", "replace"), re.M | re.I) is not None
+    )
+
+
+def ufw_lines() -> list[str]:
+    return [line for line in must("ufw", "show", "added").splitlines() if line.startswith("ufw ")]
+
+
+def ufw_ports() -> Ports:
+    """Those that all others are denied; what is allowed besides."""
+    allowed: dict[str, list[str]] = {}
+    denied = set()
+    for found in filter(None, map(UFW_RULE.fullmatch, ufw_lines())):
+        port = found[3] or found[4]
+        if found[1] == "allow":
+            allowed.setdefault(port, []).append(found[2])
+        else:
+            denied.add(port)
+    return {port: in_order(allowed.get(port, [])) for port in denied}
+
+
+def change_ufw(port: str, allowed: list[str] | None) -> None:
+    mine = [found for found in map(UFW_RULE.fullmatch, ufw_lines()) if found and port in (found[3], found[4])]
+    if allowed is not None:
+        refuse_rules_of_others(port)
+    for found in mine:
+        source = ("from", found[2]) if found[2] else ()
+        must("ufw", "--force", "delete", found[1], "proto", "tcp", *source, "to", "any", "port", port)
+    if allowed is None:
+        return
+    # Each goes before all the others.
+    must("ufw", "prepend", "deny", "proto", "tcp", "to", "any", "port", port, "comment", "winhost")
+    for network in reversed(allowed):
+        must(
+            "ufw", "prepend", "allow", "proto", "tcp", "from", network, "to", "any", "port", port, "comment", "winhost"
+        )
+
+
+def refuse_rules_of_others(port: str) -> None:
+    theirs = [
+        line for line in ufw_lines() if not UFW_RULE.fullmatch(line) and re.search(rf"[ ,]{port}(?:/|,| |$)", line)
+    ]
+    if theirs:
+        message = "ufw has a rule of somebody else for it, which winhost would override: {}.".format("; ".join(theirs))
+        raise AgentFault("Winhost.RuleOfOthers", "ResourceExists", message, "ufw")
+
+
+# ---- nftables
+
+
+def nft_ports() -> Ports:
+    """Those whose rule holds now, and is the same with each start."""
+    live = nft_live_ports()
+    return {port: allowed for port, allowed in nft_file_ports().items() if live.get(port) == allowed}
+
+
+def nft_file_ports() -> Ports:
+    if status(NFT_FILE) is None:
+        return {}
+    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", content(NFT_FILE).decode("ascii"), re.MULTILINE)
+    return {port: json.loads(allowed) for port, allowed in said}
+
+
+def nft_live_ports() -> Ports:
+    """Of the table itself, as the kernel has it."""
+    if place_of("nft") is None:
+        return {}
+    done = run("nft", "--json", "list", "table", "inet", "winhost")
+    found: dict[str, list[Any]] = {}
+    for each in json.loads(done.output)["nftables"] if done.code == 0 else ():
+        matches = [part["match"] for part in each.get("rule", {}).get("expr", ()) if "match" in part]
+        port = next((str(m["right"]) for m in matches if field_of(m) == "dport"), None)
+        if port is not None:
+            networks = [network for m in matches if field_of(m) == "saddr" for network in networks_of(m["right"])]
+            found.setdefault(port, []).extend(networks)
+    return {port: in_order(networks) for port, networks in found.items()}
+
+
+def field_of(match: State) -> str | None:
+    left = match["left"]
+    field: str | None = left.get("payload", {}).get("field") if isinstance(left, dict) else None
+    return field
+
+
+def networks_of(right: Any) -> Iterator[Any]:
+    """Of one address, a network, a range, or a set of them, as nft writes each."""
+    if isinstance(right, str):
+        yield ipaddress.ip_network(right)
+    elif "prefix" in right:
+        yield ipaddress.ip_network("{addr}/{len}".format(**right["prefix"]))
+    elif "range" in right:
+        first, last = (ipaddress.ip_address(each) for each in right["range"])
+        yield from ipaddress.summarize_address_range(first, last)
+    else:
+        for each in right["set"]:
+            yield from networks_of(each)
+
+
+def change_nft(port: str, allowed: list[str] | None) -> None:
+    ports = {name: networks for name, networks in nft_file_ports().items() if name != port}
+    if allowed is not None:
+        ports[port] = allowed
+    if not ports:
+        run("systemctl", "disable", "--now", "--quiet", NFT_SERVICE)
+        run("nft", "delete", "table", "inet", "winhost")
+        for path in (NFT_FILE, f"/etc/systemd/system/{NFT_SERVICE}"):
+            remove(path)
+        must("systemctl", "daemon-reload")
+        return
+    text = nft_text(ports)
+    validate(NFT_FILE, text)
+    put(NFT_FILE, text)
+    put(f"/etc/systemd/system/{NFT_SERVICE}", NFT_UNIT.format(nft=place_of("nft"), file=NFT_FILE))
+    must("systemctl", "daemon-reload")
+    must("systemctl", "enable", "--quiet", NFT_SERVICE)
+    must("systemctl", "restart", NFT_SERVICE)
+
+
+def nft_text(ports: Ports) -> str:
+    notes = "".join(f"# port {port}: {json.dumps(ports[port])}\n" for port in sorted(ports, key=int))
+    return NFT_TABLE.format("".join(nft_drops(port, ports[port]) for port in sorted(ports, key=int))) + notes
+
+
+def nft_drops(port: str, allowed: list[str]) -> str:
+    drops = ""
+    for family, protocol in (("ip", "ipv4"), ("ip6", "ipv6")):
+        networks = [each for each in allowed if (":" in each) == (family == "ip6")]
+        others = "{} saddr != {{ {} }}".format(family, ", ".join(networks)) if networks else f"meta nfproto {protocol}"
+        drops += NFT_DROPS.format(port, others)
+    return drops
+
+
+def droppers() -> list[str]:
+    """Chains of others that drop what they do not accept: what one of them drops stays dropped."""
+    if place_of("nft") is None:
+        return []
+    chains = [each.get("chain", {}) for each in json.loads(must("nft", "--json", "list", "chains"))["nftables"]]
+    dropping = [each for each in chains if each.get("hook") in ("input", "prerouting") and each["policy"] == "drop"]
+    return sorted("{family} {table} {name}".format(**each) for each in dropping)

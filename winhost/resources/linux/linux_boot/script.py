@@ -1,0 +1,18 @@
+# key {}   state {boot_id: text, ready: bool}
+from __future__ import annotations
+
+from winhost.agent.linux_agent import Found, Key, reads, run, systemd_runs, value
+from winhost.agent.linux_files import boot_id
+
+
+@reads("LinuxBoot")
+def linux_boot(key: Key | None) -> Found:
+    yield {}, {"boot_id": value(boot_id), "ready": value(started)}
+
+
+def started() -> bool:
+    """Units that failed do not make it less so; nothing else than systemd tells."""
+    return not systemd_runs() or run("systemctl", "is-system-running").output.strip() not in (
+        "initializing",
+        "starting",
+    )

@@ -1,0 +1,60 @@
+# key {group: text}   state {there: bool, system: bool, ours: bool, gid: number | null, members: [text]}
+from __future__ import annotations
+
+from winhost.agent.linux_accounts import SYSTEM_IDS, LocalGroup, account_name, accounts, groups
+from winhost.agent.linux_agent import ONCE, AgentFault, Found, Key, State, changes, must, reads, wrong_place
+from winhost.agent.linux_made import forget, not_ours, remember, remembered
+
+
+@reads("LinuxGroup", "group")
+def linux_groups(key: Key | None) -> Found:
+    for name in [account_name(key["group"])] if key else sorted(groups()):
+        yield {"group": name}, linux_group(name)
+
+
+def linux_group(name: str) -> State:
+    found = groups().get(name)
+    if found is None:
+        return {"there": False, "system": False, "ours": False, "gid": None, "members": []}
+    made = remembered("group", name)
+    ours = made is not None and made["gid"] in (None, found.gid)
+    state = {"there": True, "system": found.gid < SYSTEM_IDS, "ours": ours, "gid": found.gid}
+    return {**state, "members": members_of(found)}
+
+
+def members_of(group: LocalGroup) -> list[str]:
+    return sorted({*group.members, *(each.name for each in accounts().values() if each.gid == group.gid)})
+
+
+@changes("LinuxGroup", "there", "system")
+def change_linux_group(key: Key, desired: State, how: State) -> None:
+    name = account_name(key["group"])
+    before = linux_group(name)
+    if desired.get("there") is False:
+        remove_group(name, before)
+    elif before["there"]:
+        raise wrong_place(f"Group {name} is there already, with the number {before['gid']}, which it keeps.")
+    elif desired.get("there"):
+        make_group(name, ("--system",) if desired.get("system") else ())
+
+
+def make_group(name: str, options: tuple[str, ...]) -> None:
+    # Before it is there: what is left where the machine goes down half-way is ours too.
+    remember("group", name, {"gid": None})
+    try:
+        must("groupadd", *options, "--", name)
+    except BaseException:
+        forget("group", name)
+        raise
+    ONCE.clear()
+    remember("group", name, {"gid": groups()[name].gid})
+
+
+def remove_group(name: str, before: State) -> None:
+    if not before["ours"]:
+        raise not_ours(f"Group {name}")
+    if before["members"]:
+        message = "Group {} has {}.".format(name, ", ".join(before["members"]))
+        raise AgentFault("Winhost.InUse", "ResourceBusy", message, "groupdel")
+    must("groupdel", "--", name)
+    forget("group", name)

@@ -1,0 +1,196 @@
+# key {user: text}   state {there: bool, system: bool, ours: bool, uid: number | null, home: text | null,
+# shell: text | null, groups: [text] | null, expires: text | null}
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from winhost.agent.linux_accounts import (
+    SYSTEM_IDS,
+    account_name,
+    accounts,
+    groups,
+    lines_of,
+    logs_us_on,
+    of_directory,
+)
+from winhost.agent.linux_agent import (
+    ONCE,
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    once,
+    reads,
+    value,
+    warn,
+    wrong_place,
+)
+from winhost.agent.linux_files import content, remove, status
+from winhost.agent.linux_made import forget, not_ours, remember, remembered
+
+NO_USER = {"there": False, "system": False, "ours": False}
+OF_USER = ("uid", "home", "shell", "groups", "expires")
+SKELETON = "/etc/skel"
+LINGERS = 15  # seconds
+DAY_ONE = datetime.date(1970, 1, 1)
+
+
+@reads("LinuxUser", "user")
+def linux_users(key: Key | None) -> Found:
+    for name in [account_name(key["user"])] if key else sorted(accounts()):
+        yield {"user": name}, linux_user(name)
+
+
+def linux_user(name: str) -> State:
+    found = accounts().get(name)
+    if found is None:
+        return {**NO_USER, **dict.fromkeys(OF_USER)}
+    made = remembered("user", name)
+    return {
+        "there": True,
+        "system": found.uid < SYSTEM_IDS,
+        "ours": made is not None and made["uid"] in (None, found.uid),
+        "uid": found.uid,
+        "home": found.home,
+        "shell": found.shell,
+        "groups": sorted(group.name for group in groups().values() if name in group.members),
+        "expires": value(lambda: expiry(name)),
+    }
+
+
+def expiry(name: str) -> str | None:
+    days: dict[str, str] = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
+    return (DAY_ONE + datetime.timedelta(days=int(days[name]))).isoformat() if days.get(name) else None
+
+
+@changes("LinuxUser", "there", "system", "home", "shell", "groups", "expires", cuts=lambda key: logs_us_on(key["user"]))
+def change_linux_user(key: Key, desired: State, how: State) -> None:
+    name = account_name(key["user"])
+    before = linux_user(name)
+    if desired.get("there") is False:
+        remove_user(name, before)
+        return
+    if before["there"] and "system" in desired:
+        raise wrong_place(f"User {name} is there already, with the number {before['uid']}, which stays.")
+    options = user_options({each: desired[each] for each in desired if desired[each] is not None or each == "expires"})
+    if before["there"]:
+        must("usermod", *options, "--", name)
+    elif desired.get("there"):
+        make_user(name, bool(desired.get("system")), options)
+
+
+def user_options(desired: State) -> list[str]:
+    """Those that useradd and usermod have alike."""
+    options = []
+    if "home" in desired:
+        options += ["--home", matching(r"/[^:\0\n]*", desired["home"], "a folder")]
+    if "shell" in desired:
+        shell = matching(r"/[^:\0\n]+", desired["shell"], "a program")
+        if not os.access(shell, os.X_OK):
+            raise bad_request(f"There is no program {shell}.")
+        options += ["--shell", shell]
+    if "groups" in desired:
+        options += ["--groups", ",".join(known_groups(desired["groups"]))]
+    if "expires" in desired:
+        options += ["--expiredate", day(desired["expires"])]
+    return options
+
+
+def known_groups(names: Any) -> list[str]:
+    if not isinstance(names, list) or sorted(set(map(str, names))) != names:
+        raise bad_request(f"{names!r} is not a list of groups, each once and in order.")
+    lacking = [name for name in names if name not in groups()]
+    if lacking:
+        raise wrong_place("There is no group {}.".format(", ".join(lacking)))
+    return names
+
+
+def day(text: str | None) -> str:
+    """Nothing: it never expires."""
+    if text is None:
+        return ""
+    try:
+        return datetime.date.fromisoformat(matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, "a day")).isoformat()
+    except ValueError:
+        raise bad_request(f"{text} is not a day.") from None
+
+
+def make_user(name: str, system: bool, options: list[str]) -> None:
+    if of_directory(name):
+        raise wrong_place(f"User {name} comes from a directory that this machine asks; it is changed there.")
+    kind = ["--system", "--no-create-home"] if system else ["--create-home"]
+    own = ["--gid", name] if name in groups() else ["--user-group"]
+    joined = name in groups()
+    # Before it is there: what is left where the machine goes down half-way is ours too.
+    remember("user", name, {"uid": None, "joined": joined, "home": None})
+    try:
+        must("useradd", *kind, *own, *options, "--", name)
+    except BaseException:
+        forget("user", name)
+        raise
+    ONCE.clear()
+    made = accounts()[name]
+    remember("user", name, {"uid": made.uid, "joined": joined, "home": None if system else made.home})
+
+
+def remove_user(name: str, before: State) -> None:
+    made = remembered("user", name)
+    if not before["ours"] or made is None:
+        raise not_ours(f"User {name}")
+    if logs_us_on(name):
+        raise wrong_place(f"winhost is logged on as {name}.")
+    await_end(before["uid"])
+    if made["joined"]:
+        must("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
+    must("userdel", "--", name)
+    if made["home"]:
+        remove_home(made["home"])
+    forget("user", name)
+
+
+def await_end(uid: int) -> None:
+    """Of what still runs as this user: a session that was closed takes some seconds."""
+    over = time.monotonic() + LINGERS
+    while processes_of(uid):
+        if time.monotonic() > over:
+            message = "Processes of this user still run: {}.".format(", ".join(processes_of(uid)[:10]))
+            raise AgentFault("Winhost.InUse", "ResourceBusy", message, "userdel")
+        time.sleep(0.2)
+
+
+def processes_of(uid: int) -> list[str]:
+    found = []
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            if process.name.isdigit() and process.stat().st_uid == uid:
+                found.append(process.name)
+    return found
+
+
+def remove_home(home: str) -> None:
+    """Where there is nothing in it but what a new one has."""
+    here = sorted(Path(home).rglob("*"))
+    if not all(is_of_skeleton(path, home) for path in here):
+        warn(f"{home} has files that somebody put there; it stays.")
+        return
+    for path in here:
+        remove(str(path))
+    Path(home).rmdir()
+
+
+def is_of_skeleton(path: Path, home: str) -> bool:
+    other = SKELETON + str(path)[len(home) :]
+    return path.is_file() and not path.is_symlink() and status(other) is not None and same_content(str(path), other)
+
+
+def same_content(one: str, other: str) -> bool:
+    return content(one) == content(other)

@@ -1,0 +1,205 @@
+# key {path: text}   state {uuid: text | null, filesystem: text | null, options: text | null, mounted: bool}
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    reads,
+    run,
+    seconds,
+    systemd_runs,
+    warn,
+    wrong_place,
+)
+from winhost.agent.linux_checks import validate
+from winhost.agent.linux_files import content, folder_of, put, remove, status
+from winhost.agent.linux_made import forget, not_ours, remember, remembered
+
+MOUNT_UNITS = "/etc/systemd/system"
+MOUNT_HEAD = "# Written by winhost: a file system for data, by its UUID.\n"
+MOUNT_UNIT = (
+    MOUNT_HEAD
+    + """\
+[Unit]
+Description=Data at {path}
+
+[Mount]
+What=/dev/disk/by-uuid/{uuid}
+Where={path}
+Type={filesystem}
+Options={options}
+
+[Install]
+WantedBy=multi-user.target
+"""
+)
+NO_MOUNT = {"uuid": None, "filesystem": None, "options": None, "mounted": False}
+BY_UUID = "/dev/disk/by-uuid"
+APPEARS = 10  # seconds until udev has named a file system that was just made
+
+
+@reads("Mount", "path")
+def mounts(key: Key | None) -> Found:
+    for path in (
+        [mount_path(key["path"])] if key else sorted(filter(None, map(path_of_unit, Path(MOUNT_UNITS).glob("*.mount"))))
+    ):
+        yield {"path": path}, mount_state(path)
+
+
+def mount_path(path: str) -> str:
+    """Where data may lie: nothing that the system needs is below."""
+    tops = "/(?:data|home|media|mnt|models|opt|srv|var/lib)"
+    return matching(tops + r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path, "a folder for data, as /srv/models")
+
+
+def mount_unit(path: str) -> str:
+    """As systemd-escape has it."""
+    escaped = "".join(each if each.isalnum() or each in "_./" else f"\\x{ord(each):02x}" for each in path[1:])
+    return escaped.replace("/", "-") + ".mount"
+
+
+def path_of_unit(unit: Path) -> str | None:
+    found = re.search(r"^Where=(\S+)$", unit_text(unit.name) or "", re.MULTILINE)
+    return found[1] if found else None
+
+
+def unit_text(unit: str) -> str | None:
+    """Of one that winhost wrote."""
+    path = f"{MOUNT_UNITS}/{unit}"
+    found = status(path)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    text = content(path).decode("utf-8", "replace")
+    return text if text.startswith(MOUNT_HEAD) else None
+
+
+def mount_state(path: str) -> State:
+    said = dict(re.findall(r"^(\w+)=(.*)$", unit_text(mount_unit(path)) or "", re.MULTILINE))
+    if not said:
+        return dict(NO_MOUNT)
+    uuid = said["What"].rpartition("/")[2]
+    options = ",".join(each for each in said["Options"].split(",") if each != "nofail")
+    device = mounted_at(path)
+    here = device is not None and os.path.realpath(f"{BY_UUID}/{uuid}") == os.path.realpath(device)
+    return {"uuid": uuid, "filesystem": said["Type"], "options": options or None, "mounted": here and enabled(path)}
+
+
+def mounted_at(path: str) -> str | None:
+    """The device of the file system that is mounted there last."""
+    found = None
+    for line in content(f"/proc/{os.getpid()}/mountinfo").decode("utf-8", "replace").splitlines():
+        mount, _, system = line.partition(" - ")
+        if mount.split(" ")[4] == path:
+            found = system.split(" ")[1]
+    return found
+
+
+def enabled(path: str) -> bool:
+    return systemd_runs() and run("systemctl", "is-enabled", "--quiet", "--", mount_unit(path)).code == 0
+
+
+@changes("Mount", "uuid", "filesystem", "options", "mounted")
+def change_mount(key: Key, desired: State, how: State) -> None:
+    path = mount_path(key["path"])
+    before = mount_state(path)
+    wanted = {**before, **desired}
+    if not systemd_runs():
+        raise wrong_place("Without systemd nothing would mount it.")
+    if wanted["uuid"] is None:
+        unmount(path, how, for_good=True)
+        return
+    check_mount(wanted)
+    refuse_mounts_of_others(path)
+    if before["uuid"] is not None:
+        unmount(path, how, for_good=False)
+    make_mount_point(path)
+    write_mount(path, wanted)
+    if wanted["mounted"]:
+        await_uuid(wanted["uuid"])
+        must("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
+
+
+def check_mount(wanted: State) -> None:
+    matching(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", wanted["uuid"], "a UUID")
+    if wanted["filesystem"] not in ("ext4", "xfs"):
+        raise bad_request("A mount says its file system, ext4 or xfs.")
+    if wanted["options"] is not None:
+        matching(r"[A-Za-z0-9_=.:+-]+(?:,[A-Za-z0-9_=.:+-]+)*", wanted["options"], "options, as noatime,ro")
+
+
+def refuse_mounts_of_others(path: str) -> None:
+    """A line of fstab, a unit, or what is mounted there without any."""
+    fstab = content("/etc/fstab").decode("utf-8", "replace") if status("/etc/fstab") else ""
+    if any(line.split()[1:2] == [path] for line in fstab.splitlines() if not line.lstrip().startswith("#")):
+        raise wrong_place(f"/etc/fstab mounts {path}.")
+    if unit_text(mount_unit(path)) is not None:
+        return
+    shown = run("systemctl", "show", "--property=FragmentPath", "--value", "--", mount_unit(path)).output.strip()
+    if shown or status(f"{MOUNT_UNITS}/{mount_unit(path)}") is not None:
+        raise not_ours(f"{mount_unit(path)} ({shown})")
+    if mounted_at(path) is not None:
+        raise wrong_place(f"{mounted_at(path)} is mounted at {path}.")
+
+
+def make_mount_point(path: str) -> None:
+    """An empty folder: what is in one would vanish behind the mount."""
+    try:
+        with folder_of(path + "/x") as (folder, _):
+            if os.listdir(folder):  # noqa: PTH208 - it is open
+                raise wrong_place(f"{path} is not empty; the mount would hide what is in it.")
+    except FileNotFoundError:
+        remember("mount", path, {"made": True})
+        with folder_of(path + "/x", make=True):
+            return
+
+
+def write_mount(path: str, wanted: State) -> None:
+    file = f"{MOUNT_UNITS}/{mount_unit(path)}"
+    options = ",".join(filter(None, (wanted["options"], "nofail")))
+    text = MOUNT_UNIT.format(path=path, uuid=wanted["uuid"], filesystem=wanted["filesystem"], options=options)
+    validate(file, text)
+    put(file, text)
+    must("systemctl", "daemon-reload")
+
+
+def await_uuid(uuid: str) -> None:
+    over = time.monotonic() + APPEARS
+    while not Path(f"{BY_UUID}/{uuid}").exists():
+        if time.monotonic() > over:
+            raise wrong_place(f"No file system here has the UUID {uuid}.")
+        time.sleep(0.2)
+
+
+def unmount(path: str, how: State, for_good: bool) -> None:
+    """The data stay on the disk."""
+    unit = mount_unit(path)
+    if unit_text(unit) is None:
+        raise not_ours(f"{unit}")
+    if mounted_at(path) is not None:
+        # Not by stopping the unit: that would stop whatever needs it.
+        done = run("umount", "--", path, within=seconds(how, 120))
+        if done.code != 0:
+            raise AgentFault("Winhost.InUse", "ResourceBusy", done.errors.strip()[-500:], "umount")
+    run("systemctl", "disable", "--quiet", "--", unit)
+    if not for_good:
+        return
+    remove(f"{MOUNT_UNITS}/{unit}")
+    must("systemctl", "daemon-reload")
+    if remembered("mount", path):
+        with suppress(OSError), folder_of(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
+        forget("mount", path)
+    warn(f"The file system that was mounted at {path} stays on its disk, with all that is on it.")

@@ -1,0 +1,76 @@
+# key {}   state {key: text | null, next: text | null, prepared: bool}
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from winhost.agent.linux_agent import (
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    reads,
+    systemd_runs,
+    value,
+    wrong_place,
+)
+from winhost.agent.linux_files import content, folder_of, put, remove, status
+
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+NEXT_KEY = f"{HOST_KEY}.winhost"
+
+
+@reads("SshHostKey")
+def ssh_host_key(key: Key | None) -> Found:
+    state = {"key": value(lambda: public_of(HOST_KEY)), "next": value(lambda: public_of(NEXT_KEY))}
+    yield {}, dict(state, prepared=status(f"{NEXT_KEY}.pub") is not None)
+
+
+def public_of(path: str) -> str | None:
+    if status(f"{path}.pub") is None:
+        return None
+    return " ".join(content(f"{path}.pub").decode("ascii").split()[:2])
+
+
+@changes("SshHostKey", "prepared", "key")
+def change_ssh_host_key(key: Key, desired: State, how: State) -> None:
+    if desired.get("prepared", True) not in (True, False):
+        raise bad_request("prepared is true or false.")
+    if "key" in desired:
+        replace_key(matching(r"ssh-ed25519 [A-Za-z0-9+/]{68}", desired["key"], "an ed25519 key, without a name"))
+    elif desired["prepared"]:
+        prepare_key()
+    else:
+        remove(f"{NEXT_KEY}.pub")
+        remove(NEXT_KEY)
+
+
+def prepare_key() -> None:
+    # Under a third name first: the public file is there only once both are whole.
+    made = f"{NEXT_KEY}.new"
+    for left in (made, f"{made}.pub", f"{NEXT_KEY}.pub", NEXT_KEY):
+        remove(left)
+    must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "winhost", "-f", made)
+    rename(made, NEXT_KEY)
+    rename(f"{made}.pub", f"{NEXT_KEY}.pub")
+
+
+def replace_key(public: str) -> None:
+    if public_of(NEXT_KEY) != public or status(NEXT_KEY) is None:
+        raise wrong_place("That key was not prepared on this machine.")
+    must("sshd", "-t", "-h", NEXT_KEY)
+    put(HOST_KEY, content(NEXT_KEY).decode("ascii"), 0o600)
+    if systemd_runs():
+        must("systemctl", "try-reload-or-restart", "ssh.service")
+    # Last: where this is broken off, the old key is told and all of it is done again.
+    rename(f"{NEXT_KEY}.pub", f"{HOST_KEY}.pub")
+    remove(NEXT_KEY)
+
+
+def rename(path: str, to: str) -> None:
+    with folder_of(path) as (folder, name):
+        os.rename(name, Path(to).name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)

@@ -1,0 +1,206 @@
+# key {name: text}   state {made: bool or null, network: IPv4 network or null, address: IPv4 address or null, switch: guid or null, vms: int}; set: made, network
+function Get-WinhostNatSwitch {
+    param($Key)
+    # Also for whoever has none: who may not see VMs may not see this.
+    $null = @(Find-WinhostVms $null)
+    $nats = @(Get-NetNat -ErrorAction Stop)
+    foreach ($entry in @(Find-WinhostMadeRecords 'nat' $Key)) {
+        $state = New-WinhostNatState
+        $state.made = $null
+        foreach ($nat in $nats) {
+            if (Test-WinhostText "$($nat.Name)" $entry.name 'OrdinalIgnoreCase') {
+                Read-WinhostNat $nat $state
+            }
+        }
+        $state.switch = Read-WinhostNatSwitch $entry.record
+        if ($entry.record.complete -and $null -ne $state.switch -and $null -ne $state.address -and "$($state.network)" -ceq $entry.record.network) {
+            $state.made = $true
+        }
+        $state.vms = Measure-WinhostSwitchUsers $state.switch
+        @{ key = @{ name = $entry.name }; state = $state }
+    }
+    foreach ($nat in $nats) {
+        # Of whomever; Docker's has no network here.
+        if ($null -eq (Find-WinhostMadeRecord 'nat' ([PSCustomObject]@{ name = "$($nat.Name)" }))) {
+            $state = New-WinhostNatState
+            Read-WinhostNat $nat $state
+            @{ key = @{ name = "$($nat.Name)" }; state = $state }
+        }
+    }
+    if ($null -ne $Key) {
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNatState }
+    }
+}
+
+function New-WinhostNatState {
+    $state = @{ made = $false; network = $null; address = $null; switch = $null; vms = 0 }
+    $state
+}
+
+function Read-WinhostNat {
+    param($Nat, $State)
+    $network = "$($Nat.InternalIPInterfaceAddressPrefix)"
+    if (-not (Test-WinhostNetworks @($network))) {
+        return
+    }
+    $State.network = $network
+    foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
+        if (Test-WinhostInNetwork "$($address.IPAddress)" $network) {
+            $State.address = "$($address.IPAddress)"
+            $State.switch = Find-WinhostSwitchAt $address.InterfaceIndex
+        }
+    }
+    $State.vms = Measure-WinhostSwitchUsers $State.switch
+}
+
+function Measure-WinhostSwitchUsers {
+    param($Switch)
+    if ($null -eq $Switch) {
+        return 0
+    }
+    @(Find-WinhostSwitchUsers @{ Id = $Switch }).Count
+}
+
+function Test-WinhostInNetwork {
+    param([string]$Address, [string]$Network)
+    $base, $length = $Network.Split('/')
+    $found = $null
+    if (-not [System.Net.IPAddress]::TryParse($Address, [ref]$found) -or "$($found.AddressFamily)" -cne 'InterNetwork') {
+        return $false
+    }
+    (ConvertTo-WinhostBits $Address).Substring(0, [int]$length) -ceq (ConvertTo-WinhostBits $base).Substring(0, [int]$length)
+}
+
+function ConvertTo-WinhostBits {
+    param([string]$Address)
+    $bits = ''
+    foreach ($byte in [System.Net.IPAddress]::Parse($Address).GetAddressBytes()) {
+        $bits += [System.Convert]::ToString($byte, 2).PadLeft(8, '0')
+    }
+    $bits
+}
+
+function Find-WinhostSwitchAt {
+    param($Index)
+    # The switch on which the host's own port is this interface.
+    foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
+        if ($adapter.InterfaceIndex -eq $Index) {
+            foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
+                if ((ConvertTo-WinhostGuid $port.DeviceId) -eq (ConvertTo-WinhostGuid $adapter.InterfaceGuid)) {
+                    return "$($port.SwitchId)"
+                }
+            }
+        }
+    }
+}
+
+function Read-WinhostNatSwitch {
+    param($Record)
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        if ($null -ne $Record.switch -and "$($switch.Id)" -eq $Record.switch) {
+            return "$($switch.Id)"
+        }
+    }
+}
+
+function Set-WinhostNatSwitch {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('made', 'network')
+    $name = "$($Key.name)"
+    if ($name -cnotmatch '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a NAT has lower-case letters, digits and dashes between them.'
+    }
+    $record = Find-WinhostMadeRecord 'nat' $Key
+    if (-not (Test-WinhostDesired $Desired 'made')) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
+    }
+    if ($Desired.made -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
+    }
+    if (-not $Desired.made) {
+        Remove-WinhostNatSwitch $name $record
+        return
+    }
+    $network = Read-WinhostField $Desired 'network'
+    if ("$network" -cnotmatch '^[0-9.]+/([1-9]|[12][0-9]|30)\z' -or -not (Test-WinhostNetworks @($network))) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'network is an IPv4 network with room for hosts.'
+    }
+    Add-WinhostNatSwitch $name $record $network
+}
+
+function Add-WinhostNatSwitch {
+    param([string]$Name, $Record, [string]$Network)
+    foreach ($nat in @(Get-NetNat -ErrorAction Stop)) {
+        if ($null -eq $Record -or -not (Test-WinhostText "$($nat.Name)" $Name 'OrdinalIgnoreCase')) {
+            Stop-Winhost 'Winhost.OtherNat' 'ResourceExists' "The host has the NAT $($nat.Name) for $($nat.InternalIPInterfaceAddressPrefix) already, and Windows has one at a time."
+        }
+    }
+    $mine = @{ network = $Network; switch = $null; complete = $false; name = $Name }
+    if ($null -ne $Record) {
+        $mine.switch = $Record.switch
+    }
+    $switch = Find-WinhostNamedSwitch $Name
+    if ($null -ne $switch -and ($null -eq $Record -or ($null -ne $mine.switch -and "$($switch.Id)" -ne $mine.switch))) {
+        Stop-Winhost 'Winhost.NameTaken' 'ResourceExists' "There is a switch $Name already, which winhost did not make."
+    }
+    Write-WinhostMadeRecord 'nat' $Name $mine
+    if ($null -eq $switch) {
+        $switch = New-VMSwitch -Name $Name -SwitchType Internal -ErrorAction Stop
+    }
+    $mine.switch = "$($switch.Id)"
+    Write-WinhostMadeRecord 'nat' $Name $mine
+    Write-WinhostNatAddress $mine
+    if (@(Get-NetNat -ErrorAction Stop).Count -eq 0) {
+        $null = New-NetNat -Name $Name -InternalIPInterfaceAddressPrefix $Network -ErrorAction Stop
+    }
+    $mine.complete = $true
+    Write-WinhostMadeRecord 'nat' $Name $mine
+}
+
+function Find-WinhostNamedSwitch {
+    param([string]$Name)
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        if (Test-WinhostText "$($switch.Name)" $Name 'OrdinalIgnoreCase') {
+            return $switch
+        }
+    }
+}
+
+function Write-WinhostNatAddress {
+    param($Record)
+    $base, $length = $Record.network.Split('/')
+    $bytes = [System.Net.IPAddress]::Parse($base).GetAddressBytes()
+    $bytes[3] += 1
+    $address = $bytes -join '.'
+    # The host's port on a new switch is not listed at once; with nobody on it, it has no link.
+    $port = Wait-WinhostSwitchEnd ([PSCustomObject]$Record) $true $false
+    foreach ($found in @(Get-NetIPAddress -ErrorAction Stop)) {
+        if ($found.InterfaceIndex -eq $port.InterfaceIndex -and "$($found.IPAddress)" -ceq $address) {
+            return
+        }
+    }
+    $null = New-NetIPAddress -InterfaceIndex $port.InterfaceIndex -IPAddress $address -PrefixLength ([int]$length) -ErrorAction Stop
+}
+
+function Remove-WinhostNatSwitch {
+    param([string]$Name, $Record)
+    if ($null -eq $Record) {
+        return
+    }
+    if ((Measure-WinhostSwitchUsers $Record.switch) -gt 0) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'VMs are connected to it.'
+    }
+    foreach ($nat in @(Get-NetNat -ErrorAction Stop)) {
+        if (Test-WinhostText "$($nat.Name)" $Name 'OrdinalIgnoreCase') {
+            Remove-NetNat -InputObject $nat -Confirm:$false -ErrorAction Stop
+        }
+    }
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        # Noted by its id; where we were cut off before that, by the name that was free when we began.
+        $named = $null -eq $Record.switch -and (Test-WinhostText "$($switch.Name)" $Name 'OrdinalIgnoreCase')
+        if ($named -or "$($switch.Id)" -eq "$($Record.switch)") {
+            Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
+        }
+    }
+    Write-WinhostMadeRecord 'nat' $Name $null
+}

@@ -1,0 +1,266 @@
+# key {name: text}   state {stage: none | attached | retired or null, user: text or null, address: text or null, template: base64 or null, host_keys: [text], vm: guid or null, neighbours: [address]}; set: stage, user, address, template, host_keys
+# What a template has in the places that are filled in: the id of the VM, and the host key as JSON, filled up with blanks.
+$script:WinhostSeedInstance = '00000000-0000-0000-0000-000000000000'
+$script:WinhostSeedKeys = '{host-keys' + ('.' * 1013) + '}'
+
+function Get-WinhostVmSeed {
+    param($Key)
+    $null = @(Find-WinhostVms $null)
+    foreach ($entry in @(Find-WinhostMadeRecords 'seed' $Key)) {
+        $state = New-WinhostNoSeed
+        foreach ($part in @('user', 'address', 'template')) {
+            $state[$part] = Read-WinhostField $entry.record $part
+        }
+        $state.host_keys = @(foreach ($line in @($entry.record.host_keys)) { if ($null -ne $line) { $line } })
+        $vm = Find-WinhostSeededVm $entry.name
+        $state.stage = Read-WinhostSeedStage $entry.record $vm
+        if ($null -ne $vm) {
+            $state.vm = "$($vm.Id)"
+            $state.neighbours = Read-WinhostList { Find-WinhostNeighbours $vm }
+        }
+        @{ key = @{ name = $entry.name }; state = $state }
+    }
+    if ($null -ne $Key) {
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoSeed }
+    }
+}
+
+function New-WinhostNoSeed {
+    $state = @{ stage = 'none'; user = $null; address = $null; template = $null; host_keys = @(); vm = $null; neighbours = @() }
+    $state
+}
+
+function Find-WinhostSeededVm {
+    param([string]$Name)
+    $record = Find-WinhostMadeRecord 'vm' ([PSCustomObject]@{ name = $Name })
+    if ($null -ne $record) {
+        Find-WinhostMadeVm $Name $record
+    }
+}
+
+function Find-WinhostNeighbours {
+    param($Vm)
+    # Whoever has such an address now; that it is the guest, only its host key proves.
+    foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
+        foreach ($neighbour in @(Read-WinhostOnce 'neighbours' { Get-NetNeighbor -AddressFamily IPv4 -ErrorAction Stop })) {
+            $mac = "$($neighbour.LinkLayerAddress)" -replace '-', ''
+            if ($mac -eq "$($adapter.MacAddress)" -and @('Unreachable', 'Incomplete') -notcontains "$($neighbour.State)") {
+                "$($neighbour.IPAddress)"
+            }
+        }
+    }
+}
+
+function Read-WinhostSeedStage {
+    param($Record, $Vm)
+    $drive = Find-WinhostSeedDrive $Vm $Record.path
+    $there = Test-WinhostFile $Record.path
+    if ($Record.retired -and -not $there -and $null -eq $drive) {
+        return 'retired'
+    }
+    if ($Record.complete -and -not $Record.retired -and $there -and $null -ne $drive) {
+        return 'attached'
+    }
+}
+
+function Find-WinhostSeedDrive {
+    param($Vm, [string]$Path)
+    if ($null -eq $Vm) {
+        return
+    }
+    foreach ($drive in @(Get-VMDvdDrive -VM $Vm -ErrorAction Stop)) {
+        if (Test-WinhostText "$($drive.Path)" $Path 'OrdinalIgnoreCase') {
+            return $drive
+        }
+    }
+}
+
+function Set-WinhostVmSeed {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('stage', 'user', 'address', 'template', 'host_keys')
+    Assert-WinhostVmName $Key
+    Assert-WinhostSeedDesired $Desired
+    $name = "$($Key.name)"
+    $record = Find-WinhostMadeRecord 'seed' $Key
+    $stage = Read-WinhostField $Desired 'stage'
+    if ($stage -ceq 'none') {
+        Remove-WinhostSeed $name $record
+        return
+    }
+    if ($stage -ceq 'attached') {
+        Add-WinhostSeed $name $record $Desired
+        return
+    }
+    if ($null -eq $record -or -not $record.complete) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no seed for $name."
+    }
+    foreach ($part in @('user', 'address', 'template')) {
+        if (Test-WinhostDesired $Desired $part) {
+            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'The seed was made already, with others: take it away first.'
+        }
+    }
+    if (Test-WinhostDesired $Desired 'host_keys') {
+        # By these the guest is known: noted before anything that they depend on is gone.
+        $record.host_keys = @($Desired.host_keys)
+        Write-WinhostMadeRecord 'seed' $name $record
+    }
+    if ($stage -ceq 'retired') {
+        Remove-WinhostSeedDisc $name $record
+        $record.retired = $true
+        Write-WinhostMadeRecord 'seed' $name $record
+    }
+}
+
+function Assert-WinhostSeedDesired {
+    param($Desired)
+    if ((Test-WinhostDesired $Desired 'stage') -and @('none', 'attached', 'retired') -cnotcontains $Desired.stage) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'stage is none, attached or retired.'
+    }
+    $forms = @{ user = '^[a-z_][a-z0-9_-]{0,31}\z'; address = '^[0-9a-f.:]{2,45}/[0-9]{1,3}\z'; template = '^[A-Za-z0-9+/]{4,16384}={0,2}\z' }
+    foreach ($name in @('user', 'address', 'template')) {
+        $text = Read-WinhostField $Desired $name
+        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name])) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is none, or has another form."
+        }
+    }
+    if (-not (Test-WinhostDesired $Desired 'host_keys')) {
+        return
+    }
+    foreach ($line in @($Desired.host_keys)) {
+        if ($Desired.host_keys -isnot [array] -or "$line" -cnotmatch '^ssh-ed25519 [A-Za-z0-9+/]{68}\z') {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'host_keys is a list of ed25519 keys, without names.'
+        }
+    }
+}
+
+# ---- come
+
+function Add-WinhostSeed {
+    param([string]$Name, $Record, $Desired)
+    foreach ($part in @('user', 'template')) {
+        if ($null -eq (Read-WinhostField $Desired $part)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A seed is made of a template, for a user.'
+        }
+    }
+    if (Test-WinhostDesired $Desired 'host_keys') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The host key is made with the seed.'
+    }
+    $vm = Find-WinhostOurVm $Name (Find-WinhostMadeRecord 'vm' ([PSCustomObject]@{ name = $Name }))
+    if ("$($vm.State)" -cne 'Off') {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The VM is $($vm.State): its Linux reads a seed on its first start only."
+    }
+    Assert-WinhostAddressFree (Read-WinhostField $Desired 'address') $vm
+    $folder = "$(Read-WinhostVmStore)\$Name"
+    $path = "$folder\seed.iso"
+    if ($null -eq $Record -and -not (Test-WinhostEmpty $path)) {
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is a $path that winhost did not make."
+    }
+    # Whoever else reads this folder reads no file in it: the key is safe from its first byte on.
+    Initialize-WinhostFolder $folder 'machines'
+    $mine = @{ path = $path; user = $Desired.user; address = (Read-WinhostField $Desired 'address'); template = $Desired.template; host_keys = @(); complete = $false; retired = $false }
+    Write-WinhostMadeRecord 'seed' $Name $mine
+    Remove-WinhostFile $path
+    $pair = New-WinhostHostKey "$folder\seed.key"
+    $disc = Join-WinhostSeed $Desired.template "$($vm.Id)" $pair
+    Add-WinhostPiece $path $true ([byte[]]@())
+    Write-WinhostFileRights $path "$script:WinhostOnlyAdministratorsFile(A;;FR;;;$(Read-WinhostVmSid $vm))"
+    Add-WinhostPiece $path $false $disc
+    Add-WinhostSeedDrive $vm $path
+    $mine.host_keys = @($pair.public)
+    $mine.complete = $true
+    Write-WinhostMadeRecord 'seed' $Name $mine
+}
+
+function New-WinhostHostKey {
+    param([string]$Path)
+    # By OpenSSH's own program: Windows has no cmdlet for ed25519. The key is on disk for as long as that runs.
+    foreach ($each in @($Path, "$Path.pub")) {
+        Remove-WinhostFile $each
+    }
+    try {
+        $done = Invoke-WinhostNative 'OpenSSH\ssh-keygen.exe' @('-q', '-t', 'ed25519', '-N', '', '-C', 'winhost', '-f', $Path) 60
+        if ($null -eq $done) {
+            $why = 'This host has no ssh-keygen.exe, which makes the key of the guest. Install it: Add-WindowsCapability -Online -Name OpenSSH.Client~~~~0.0.1.0'
+            Stop-Winhost 'Winhost.NoSshKeygen' 'NotInstalled' $why
+        }
+        if ($done.code -ne 0) {
+            Stop-Winhost 'Winhost.InvalidKey' 'InvalidResult' "ssh-keygen.exe ended with $($done.code)."
+        }
+        $private = [System.Text.Encoding]::ASCII.GetString((Read-WinhostFile $Path))
+        $public = [System.Text.Encoding]::ASCII.GetString((Read-WinhostFile "$Path.pub"))
+    }
+    finally {
+        foreach ($each in @($Path, "$Path.pub")) {
+            Remove-WinhostFile $each
+        }
+    }
+    if ($public -cnotmatch '^(ssh-ed25519 [A-Za-z0-9+/]{68}) winhost\r?\n?\z' -or $private -notlike '-----BEGIN OPENSSH PRIVATE KEY-----*') {
+        Stop-Winhost 'Winhost.InvalidKey' 'InvalidResult' 'What ssh-keygen.exe made is no key of OpenSSH.'
+    }
+    @{ public = $Matches[1]; private = $private -replace '\r', '' }
+}
+
+function Join-WinhostSeed {
+    param([string]$Template, [string]$Id, $Pair)
+    $packed = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Template))
+    $stream = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $packed, ([System.IO.Compression.CompressionMode]::Decompress)
+    $memory = New-Object -TypeName System.IO.MemoryStream
+    $stream.CopyTo($memory)
+    # Each byte one character, and back.
+    $latin = [System.Text.Encoding]::GetEncoding(28591)
+    $text = $latin.GetString($memory.ToArray())
+    $keys = ConvertTo-Json -InputObject @{ ed25519_private = $Pair.private; ed25519_public = $Pair.public } -Compress -ErrorAction Stop
+    $disc = $text.Replace($script:WinhostSeedInstance, $Id).Replace($script:WinhostSeedKeys, $keys.PadRight($script:WinhostSeedKeys.Length))
+    if ($text.IndexOf($script:WinhostSeedKeys, [System.StringComparison]::Ordinal) -lt 0 -or $disc.Length -ne $text.Length) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The template has no room for the key.'
+    }
+    , $latin.GetBytes($disc)
+}
+
+function Read-WinhostVmSid {
+    param($Vm)
+    # Of NT VIRTUAL MACHINE\<id>, which its worker process runs as: four numbers, made of the id.
+    $bytes = ([guid]"$($Vm.Id)").ToByteArray()
+    $parts = @(foreach ($at in @(0, 4, 8, 12)) { [System.BitConverter]::ToUInt32($bytes, $at) })
+    "S-1-5-83-1-$($parts -join '-')"
+}
+
+function Add-WinhostSeedDrive {
+    param($Vm, [string]$Path)
+    # Only into a drive that is empty or has it already: what somebody put into another one stays there.
+    foreach ($found in @($Path, '')) {
+        $drive = Find-WinhostSeedDrive $Vm $found
+        if ($null -ne $drive) {
+            Set-VMDvdDrive -VMDvdDrive $drive -Path $Path -ErrorAction Stop
+            return
+        }
+    }
+    Add-VMDvdDrive -VM $Vm -Path $Path -ErrorAction Stop
+}
+
+# ---- and go
+
+function Remove-WinhostSeedDisc {
+    param([string]$Name, $Record)
+    if (-not "$($Record.path)".EndsWith("\winhost\$Name\seed.iso", [System.StringComparison]::OrdinalIgnoreCase)) {
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "$($Record.path) is in no folder of winhost's."
+    }
+    $drive = Find-WinhostSeedDrive (Find-WinhostSeededVm $Name) $Record.path
+    if ($null -ne $drive) {
+        # Out of a VM that runs, too; the empty drive stays.
+        Set-VMDvdDrive -VMDvdDrive $drive -Path $null -ErrorAction Stop
+    }
+    Assert-WinhostNoLink $Record.path
+    Remove-WinhostFile $Record.path
+    foreach ($key in @('seed.key', 'seed.key.pub')) {
+        Remove-WinhostFile "$(Split-WinhostPath $Record.path)\$key"
+    }
+}
+
+function Remove-WinhostSeed {
+    param([string]$Name, $Record)
+    if ($null -ne $Record) {
+        Remove-WinhostSeedDisc $Name $Record
+        Write-WinhostMadeRecord 'seed' $Name $null
+    }
+}

@@ -1,0 +1,91 @@
+"""/etc/winhost/serving.json: what is served on a Linux, for whoever looks after it. Written with the engines' units."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+PATH = "/etc/winhost/serving.json"
+FORMAT = 1
+
+_Unit = Annotated[str, Field(pattern=r"^winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service$")]
+_Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}$")]
+_Socket = Annotated[str, Field(pattern=r"^/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock$")]
+_Text = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,300}$")]
+_STRICT = ConfigDict(extra="forbid", strict=True)
+Card: TypeAlias = Annotated[int, Field(ge=0, le=255)]
+
+
+class NotDeployed(ValueError):
+    """The text is no such file. Says where, and what is expected there."""
+
+
+@checked_dataclass(frozen=True, config=_STRICT)
+class DeployedEngine:
+    """model: as clients call it; served_name: as the engine does; image: with its digest, None where vLLM runs without
+    a container; cards: numbers of its GPUs.
+    """
+
+    model: _Name
+    served_name: _Name
+    slug: _Slug
+    unit: _Unit
+    socket: _Socket
+    image: _Text | None
+    version: _Text
+    profile: _Text
+    cards: list[Card]
+
+
+@checked_dataclass(frozen=True, config=_STRICT)
+class DeployedGateway:
+    """listen: an address and a port."""
+
+    unit: Annotated[str, Field(pattern=r"^winhost-gateway\.service$")]
+    listen: Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.\[\]]{2,60}:[0-9]{1,5}$")]
+    tls: bool
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """In the order in which engines start."""
+
+    engines: tuple[DeployedEngine, ...]
+    gateway: DeployedGateway
+
+    def text(self) -> str:
+        """The file."""
+        engines = [asdict(each) for each in self.engines]
+        document = {"format": FORMAT, "engines": engines, "gateway": asdict(self.gateway)}
+        return json.dumps(document, indent=2) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Deployed":
+        """What the file says. Raises NotDeployed."""
+        try:
+            top = json.loads(text)
+        except (ValueError, RecursionError):
+            raise NotDeployed("it is no JSON") from None
+        if not isinstance(top, dict) or top.get("format") != FORMAT:
+            raise NotDeployed(f"format {FORMAT} is expected")
+        names = {each.name for each in fields(cls)}
+        if top.keys() - {"format"} != names:
+            raise NotDeployed(f"it has to have {', '.join(sorted(names))}")
+        engines = _checked(list[DeployedEngine], top["engines"], "engines")
+        for name in ("model", "slug"):
+            values = [getattr(each, name) for each in engines]
+            if len(set(values)) < len(values):
+                raise NotDeployed(f"engines: two have the same {name}")
+        return cls(tuple(engines), _checked(DeployedGateway, top["gateway"], "gateway"))
+
+
+def _checked(kind: Any, value: object, where: str) -> Any:
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in (where, *first["loc"]))
+        raise NotDeployed(f"{place}: {first['msg']}") from None

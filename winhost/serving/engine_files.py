@@ -1,0 +1,224 @@
+"""The files that an engine is started by: a compose project or a `docker run`, and the unit around it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.command import START
+from winhost.serving.engine_names import MODEL, SOCKETS, model_folder, slug, socket_folder
+from winhost.serving.gateway_entries import GROUP
+
+_CACHE = "winhost-vllm"
+_READY = "ready.py"
+
+
+@dataclass(frozen=True)
+class ServedEngine:
+    """How one model is started. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a venv;
+    image: pinned, with a container; after: units that start before it, because they count memory that it would take;
+    remote_code: whether programs of the model's repository may run.
+    """
+
+    served: Served
+    by: str
+    image: str | None
+    after: tuple[str, ...] = ()
+    remote_code: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Named by what is in it, so that a change is a new one beside the old."""
+        digest = hashlib.sha256(json.dumps([self._compose, _ready(), self._command]).encode("utf-8")).hexdigest()[:16]
+        return f"/opt/winhost/engine-{slug(self.served.model)}-{digest}"
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Their texts, by name."""
+        compose = {"compose.yaml": self._compose} if self.by == "compose" else {}
+        return {**compose, _READY: _ready()}
+
+    @property
+    def unit(self) -> str:
+        """The text of its unit."""
+        after = " ".join(("network-online.target", *(["docker.service"] if self._docker else []), *self.after))
+        head = [
+            "# Written by winhost: an engine behind winhost-gateway.service, which alone reaches it.",
+            "[Unit]",
+            f"Description=vLLM for {_word(self.served.model)[1:-1]}",
+            f"After={after}",
+            *(["Requires=docker.service"] if self._docker else []),
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "Type=exec",
+        ]
+        tail = [
+            f"ExecStartPost=/usr/bin/python3 -I {self.folder}/{_READY} {self.served.socket}",
+            "Restart=on-failure",
+            "RestartSec=15",
+            # Loading and compiling take minutes; an engine that starts may not obey before it is killed.
+            "TimeoutStartSec=3600",
+            "TimeoutStopSec=90",
+            "KillMode=mixed",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+        body = self._in_container if self._container else self._by_program
+        return "\n".join([*head, *body, *tail])
+
+    @property
+    def _container(self) -> bool:
+        return self.by in ("docker", "podman", "compose")
+
+    @property
+    def _docker(self) -> bool:
+        return self.by in ("docker", "compose")
+
+    @property
+    def _name(self) -> str:
+        return f"winhost-engine-{slug(self.served.model)}"
+
+    @property
+    def _in_container(self) -> list[str]:
+        program = "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
+        folder = socket_folder(self.served.model)
+        # Whoever kills docker's client leaves the container, and with it the GPU's memory: it goes before and after.
+        sweep = f"-{program} rm --force {self._name}"
+        return [
+            f"ExecStartPre={sweep}",
+            f"ExecStartPre=/usr/bin/install -d -m 0755 {SOCKETS}",
+            f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
+            f"ExecStartPre=/bin/rm -f {self.served.socket}",
+            f"ExecStart={self._start(program)}",
+            f"ExecStop=-{program} stop --time 60 {self._name}",
+            f"ExecStopPost={sweep}",
+            f"ExecStopPost=-/bin/rm -f {self.served.socket}",
+        ]
+
+    def _start(self, program: str) -> str:
+        if self.by == "compose":
+            file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
+            return f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
+        words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+        words += [_option(line) for line in self._lines("container")]
+        words += [f"--env={line.name}={line.value}" for line in self._lines("env")]
+        words += ["--entrypoint=/bin/sh", str(self.image), "-c", START, *self._command]
+        return " ".join([program, "run", *map(_word, words)])
+
+    @property
+    def _by_program(self) -> list[str]:
+        """A program of the machine itself, as a user that exists only while it runs."""
+        model = slug(self.served.model)
+        arguments = [model_folder(self.served.model), *self._command[1:]]
+        kept = {line.name: str(line.value) for line in self._lines("env")}
+        kept |= {"HOME": f"/var/cache/{self._name}", "VLLM_CACHE_ROOT": f"/var/cache/{self._name}/vllm"}
+        return [
+            f"ExecStart={' '.join([_word(self.by), 'serve', *map(_word, arguments)])}",
+            *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
+            "DynamicUser=yes",
+            f"Group={GROUP}",
+            f"RuntimeDirectory=winhost-engines/{model}",
+            "RuntimeDirectoryMode=0750",
+            f"CacheDirectory={self._name}",
+            "UMask=0007",
+            # Its processes listen on addresses of the machine; here nobody else has these.
+            "PrivateNetwork=yes",
+            "PrivateTmp=yes",
+            "NoNewPrivileges=yes",
+            "CapabilityBoundingSet=",
+            "ProtectSystem=strict",
+            "ProtectHome=yes",
+            "ProtectControlGroups=yes",
+            "ProtectKernelModules=yes",
+            "ProtectKernelTunables=yes",
+            "ProtectKernelLogs=yes",
+            "ProtectClock=yes",
+            "ProtectHostname=yes",
+            "RestrictSUIDSGID=yes",
+            "RestrictRealtime=yes",
+            "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+            "LockPersonality=yes",
+            "LimitMEMLOCK=infinity",
+            "LimitNOFILE=65536",
+            "LimitCORE=0",
+        ]
+
+    @property
+    def _command(self) -> list[str]:
+        """Arguments of `vllm serve`, the model's folder first."""
+        remote = ["--trust-remote-code"] * self.remote_code
+        return [MODEL, f"--served-model-name={self.served.model}", *map(_option, self._lines("engine")), *remote]
+
+    def _lines(self, kind: str) -> Iterable[ProfileLine]:
+        return [line for line in self.served.lines if line.kind == kind]
+
+    @property
+    def _compose(self) -> str:
+        service: dict[str, Any] = {
+            "container_name": self._name,
+            "image": self.image,
+            "pull_policy": "never",
+            "restart": "no",
+            "entrypoint": ["/bin/sh", "-c", _compose_word(START)],
+            "command": [*map(_compose_word, self._command)],
+            "environment": {line.name: _compose_word(str(line.value)) for line in self._lines("env")},
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
+            "logging": {"driver": "local", "options": {"max-size": "10m", "max-file": "2"}},
+        }
+        for line in self._lines("container"):
+            _into_compose(service, line.name, str(line.value))
+        return _yaml({"services": {"engine": service}, "volumes": {_CACHE: {"name": _CACHE}}})
+
+
+def _into_compose(service: dict[str, Any], name: str, value: str) -> None:
+    """An option of `docker run` as compose has it."""
+    match name:
+        case "--network":
+            service["network_mode"] = value
+        case "--volume":
+            service.setdefault("volumes", []).append(value)
+        case "--device":
+            service.setdefault("devices", []).append(value)
+        case "--shm-size":
+            service["shm_size"] = value
+        case "--ipc":
+            service["ipc"] = value
+        case "--stop-timeout":
+            service["stop_grace_period"] = f"{value}s"
+        case "--gpus":
+            gpus = {"driver": "nvidia", "count": value, "capabilities": ["gpu"]}
+            service["deploy"] = {"resources": {"reservations": {"devices": [gpus]}}}
+        case _:
+            raise AssertionError(f"{name} is no option of a container that compose is told")
+
+
+def _option(line: ProfileLine) -> str:
+    return line.name if line.value is None else f"{line.name}={line.value}"
+
+
+def _word(text: str) -> str:
+    """A word of a unit's command line: quoted, and nothing of it is expanded."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'
+
+
+def _compose_word(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(document, sort_keys=False, width=1000, allow_unicode=False)
+    return f"# Written by winhost.\n{text}"
+
+
+def _ready() -> str:
+    return files(__package__).joinpath(_READY).read_text("utf-8")

@@ -1,0 +1,42 @@
+"""What an engine is called on the Linux that serves: its unit, its socket and its folders."""
+
+import hashlib
+import re
+
+UNITS = "/usr/local/lib/systemd/system"
+SOCKETS = "/run/winhost-engines"
+MODELS = "/srv/winhost/models"
+MODEL = "/model"
+"""Where an engine in a container finds its model."""
+_LONGEST = 40
+
+
+def slug(name: str) -> str:
+    """Lower-case letters, digits and dashes, made of a published model's name. Names that would lose something by
+    that get a part of their hash, so that no two names share one.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].strip("-")
+    if plain and plain == name:
+        return plain
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{plain}-{digest}" if plain else f"model-{digest}"
+
+
+def unit(name: str) -> str:
+    """The unit of a model's engine."""
+    return f"winhost-engine-{slug(name)}.service"
+
+
+def socket_folder(name: str) -> str:
+    """Where an engine listens: nobody but root and the gateway's group gets in."""
+    return f"{SOCKETS}/{slug(name)}"
+
+
+def socket(name: str) -> str:
+    """The socket that an engine listens on."""
+    return f"{socket_folder(name)}/engine.sock"
+
+
+def model_folder(name: str) -> str:
+    """Where the files of a model are."""
+    return f"{MODELS}/{slug(name)}"

@@ -1,0 +1,93 @@
+"""The gateway as entries of a playbook: its program, settings and keys in a folder of their own, and the unit.
+
+The folder's name is the hash of what is in it, so that a change is a new folder beside the old one, and only the unit
+changes: last, in a run as in its rollback.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.gateway.api_keys import ApiKeys
+from winhost.gateway.gateway_settings import parse_settings
+from winhost.model.secrets import SecretRef
+
+GROUP = "winhost-engines"
+UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
+_SOURCE = Path(__file__).parents[1] / "gateway"
+_UNITS = "/usr/local/lib/systemd/system"
+KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
+_PACKAGE = "python3-aiohttp"
+_SHORTEST_KEY = 24  # the gateway accepts none below it
+
+
+def key_line(name: str, reference: str) -> str:
+    """A key's line in the file of keys, by a reference to the key. Raises ValueError, UsageError (SecretUnreadable)."""
+    key = SecretRef.parse(reference).resolve()
+    if len(key.reveal()) < _SHORTEST_KEY:
+        raise ValueError(f"the key of {name} has fewer than {_SHORTEST_KEY} characters")
+    return f"{name} sha256:{hashlib.sha256(key.reveal().encode('utf-8')).hexdigest()}"
+
+
+def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None) -> list[Json]:
+    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux.
+
+    Raises ValueError.
+    """
+    names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
+    files = {f"gateway/{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
+    files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
+    files["keys"] = "\n".join([*keys, ""])
+    parsed = parse_settings(files["settings.json"])
+    ApiKeys(files["keys"])
+    if any(not re.fullmatch(r"/[A-Za-z0-9._/-]+", path) for path in tls or ()):
+        raise ValueError("a path of a certificate has letters, digits, dots, dashes and slashes")
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
+    exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
+    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, parsed.turns.keeper is not None))
+
+
+def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:
+    nothing_else: dict[str, Any] = {"to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
+    yield _entry(
+        "AptPackages",
+        {"packages": _PACKAGE},
+        {"installed": True, **nothing_else},
+        "The gateway runs with this library.",
+    )
+    yield _entry(
+        "LinuxGroup",
+        {"group": GROUP},
+        {"there": True, "system": True},
+        "Engines let it into the folders of their sockets.",
+    )
+    for name, text in files.items():
+        mode = "0600" if name == "keys" else "0644"
+        desired = {"text": text, "mode": mode, "owner": "root:root"}
+        yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, "A part of the gateway.")
+    if keeper:
+        yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")
+    unit = _unit_text(UNIT, folder)
+    for name, path in zip(("certificate", "key"), tls or (), strict=False):
+        unit = unit.replace("Restart=", f"LoadCredential={name}:{path}\nRestart=", 1)
+    yield from _unit(UNIT, unit, "It starts with the machine.")
+
+
+def _unit_text(unit: str, folder: str) -> str:
+    text = (_SOURCE / unit).read_text("utf-8")
+    return text.replace("/usr/local/lib/winhost", folder).replace("/etc/winhost/gateway", folder)
+
+
+def _unit(unit: str, text: str, why: str) -> Iterator[Json]:
+    desired = {"text": text, "mode": "0644", "owner": "root:root"}
+    yield _entry("LinuxFile", {"path": f"{_UNITS}/{unit}"}, desired, "Its unit is restarted where this changes.")
+    yield _entry("SystemdUnit", {"unit": unit}, {"enabled": "enabled", "active": True}, why)
+
+
+def _entry(resource: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
+    title = f"The gateway: {next(iter(key.values())).rpartition('/')[2]}"
+    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}

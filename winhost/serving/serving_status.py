@@ -1,0 +1,163 @@
+"""What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, ServingState, UnitState
+from winhost.model.units import Bytes
+from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
+
+# failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
+Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
+    and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
+    to 1; running, waiting: requests with the engine. None is what nobody tells.
+    """
+
+    model: str
+    state: Standing
+    unit: str
+    seconds: int | None
+    restarts: int
+    enabled: bool
+    version: str | None
+    planned: str
+    image: str | None
+    profile: str
+    cards: tuple[int, ...]
+    length: int | None
+    running: int | None
+    waiting: int | None
+    kv_cache: float | None
+    generated_tokens: int | None
+
+
+@dataclass(frozen=True)
+class GatewayStatus:
+    """ready: each model answered it a completion; running, waiting, answered, refused, broken: requests, which need a
+    key. None is what nobody tells.
+    """
+
+    state: Standing
+    unit: str
+    listen: str
+    tls: bool
+    seconds: int | None
+    restarts: int
+    enabled: bool
+    ready: bool | None
+    running: int | None
+    waiting: int | None
+    answered: int | None
+    refused: int | None
+    broken: int | None
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.listen}"
+
+
+@dataclass(frozen=True)
+class ServedCard:
+    """A GPU. free: bytes; models: whose engines have it."""
+
+    index: int
+    name: str
+    total: Bytes | None
+    used: Bytes | None
+    busy: int | None
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServingStatus:
+    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; library: without apt."""
+
+    host: str
+    serves: bool
+    models: tuple[ModelStatus, ...]
+    gateway: GatewayStatus
+    gpus: tuple[ServedCard, ...] | None
+    library: GatewayLibrary | None
+
+
+def serving_status(host: str, deployed: Deployed, found: ServingState) -> ServingStatus:
+    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets."""
+    *units, last = found.units
+    pairs = zip(deployed.engines, units, found.engines, strict=True)
+    models = tuple(_model(engine, unit, state) for engine, unit, state in pairs)
+    gateway = _gateway(deployed.gateway, last, found.gateway)
+    states = {each.state for each in models} | {gateway.state}
+    serves = bool(models) and states == {"serving"} and gateway.ready is not False
+    gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
+    return ServingStatus(host, serves, models, gateway, gpus, found.library)
+
+
+def standing(unit: UnitState, health: int | None) -> Standing:
+    """health: what its /health says."""
+    if not unit.there:
+        return "missing"
+    if unit.sub == "auto-restart":
+        return "failing"
+    if unit.active in ("active", "reloading"):
+        return "serving" if health == 200 else "starting" if health is None else "broken"
+    words: dict[str, Standing] = {"activating": "starting", "deactivating": "stopping", "failed": "failed"}
+    return words.get(unit.active, "stopped")
+
+
+def _model(engine: DeployedEngine, unit: UnitState, found: EngineState) -> ModelStatus:
+    length = next((each.length for each in found.models if each.id == engine.served_name), None)
+    return ModelStatus(
+        model=engine.model,
+        state=standing(unit, found.health),
+        unit=engine.unit,
+        seconds=unit.seconds,
+        restarts=unit.restarts,
+        enabled=unit.enabled == "enabled",
+        version=found.version,
+        planned=engine.version,
+        image=engine.image,
+        profile=engine.profile,
+        cards=tuple(engine.cards),
+        length=length,
+        running=_whole(found.metric("running")),
+        waiting=_whole(found.metric("waiting")),
+        kv_cache=found.metric("kv_cache"),
+        generated_tokens=_whole(found.metric("generated_tokens")),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _gateway(planned: DeployedGateway, unit: UnitState, found: GatewayState | None) -> GatewayStatus:
+    sums: dict[str, int] = {}
+    for each in (found.metrics or ()) if found else ():
+        sums[each.name] = sums.get(each.name, 0) + int(each.value)
+    known = found is not None and found.metrics is not None
+    counts = {name: sums.get(name, 0) if known else None for name in _COUNTS}
+    return GatewayStatus(
+        state=standing(unit, found.health if found else None),
+        unit=planned.unit,
+        listen=planned.listen,
+        tls=planned.tls,
+        seconds=unit.seconds,
+        restarts=unit.restarts,
+        enabled=unit.enabled == "enabled",
+        ready=None if found is None or found.ready is None else found.ready == 200,
+        **counts,
+    )
+
+
+_COUNTS = ("running", "waiting", "answered", "refused", "broken")
+
+
+def _card(found: CardState, deployed: Deployed) -> ServedCard:
+    models = tuple(each.model for each in deployed.engines if found.index in each.cards)
+    return ServedCard(found.index, found.name, found.total, found.used, found.busy, models)

@@ -1,0 +1,188 @@
+"""What serves a workload on a Linux, as entries of a playbook: from images to the last check."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.model.errors import RefusedError, visible
+from winhost.model.units import Bytes, gib
+from winhost.model.workload import Model, Workload
+from winhost.paths.compose_package import compose_package
+from winhost.resources.host import HostFacts
+from winhost.serving.choice import Served, Serving, serving
+from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
+from winhost.serving.engine_files import ServedEngine
+from winhost.serving.engine_names import model_folder, slug, unit
+from winhost.serving.gateway_entries import UNIT, gateway_entries
+
+LOOPBACK = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class EngineImage:
+    """pinned: REGISTRY/NAME@sha256:…; bytes: what is sent to pull it, where its registry said."""
+
+    pinned: str
+    bytes: Bytes | None = None
+
+
+@dataclass(frozen=True)
+class StackRequest:
+    """What is to be served, and by what. by: the engine of containers, or the path of vLLM's program; image: None with
+    a program; files: the desired `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that
+    reach the endpoint, of one beyond this machine.
+    """
+
+    workload: Workload
+    by: str
+    image: EngineImage | None
+    files: Mapping[str, Mapping[str, Any]]
+    keys: tuple[str, ...]
+    listen: tuple[str, int]
+    tls: tuple[str, str] | None = None
+    plain_http: bool = False
+    allowed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """entries: resources of a playbook; notes: sentences for the plan; deployed: what will stand in serving.json."""
+
+    entries: tuple[Json, ...]
+    notes: tuple[str, ...]
+    deployed: Deployed
+
+
+def stack(facts: HostFacts, request: StackRequest) -> Stack:
+    """Raises as `serving` does, RefusedError (TakesTurns), ValueError."""
+    found = serving(facts, request.workload)
+    package = compose_package(facts) if request.by == "docker" else None
+    engines = [*_engines(request, found, "compose" if package is not None else request.by)]
+    deployed = _deployed(request, found, engines)
+    entries: list[Json] = []
+    if package:
+        wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
+        entries.append(_entry("AptPackages", "Docker Compose", {"packages": package}, {**wanted, "to_remove": []}))
+    entries += _images(request)
+    entries += [_model_entry(request, model) for model in request.workload.models]
+    entries += [each for engine in engines for each in _files(engine)]
+    entries += gateway_entries(_gateway(request), request.keys, request.tls)
+    entries.append(_file("What is served", PATH, deployed.text()))
+    if request.listen[0] not in LOOPBACK:
+        port = {"port": str(request.listen[1])}
+        entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, {"allowed": sorted(request.allowed)}))
+    entries += [_unit(engine) for engine in engines]
+    entries.append(_entry("ServingReady", "A completion of each model", {}, {"ready": True}))
+    return Stack(tuple(entries), tuple(_notes(request, found)), deployed)
+
+
+def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:
+    """In the order of the workload, each after the one before: two that start at once count each other's memory."""
+    before: tuple[str, ...] = ()
+    for model, served in zip(request.workload.models, found.models, strict=True):
+        if model.sleeps and (served.lost is not None or _shares(served, found.models)):
+            raise _takes_turns(found.host, served)
+        image = request.image.pinned if request.image else None
+        yield ServedEngine(served, by, image, before, model.trust_remote_code)
+        before = (unit(model.name),)
+
+
+def _shares(served: Served, models: Sequence[Served]) -> bool:
+    """Another one wants its GPUs while this one is awake, as every engine is when it starts."""
+    return any(set(each.cards) & set(served.cards) for each in models if each is not served)
+
+
+def _takes_turns(host: str, served: Served) -> RefusedError:
+    lost = [cause.why for cause in served.because] if served.lost is not None else []
+    return RefusedError(
+        "TakesTurns",
+        what=f"{visible(served.model)} would take turns with others on its GPUs, which no plan sets up yet",
+        meaning="\n".join([*lost, "Engines start awake: the second one on a GPU would find no memory."]),
+        hint="Let it be resident, or serve it alone: state: resident in the workload. By hand: docs/gateway.md",
+        host=host,
+    )
+
+
+def _images(request: StackRequest) -> Iterator[Json]:
+    if request.image is None:
+        return
+    engine = "podman" if request.by == "podman" else "docker"
+    size: dict[str, Json] = {"bytes": 3 * request.image.bytes} if request.image.bytes else {}
+    key = {"engine": engine, "image": request.image.pinned}
+    yield _entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest.")
+
+
+def _model_entry(request: StackRequest, model: Model) -> Json:
+    why = "The model at one revision, each file by its hash."
+    desired = dict(request.files[model.name])
+    return _entry("ModelFiles", f"Files of {model.name}", {"folder": model_folder(model.name)}, desired, why)
+
+
+def _files(engine: ServedEngine) -> Iterator[Json]:
+    for name, text in engine.files.items():
+        yield _file(f"Engine of {engine.served.model}: {name}", f"{engine.folder}/{name}", text)
+
+
+def _unit(engine: ServedEngine) -> Json:
+    desired: dict[str, Json] = {"text": engine.unit, "enabled": True, "active": True}
+    why = "It starts with the machine, and has started when it answers."
+    return _entry("EngineUnit", f"Engine of {engine.served.model}", {"unit": unit(engine.served.model)}, desired, why)
+
+
+def _gateway(request: StackRequest) -> dict[str, Json]:
+    address, port = request.listen
+    models: list[Json] = [
+        {"name": model.name, "engine": {"socket": f"/run/winhost-engines/{slug(model.name)}/engine.sock"}}
+        for model in request.workload.models
+    ]
+    plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
+    return {"listen": {"address": address, "port": port}, "models": models, **plain}
+
+
+def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:
+    address, port = request.listen
+    listen = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return Deployed(
+        tuple(
+            DeployedEngine(
+                model=each.served.model,
+                served_name=each.served.model,
+                slug=slug(each.served.model),
+                unit=unit(each.served.model),
+                socket=each.served.socket,
+                image=each.image,
+                version=str(found.vllm),
+                profile=each.served.profile,
+                cards=[*each.served.cards],
+            )
+            for each in engines
+        ),
+        DeployedGateway(UNIT, listen, request.tls is not None),
+    )
+
+
+def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
+    models = sum(int(line.split(" ")[1]) for files in request.files.values() for line in files["files"])
+    image = request.image.bytes if request.image and request.image.bytes else 0
+    known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
+    yield f"to download there: {gib(models + image)} ({gib(models)} of models){known}"
+    yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
+    for served in found.models:
+        yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
+        for line in (*served.lines, *served.left_out):
+            if line.unverified:
+                name = line.name if line.value is None else f"{line.name}={line.value}"
+                yield f"{served.model}: {name} is unverified: {line.unverified}"
+    if request.image:
+        yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
+
+
+def _file(title: str, path: str, text: str) -> Json:
+    return _entry("LinuxFile", title, {"path": path}, {"text": text, "mode": "0644", "owner": "root:root"})
+
+
+def _entry(
+    resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str = "Part of what serves."
+) -> Json:
+    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}

@@ -1,0 +1,143 @@
+"""The answer to a pasted text: what is known of it, and the causes in the order in which to look at them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from winhost.core.answers import RemoteFault
+from winhost.knowledge import catalogue
+from winhost.model.masking import masked
+from winhost.model.reason import Evidence, Mender
+from winhost.resources.host import HostFacts
+from winhost.symptoms.codes import told
+from winhost.symptoms.ruling import OPEN, HostRulings, Ruling, Standing
+from winhost.symptoms.scan import Hit, scan
+from winhost.symptoms.table import KnownCause, Weight, symptoms
+
+LONGEST = 400  # characters of a line that are shown
+_ORDER: tuple[Standing, ...] = ("shown", "possible", "ruled-out")
+
+
+@dataclass(frozen=True)
+class LikelyCause:
+    """standing: what the facts of the host say of it, `possible` without facts; because: which of them.
+
+    who: does the remedy; reason: a code that winhost explain knows more of.
+    """
+
+    cause: str
+    standing: Standing
+    because: str
+    tell: str
+    remedy: str
+    who: Mender
+    reason: str | None
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class FoundSymptom:
+    """line: the first that says it, from 1; text: that line, without secrets; count: how many say it; all three are
+    empty where a symptom was asked for by name. signs: what logs have of it; causes: the likeliest first, those that
+    the facts contradict last.
+    """
+
+    symptom: str
+    program: str
+    says: str
+    weight: Weight
+    line: int
+    count: int
+    text: str
+    signs: tuple[str, ...]
+    causes: tuple[LikelyCause, ...]
+
+
+@dataclass(frozen=True)
+class UnknownCode:
+    """A code of Windows that the table does not have. says: what the number itself tells."""
+
+    code: str
+    count: int
+    says: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
+
+    source: str
+    host: str | None
+    lines: int
+    found: tuple[FoundSymptom, ...]
+    unknown_codes: tuple[UnknownCode, ...]
+
+
+def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosis:
+    """Of a text that comes in pieces."""
+    seen = scan(pieces)
+    rulings = HostRulings(facts) if facts else None
+    found = tuple(_found(hit, rulings) for hit in seen.ranked)
+    codes = tuple(UnknownCode(f"0x{code:08X}", count, told(code)) for code, count in seen.codes.items())
+    return Diagnosis(source, facts.host if facts else None, seen.lines, found, codes)
+
+
+def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosis:
+    """What is known of one, without a text. Raises KeyError where there is none of that name."""
+    hit = Hit(symptoms()[name], 0, "")
+    rulings = HostRulings(facts) if facts else None
+    return Diagnosis(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
+
+
+def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom | None:
+    """What is known of an error as a host reported it: by its codes first, and by its words only where it has none
+    that is known. Those are of a Windows in any language, in which nothing but codes and identifiers is looked for.
+    """
+    for text in (" ".join((fault.cmdlet, fault.code, *fault.hresults)), fault.message):
+        found = diagnosis([text], fault.cmdlet, facts).found
+        if found:
+            return found[0]
+    return None
+
+
+def _found(hit: Hit, rulings: HostRulings | None) -> FoundSymptom:
+    symptom = hit.symptom
+    ruled = [(cause, rulings.of(cause) if rulings else OPEN) for cause in symptom.causes]
+    return FoundSymptom(
+        symptom=symptom.id,
+        program=symptom.program,
+        says=symptom.says,
+        weight=symptom.weight,
+        line=hit.line,
+        count=hit.count,
+        text=_shown(hit.text, hit.literal),
+        signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
+        causes=_ranked(ruled),
+    )
+
+
+def _ranked(ruled: Sequence[tuple[KnownCause, Ruling]]) -> tuple[LikelyCause, ...]:
+    ordered = sorted(ruled, key=lambda each: _ORDER.index(each[1].standing))
+    return tuple(_likely(cause, ruling) for cause, ruling in ordered)
+
+
+def _likely(cause: KnownCause, ruling: Ruling) -> LikelyCause:
+    remedy = catalogue.remedies()[cause.remedy] if cause.remedy else None
+    return LikelyCause(
+        cause=cause.cause,
+        standing=ruling.standing,
+        because=masked(ruling.because),
+        tell=cause.tell,
+        remedy=cause.do or (remedy.do if remedy else ""),
+        who=remedy.who if remedy else "admin",
+        reason=cause.reason,
+        evidence=tuple(catalogue.evidence()[key] for key in cause.evidence),
+    )
+
+
+def _shown(line: str, literal: str) -> str:
+    """The line, or what is around the literal. It is masked before it is cut: half a secret is one, too."""
+    text = masked(line)
+    if len(text) <= LONGEST:
+        return text
+    start = max(0, text.lower().find(literal) - LONGEST // 3)
+    return f"{'…' if start else ''}{text[start : start + LONGEST]}{'…' if start + LONGEST < len(text) else ''}"

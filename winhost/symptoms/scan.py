@@ -1,0 +1,187 @@
+"""Symptoms in a text of any length, in bounded memory: each literal is looked for as such, and only where it stands
+the rest of a sign is tried.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from winhost.model.once import once
+from winhost.symptoms.codes import spellings, written_in
+from winhost.symptoms.table import WEIGHTS, Sign, Symptom, symptoms
+
+BEGINNING = 4  # letters that many literals have in common
+NEAR = 1500  # characters before and after, in which what is `near` stands
+LONGEST_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
+LONGEST_WAIT = 8 * NEAR  # of a line without an end
+NAMING = 3  # words that name a secret and hold it: Authorization: Bearer …
+MOST_LINES = 1000  # numbers of lines that are kept for each symptom
+MOST_CODES = 20  # codes of which nothing is known
+
+
+@dataclass
+class Hit:
+    """Where a symptom was seen. line: the first, from 1; text: that line as it was; literal: what was found in it."""
+
+    symptom: Symptom
+    line: int
+    text: str
+    literal: str = ""
+    count: int = 0
+    lines: set[int] = field(default_factory=set)
+
+    def add(self, line: int) -> None:
+        """A further line; one that several signs know counts once."""
+        if line in self.lines:
+            return
+        self.count += 1
+        if len(self.lines) < MOST_LINES:
+            self.lines.add(line)
+
+
+@dataclass
+class Scan:
+    """What was found in a text, and how long it was. codes: failures by number that no symptom has, in order."""
+
+    hits: dict[str, Hit] = field(default_factory=dict)
+    codes: dict[int, int] = field(default_factory=dict)
+    lines: int = 0
+
+    @property
+    def ranked(self) -> list[Hit]:
+        """Causes first, by line, then consequences and what is harmless.
+
+        A line that says what is wrong needs nobody to say that something is: such consequences are left out.
+        """
+        told = {line for hit in self.hits.values() if hit.symptom.weight == "cause" for line in hit.lines}
+        kept = (hit for hit in self.hits.values() if hit.symptom.weight == "cause" or not hit.lines <= told)
+        return sorted(kept, key=lambda hit: (WEIGHTS.index(hit.symptom.weight), hit.line))
+
+
+@once
+def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom, Sign]]]]:
+    """Each literal with the signs that it stands for, by how it begins: most texts have no code in any of its forms."""
+    found: dict[str, dict[str, list[tuple[Symptom, Sign]]]] = {}
+    for symptom in symptoms().values():
+        for sign in symptom.signs:
+            for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
+                found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((symptom, sign))
+    return found
+
+
+@once
+def _known_codes() -> frozenset[int]:
+    signs = (sign for symptom in symptoms().values() for sign in symptom.signs)
+    return frozenset(sign.code for sign in signs if sign.code is not None)
+
+
+@once
+def _expression(like: str) -> re.Pattern[str]:
+    return re.compile(like, re.IGNORECASE)
+
+
+def scan(pieces: Iterable[str]) -> Scan:
+    """Symptoms in a text that comes in pieces."""
+    found = Scan()
+    before, waiting, ended = "", "", 0  # what is already searched, what is not yet, and lines before `before`
+    for piece in pieces:
+        text = before + waiting + piece
+        until = max(len(before), text.rfind("\n", 0, max(0, len(text) - NEAR)) + 1, len(text) - LONGEST_WAIT)
+        _search(found, text, len(before), until, ended)
+        keep = text.rfind("\n", 0, max(0, until - NEAR)) + 1
+        keep = max(keep, until - 2 * NEAR, 0)  # a line without an end is cut
+        ended += text.count("\n", 0, keep)
+        before, waiting = text[keep:until], text[until:]
+    text = before + waiting
+    _search(found, text, len(before), len(text), ended)
+    found.lines = ended + text.count("\n") + (not text.endswith("\n") and bool(text))
+    return found
+
+
+def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
+    """Between two places of a text; what is around them is only looked at for what is `near`."""
+    small, ends = _small(text), _LineEnds(text, ended)
+    for at, literal, signs in _seen(small, start, end):
+        for symptom, sign in signs:
+            if _fits(sign, small, at):
+                _add(found, symptom, ends.line(at), _line_around(text, at).strip(), literal)
+    for code in written_in(small[start:end]) if len(found.codes) < MOST_CODES else ():
+        if code not in _known_codes() and (code in found.codes or len(found.codes) < MOST_CODES):
+            found.codes[code] = found.codes.get(code, 0) + 1
+
+
+def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom, Sign]]]]:
+    """Where a literal stands, with its signs."""
+    for beginning, literals in _literals().items():
+        first = small.find(beginning, start)
+        for literal, signs in literals.items() if 0 <= first < end else ():
+            for at in _places(small, literal, first, end):
+                yield at, literal, signs
+
+
+def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
+    """Where it stands alone, beginning between two places."""
+    at = small.find(literal, start)
+    while 0 <= at < end:
+        if _stands_alone(small, at, at + len(literal)):
+            yield at
+        at = small.find(literal, at + len(literal))
+
+
+def _small(text: str) -> str:
+    """In small letters, each at its place: some letters of some languages become two."""
+    small = text.lower()
+    return small if len(small) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
+def _stands_alone(small: str, start: int, end: int) -> bool:
+    """No letter or digit continues it, where it begins or ends with one itself."""
+    begins = start > 0 and _joins(small[start - 1]) and _joins(small[start])
+    return not begins and not (end < len(small) and _joins(small[end]) and _joins(small[end - 1]))
+
+
+def _joins(letter: str) -> bool:
+    return letter.isascii() and (letter.isalnum() or letter == "_")
+
+
+def _fits(sign: Sign, small: str, at: int) -> bool:
+    if sign.like and not _expression(sign.like).search(_line_around(small, at)):
+        return False
+    around = small[max(0, at - NEAR) : at + NEAR]
+    return not sign.near or any(each.lower() in around for each in sign.near)
+
+
+def _line_around(text: str, at: int) -> str:
+    """Of a line that is too long the words around. The first ones go: one may be a secret whose name is cut off."""
+    start = text.rfind("\n", 0, at) + 1
+    if start < at - LONGEST_LINE:
+        start = at - LONGEST_LINE
+        for _ in range(NAMING):
+            start = text.find(" ", start, at) + 1 or at
+    end = text.find("\n", at, at + LONGEST_LINE)
+    return text[start : end if end >= 0 else at + LONGEST_LINE]
+
+
+class _LineEnds:
+    """Numbers of lines in a text, counted only where something was found. ended: lines before the text."""
+
+    def __init__(self, text: str, ended: int) -> None:
+        self._text, self._ended = text, ended
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [found.start() for found in re.finditer("\n", self._text)]
+
+    def line(self, at: int) -> int:
+        return self._ended + bisect_left(self._ends, at) + 1
+
+
+def _add(found: Scan, symptom: Symptom, line: int, text: str, literal: str) -> None:
+    known = found.hits.get(symptom.id)
+    if known is None:
+        known = found.hits[symptom.id] = Hit(symptom, line, text, literal)
+    elif line < known.line:
+        known.line, known.text, known.literal = line, text, literal
+    known.add(line)

@@ -1,0 +1,114 @@
+"""The table of symptoms: what programs print when something fails, what may cause it, and how to tell one from another.
+
+A symptom is found by codes and by identifiers. Words are matched only of programs that speak nothing but English
+(kernels, containers, NCCL, vLLM), never of Windows. Of its causes the likelier comes first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias, get_args
+
+from winhost.knowledge import catalogue
+from winhost.model.once import once
+
+# What a line says: what is wrong; only that something is, which other lines tell better; or nothing to worry about.
+Weight: TypeAlias = Literal["cause", "consequence", "harmless"]
+WEIGHTS: tuple[Weight, ...] = get_args(Weight)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One way to know a symptom. text: a literal that the line contains, whatever its case, or a code.
+
+    like: an expression that the line also matches; near: literals, of which one stands within a few lines.
+    """
+
+    text: str = ""
+    code: int | None = None
+    like: str | None = None
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KnownCause:
+    """One thing that may be behind a symptom.
+
+    cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
+    do: what to do; needs: facts without which it cannot be this; reason: the code of a reason that says the same of a
+    host, and whose sentence, remedy and evidence stand for what is not written here.
+    """
+
+    cause: str
+    tell: str
+    evidence: tuple[str, ...]
+    remedy: str | None = None
+    do: str = ""
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """program: who prints it; says: what it means, in a sentence."""
+
+    id: str
+    program: str
+    says: str
+    signs: tuple[Sign, ...]
+    causes: tuple[KnownCause, ...]
+    weight: Weight = "cause"
+
+
+@once
+def symptoms() -> Mapping[str, Symptom]:
+    """By id, file by file."""
+    import yaml
+
+    folder = files(__package__).joinpath("known")
+    rows: dict[str, Symptom] = {}
+    for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
+        read = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        if again := rows.keys() & read.keys():
+            raise ValueError(f"two files of symptoms/known have {', '.join(sorted(again))}")
+        rows |= {name: _symptom(name, row) for name, row in read.items()}
+    return rows
+
+
+def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
+    signs = tuple(map(_sign, row["signs"]))
+    causes = tuple(map(_cause, row["causes"]))
+    return Symptom(name, row["program"], row["says"], signs, causes, row.get("weight", "cause"))
+
+
+def _sign(written: str | int | Mapping[str, Any]) -> Sign:
+    if isinstance(written, str):
+        return Sign(text=written)
+    if isinstance(written, int):
+        return Sign(code=written)
+    near = written.get("near", ())
+    return Sign(**{**written, "near": (near,) if isinstance(near, str) else tuple(near)})
+
+
+def _cause(written: Mapping[str, Any]) -> KnownCause:
+    """With what its reason says, where it does not say it itself."""
+    code = written.get("reason")
+    said = catalogue.entry(code) if code else None
+    filled = dict(written)
+    if said is not None:
+        filled.setdefault("cause", said.sentence)
+        filled.setdefault("evidence", said.evidence)
+        if "do" not in filled and "remedy" not in filled:
+            filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
+    return KnownCause(**{**filled, "evidence": tuple(filled["evidence"])})
+
+
+def said_of(reason: str) -> tuple[str, ...]:
+    """What programs print where this reason holds: the signs of the symptoms that it may cause."""
+    return tuple(
+        sign.text
+        for symptom in symptoms().values()
+        if any(cause.reason == reason for cause in symptom.causes)
+        for sign in symptom.signs
+        if sign.text
+    )

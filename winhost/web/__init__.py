@@ -1,0 +1,1 @@
+"""Small answers of servers that are not ours: hubs of models and registries of images."""
