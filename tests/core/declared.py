@@ -101,7 +101,7 @@ def valued(draw: st.DrawFn) -> tuple[str, Json, Json]:
     return name, *(draw(st.sampled_from(VALUES[name])) for _ in range(2))
 
 
-UNDO = st.builds(
+DECLARED = st.builds(
     UndoRule,
     gone_if=st.lists(WHEN, max_size=1).map(tuple),
     unknown_if=st.lists(st.builds(UnknownIf, WHEN, st.just("what rests on it"), st.just("its tools")), max_size=1).map(
@@ -120,6 +120,14 @@ UNDO = st.builds(
         tuple
     ),
 )
+
+
+def is_at_one(rule: UndoRule) -> bool:
+    """Says one thing of what was not there: to take it away, or what to put in its place. Each resource is held to it."""
+    return not any(rule.remove_if_created.get(name, ...) == found for name, (found, _) in rule.instead.items())
+
+
+UNDO = DECLARED.filter(is_at_one)
 ON_KEY = (Condition("vm", of="key", starts_with="of the"), Condition("vm", of="key", none_of=("of the key",)))
 ON_CHANGES = st.lists(conditions("before", "desired") | st.sampled_from(ON_KEY), max_size=2).map(tuple)
 RISKS = st.lists(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.declared import is_at_one
 from winhost.core.answers import Json, MissingFact
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
@@ -389,3 +390,8 @@ def test_rollback_decides(name: str) -> None:
 def test_every_resource_that_can_be_changed_has_its_decisions() -> None:
     shown = {resource for resource, *_ in DECISIONS.values()}
     assert shown == {resource.name for resource in RESOURCE_TYPES.values() if resource.sets}
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_what_was_not_there_is_undone_in_one_way(name: str) -> None:
+    assert is_at_one(RULES[name].undo)
