@@ -123,7 +123,7 @@ DECLARED = st.builds(
 
 
 def is_at_one(rule: UndoRule) -> bool:
-    """Says one thing of what was not there: to take it away, or what to put in its place. Each resource is held to it."""
+    """Says one thing of what was not there: take it away, or put this in its place. Every resource is held to that."""
     return not any(rule.remove_if_created.get(name, ...) == found for name, (found, _) in rule.instead.items())
 
 
