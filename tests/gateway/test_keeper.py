@@ -24,7 +24,10 @@ UNIT = "winhost-engine-tiny.service"
 SYSTEMCTL = """\
 #!/bin/sh
 echo "$*" >>"$0.said"
-case "$*" in *stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;; esac
+case "$*" in
+*reset-failed*) echo 'Unit not loaded.' >&2; exit 1 ;;  # as of a unit that never ran
+*stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;;
+esac
 """
 
 

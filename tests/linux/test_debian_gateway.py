@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a D
 KEY, LINE = new_key("alice")
 UNIT = "winhost-gateway.service"
 UNIT_FILE = f"/usr/local/lib/systemd/system/{UNIT}"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "listen": {"address": "127.0.0.1", "port": 8443},
     "models": [{"name": "org/tiny", "engine": {"socket": "/run/engine/engine.sock"}, "served_as": "tiny"}],
     "limits": {"hold": 10, "drain": 10},
@@ -65,6 +65,16 @@ to = http.client.HTTPConnection("127.0.0.1", 8443, timeout=30)
 to.request(method, path, body or None, {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
 answer = to.getresponse()
 print(answer.status, answer.read().decode())
+"""
+KEEP = """\
+import json, socket, sys
+to = socket.socket(socket.AF_UNIX)
+try:
+    to.connect(sys.argv[1])
+    to.sendall(json.dumps({"do": sys.argv[2], "unit": sys.argv[3]}).encode() + b"\\n")
+    print(to.makefile().readline())
+except OSError as error:
+    print(type(error).__name__)
 """
 
 
@@ -124,6 +134,35 @@ def test_nobody_else_reaches_the_engine_or_the_keys(served: Debian) -> None:
     for path, command in (("/run/engine/engine.sock", "ls"), (f"{folder(served)}/keys", "cat")):
         done = served.run("sh", "-c", f"runuser -u somebody -- {command} {path} 2>&1 || true")
         assert "Permission denied" in done
+
+
+def test_the_keeper_hears_the_gateways_group_alone_and_moves_only_units_of_the_settings(
+    served: Debian, asked: Agent
+) -> None:
+    unit, socket = "winhost-engine-tiny.service", "/run/winhost-keeper/keeper.sock"
+    (served.root / "etc/systemd/system" / unit).write_text("[Service]\nExecStart=/bin/sleep 3600\n")
+    (served.root / "srv/keep.py").write_text(KEEP)
+    served.run("systemctl", "daemon-reload")
+    (model,) = SETTINGS["models"]
+    turns = {"cards": [0], "between": "stop", "unit": unit}
+    converge(asked, {**SETTINGS, "models": [{**model, "turns": turns}], "turns": {"keeper": socket}})
+    served.run("systemctl", "stop", UNIT)  # which would start the engine, too
+
+    def said(group: str, do: str, which: str) -> str:
+        asking = ["runuser", "-u", "somebody", "-g", group, "--", "python3", "/srv/keep.py", socket, do, which]
+        return served.run(*asking)
+
+    def active() -> str:
+        return served.run("sh", "-c", f"systemctl is-active {unit} || true").strip()
+
+    try:
+        assert ("PermissionError" in said("somebody", "start", unit), active()) == (True, "inactive")
+        assert "no such unit" in said("winhost-engines", "stop", "ssh.service")
+        assert (said("winhost-engines", "start", unit).strip(), active()) == ('{"done": "start"}', "active")
+        assert (said("winhost-engines", "stop", unit).strip(), active()) == ('{"done": "stop"}', "inactive")
+    finally:
+        served.run("systemctl", "stop", "winhost-keeper.service")
+        converge(asked, SETTINGS)
 
 
 def test_no_key_is_shown_by_ps_or_the_journal(served: Debian) -> None:

@@ -1,10 +1,12 @@
 """How models rest between their turns, by memory and version."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from tests.engine.linux_world import linux_world
 from winhost.cli.commands.serve import serve
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.serving.gateway_entries import gateway_entries
@@ -26,18 +28,33 @@ def test_backups_are_given_out_in_order_and_the_rest_reloads_or_is_stopped() -> 
     assert [each.get("level") for each in found.values()] == [1, 2, None, 1]
 
 
-def test_entries_with_turns_have_a_keeper_before_the_gateway() -> None:
+def taking_turns() -> dict[str, Any]:
+    """Settings of the gateway, of two models on one GPU."""
     of_models, turns = turn_settings([SharingModel(name, (0,), "0.24.0", awake=70_000) for name in "ab"], {0: 81_559})
     models = [{"name": name, "engine": {"socket": f"/run/{name}.sock"}, "turns": of_models[name]} for name in "ab"]
-    settings = {"listen": {"address": "127.0.0.1", "port": 8443}, "models": models, "turns": turns}
+    return {"listen": {"address": "127.0.0.1", "port": 8443}, "models": models, "turns": turns}
+
+
+def test_entries_with_turns_have_a_keeper_before_the_gateway() -> None:
+    settings = taking_turns()
     units = [
         each["key"]["unit"] for each in gateway_entries(settings, [KEY], None) if each["resource"] == "SystemdUnit"
     ]
     assert units == ["winhost-keeper.service", "winhost-gateway.service"]
-    settings["models"] = [{**each, "turns": {"cards": [0], "version": "0.24.0"}} for each in models]
+    settings["models"] = [{**each, "turns": {"cards": [0], "version": "0.24.0"}} for each in settings["models"]]
     settings["turns"] = {}
     units = [each["key"].get("unit") for each in gateway_entries(settings, [KEY], None)]
     assert "winhost-keeper.service" not in units
+
+
+def test_the_keeper_is_applied_and_taken_back(tmp_path: Path) -> None:
+    here = linux_world(tmp_path)
+    before = here.state()
+    here.resources = gateway_entries(taking_turns(), [KEY], None)
+    assert here.apply(here.plan()).holds
+    assert here.own.linux.unit_state("winhost-keeper.service")["active"] is True
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
 
 
 def test_the_command_gives_settings_that_the_gateway_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ class KeeperService:
         async with self._one_at_a_time:
             _LOG.info("%s %s", what, unit)
             if what == "start":
-                await _systemctl("reset-failed", unit)
-                await _systemctl("start", "--no-block", unit)
+                await _start(unit)
             elif what == "stop":
                 await _systemctl("stop", unit)
             elif what in ("suspend", "resume"):
@@ -109,6 +109,12 @@ def _is_core(pid: int) -> bool:
         return Path(f"/proc/{pid}/comm").read_text().startswith("VLLM::EngineCor")
     except OSError:
         return False
+
+
+async def _start(unit: str) -> None:
+    with suppress(CannotDo):  # not loaded: it never ran, and does not start with the machine
+        await _systemctl("reset-failed", unit)
+    await _systemctl("start", "--no-block", unit)
 
 
 async def _systemctl(*words: str) -> str:

@@ -52,7 +52,7 @@ _OURS = (
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
     r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
-    r"|/usr/local/lib/systemd/system/winhost-gateway\.service"
+    r"|/usr/local/lib/systemd/system/winhost-(?:gateway|keeper)\.service"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"

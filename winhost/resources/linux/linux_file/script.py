@@ -37,7 +37,7 @@ OURS = re.compile(
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
     r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
-    r"|/usr/local/lib/systemd/system/winhost-gateway\.service"
+    r"|/usr/local/lib/systemd/system/winhost-(?:gateway|keeper)\.service"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )
 KNOWN_FILES = (
@@ -100,8 +100,9 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
         validate(path, matching(r"(?s).*", after["text"], "text"))
     write_file(path, after)
     take_effect(path)
-    if path.endswith("/winhost-gateway.service") and after["text"] is not None and systemd_runs():
-        must("systemctl", "try-restart", "winhost-gateway.service", within=180)
+    unit = path.rpartition("/")[2]
+    if unit in ("winhost-gateway.service", "winhost-keeper.service") and after["text"] is not None and systemd_runs():
+        must("systemctl", "try-restart", unit, within=180)
 
 
 def take_effect(path: str) -> None:
