@@ -3,6 +3,7 @@
 The stand-in opens what a real one would: its socket, and ports as workers over several GPUs have them.
 """
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -34,9 +35,15 @@ other = os.fork()
 if not other:
     os.setsid()
     os.execv("/bin/sleep", ["a-worker-that-stays", "3600"])
+def reached(place):
+    try:
+        socket.socket(socket.AF_UNIX).connect(place)
+        return "reached"
+    except OSError as error:
+        return type(error).__name__
 async def answer(request):
     if request.method == "GET":
-        return web.json_response({})
+        return web.json_response({place: reached(place) for place in request.query.getall("try", [])})
     asked = json.loads(await request.read())
     return web.json_response({"model": asked["model"], "choices": [{"text": "yes"}]})
 async def main():
@@ -60,6 +67,26 @@ for place in sys.argv[1:]:
     except OSError as error:
         print(type(error).__name__, place)
 """
+# What the group of the gateway reaches: the socket of another engine, and the keeper's, in folders as theirs are.
+OTHERS = ("/run/winhost-engines/other/engine.sock", "/run/winhost-keeper/keeper.sock")
+LISTEN = """\
+import os, signal, socket, sys
+os.umask(0o007)
+listening = [socket.socket(socket.AF_UNIX) for _ in sys.argv[1:]]
+for each, place in zip(listening, sys.argv[1:]):
+    os.makedirs(os.path.dirname(place), 0o750, exist_ok=True)
+    each.bind(place)
+    each.listen()
+signal.pause()
+"""
+ASK = """\
+import http.client, socket, sys
+to = http.client.HTTPConnection("engine")
+to.sock = socket.socket(socket.AF_UNIX)
+to.sock.connect(sys.argv[1])
+to.request("GET", sys.argv[2])
+print(to.getresponse().read().decode())
+"""
 UNIT = "winhost-engine-chat.service"
 SOCKET = "/run/winhost-engines/chat/engine.sock"
 
@@ -75,7 +102,8 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     program.parent.mkdir(parents=True)
     program.write_text(ENGINE)
     program.chmod(0o755)
-    (debian.root / "srv/try.py").write_text(TRY)
+    for name, text in (("try", TRY), ("listen", LISTEN), ("ask_engine", ASK)):
+        (debian.root / f"srv/{name}.py").write_text(text)
     debian.run("sh", "-c", "id somebody >/dev/null 2>&1 || useradd --system --no-create-home somebody")
     wanted = [each for each in list[Any](made().entries) if each["resource"] != "ModelFiles"]
     wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
@@ -101,6 +129,24 @@ def test_nobody_else_reaches_the_engine_or_its_workers(served: Debian) -> None:
     assert said.count("\n") == len(places)
     assert "reached" not in said
     assert "PermissionError" in said.splitlines()[0]
+
+
+def test_an_engine_reaches_no_other_engine_and_not_the_keeper(served: Debian) -> None:
+    """Whoever takes it over could run code in the others by their /collective_rpc, and stop them by the keeper."""
+    listen = ["--unit=others", "--property=Group=winhost-engines", "python3", "/srv/listen.py", *OTHERS]
+    served.run("systemd-run", "--quiet", "--collect", *listen)
+    try:
+        over = time.monotonic() + 30
+        while not (served.root / OTHERS[1].lstrip("/")).is_socket() and time.monotonic() < over:
+            time.sleep(0.2)
+        gateway = ["runuser", "-u", "somebody", "-g", "winhost-engines", "--", "python3", "/srv/try.py", *OTHERS]
+        assert served.run(*gateway).count("reached") == len(OTHERS)
+        query = "/try?" + "&".join(f"try={place}" for place in OTHERS)
+        said = json.loads(served.run("python3", "/srv/ask_engine.py", SOCKET, query))
+        assert said == dict.fromkeys(OTHERS, "PermissionError")
+    finally:
+        served.run("systemctl", "stop", "others.service")
+        served.run("rm", "-r", *(place.rpartition("/")[0] for place in OTHERS))
 
 
 def test_root_sees_no_port_of_it_either(served: Debian) -> None:

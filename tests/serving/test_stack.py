@@ -97,7 +97,9 @@ def test_units_start_clean_and_end_clean(by: str) -> None:
     assert f"ExecStartPost=/usr/bin/python3 -I {served.folder}/ready.py /run/winhost-engines/chat/engine.sock" in text
     if "/" in by:
         assert 'ExecStart="/opt/vllm/bin/vllm" serve' in text.replace('"serve"', "serve")
-        assert {"PrivateNetwork=yes", "DynamicUser=yes", "UMask=0007", "Group=winhost-engines"} <= {*text.splitlines()}
+        assert {"PrivateNetwork=yes", "DynamicUser=yes", "UMask=0007"} <= {*text.splitlines()}
+        assert "\nGroup=" not in text, "this group reaches every engine and the keeper"
+        assert text.index("ready.py") < text.index("ExecStartPost=+/bin/chgrp --no-dereference winhost-engines ")
     else:
         program = "/usr/bin/podman" if by == "podman" else "/usr/bin/docker"
         assert text.index(f"ExecStartPre=-{program} rm --force winhost-engine-chat") < text.index("ExecStart=")

@@ -58,6 +58,7 @@ class ServedEngine:
         ]
         tail = [
             f"ExecStartPost=/usr/bin/python3 -I {self.folder}/{_READY} {self.served.socket}",
+            *([] if self._container else [self._let_in]),
             "Restart=on-failure",
             "RestartSec=15",
             # Loading and compiling take minutes; an engine that starts may not obey before it is killed.
@@ -122,7 +123,6 @@ class ServedEngine:
             f"ExecStart={' '.join([_word(self.by), 'serve', *map(_word, arguments)])}",
             *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
             "DynamicUser=yes",
-            f"Group={GROUP}",
             f"RuntimeDirectory=winhost-engines/{model}",
             "RuntimeDirectoryMode=0750",
             f"CacheDirectory={self._name}",
@@ -148,6 +148,14 @@ class ServedEngine:
             "LimitNOFILE=65536",
             "LimitCORE=0",
         ]
+
+    @property
+    def _let_in(self) -> str:
+        """The gateway's group reaches its socket. The engine is not of that group, which reaches every engine and the
+        keeper; systemd gives the folder back to the engine's own group with each command, so this one comes last.
+        """
+        folder = socket_folder(self.served.model)
+        return f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {self.served.socket} {folder}"
 
     @property
     def _command(self) -> list[str]:
