@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
-from tests.serving.test_deployed import ENGINE, GATEWAY
+from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
 from winhost.cli import serve_down, serve_logs, serve_up
 from winhost.lab.linux.linux_machine import NO_FILE, Unit
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
 from winhost.lab.running_lab import Lab
+from winhost.model.served import EngineState, GatewayState, Sample, ServingState, UnitState
+from winhost.serving.serving_status import serving_status
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 KEY = "wh-Canary3of4the5key6of7carol"  # the same in all processes of pytest
@@ -100,6 +103,42 @@ def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
     said = line("serve", "down", host, "--yes", "--json")
     assert [each["source"] for each in said.result["units"]] == ["gateway", "org/second", "org/model"]
     assert line("serve", "status", host).code == 4
+
+
+def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, serving: SimulatedServing) -> None:
+    assert line("serve", "up", host, "--json").code == 0
+    first, second = ENGINE["model"], SECOND["model"]
+    moves = (("move_seconds", second, 1.34), ("move_at", second, 1_795_443_982.0))
+    serving.turns = (("turn:awake", first, 1.0), ("turn:asleep", second, 1.0), ("turn_waiting", second, 3.0), *moves)
+    told = line("serve", "status", host, "--key", "env:CAROL", "--json").result["models"]
+    assert [each["turn"] for each in told] == [
+        {"state": "awake", "waiting": 0, "move_seconds": None, "move_at": None},
+        {"state": "asleep", "waiting": 3, "move_seconds": 1.34, "move_at": 1_795_443_982.0},
+    ]
+    shown = line("serve", "status", host, "--key", "env:CAROL").out
+    assert "2026-11-23T14:26:22+00:00, in 1.3 s" in shown
+    assert "asleep" in shown
+    assert {each["turn"] for each in line("serve", "status", host, "--json").result["models"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("unit", "turn", "serves"),
+    [
+        ("inactive", "down", True),
+        ("activating", "starting", True),
+        ("inactive", "awake", False),
+        ("inactive", None, False),
+        ("failed", "down", False),
+    ],
+)
+def test_an_engine_that_rests_by_its_turn_serves(unit: str, turn: str | None, serves: bool) -> None:
+    state = UnitState("u", True, unit, "", "", "disabled", 0, 0, 0, "", None)
+    engine = EngineState(ENGINE["socket"], None, None, (), ())
+    metrics = () if turn is None else (Sample(f"turn:{turn}", ENGINE["model"], 1.0),)
+    gateway = GatewayState(200, 200, metrics, own=True)
+    up = replace(state, active="active")
+    found = serving_status("h", DEPLOYED, ServingState((state, up), (engine,), gateway, None))
+    assert found.serves is serves
 
 
 def test_one_model_is_stopped_and_the_gateway_stays(line: Line, host: str, serving: SimulatedServing) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import WAIT_S
-from winhost.agent import linux_http, linux_units, linux_updates
+from winhost.agent import linux_http, linux_serving, linux_units, linux_updates
 from winhost.agent.linux_agent import AgentFault
 from winhost.connect.ssh import START
+from winhost.gateway.gateway_metrics import TurnMetrics
 from winhost.resources.linux.linux_scripts import serving_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs on Linux")
@@ -78,6 +79,15 @@ def test_metrics_are_summed_by_model() -> None:
     text += "other 5\n# HELP a_total\na_total NaN\n"
     found = linux_http.samples(text, {"a_total": "a"})
     assert found == [{"name": "a", "model": "x", "value": 5.0}, {"name": "a", "model": "y", "value": 1.0}]
+
+
+def test_a_state_is_part_of_what_a_metric_is_called() -> None:
+    metrics = TurnMetrics()
+    metrics.moved("x", 1.25)
+    text = "\n".join(metrics.lines({"x": "falling-asleep"}, {"model_requests_waiting": {"x": 3}}))
+    found = {each["name"]: each["value"] for each in linux_http.samples(text, linux_serving.GATEWAY_METRICS)}
+    assert found.pop("move_at") > 1.7e9
+    assert found == {"turn:falling-asleep": 1.0, "turn_waiting": 3.0, "move_seconds": 1.25}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ SHOWN = 2000  # characters of an answer that are told
 LOST = (OSError, http.client.HTTPException)
 SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
 MODEL = re.compile(r'\bmodel(?:_name)?="([^"]*)"')
+STATE = re.compile(r'\bstate="([a-z-]{1,30})"')
 
 
 class SocketConnection(http.client.HTTPConnection):
@@ -140,13 +141,15 @@ def tokens_of(text: str) -> int | None:
 
 
 def samples(text: str, names: dict[str, str]) -> list[State]:
-    """Sums of metrics, by what they are called here and by model. names: of the metrics, and what they are called."""
+    """Sums of metrics, by what they are called here and by model. names: of the metrics, and what they are called; a
+    state is joined to that: `turn:asleep`.
+    """
     sums: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
         found = SAMPLE.fullmatch(line)
         if found and found[1] in names:
-            model = MODEL.search(found[2] or "")
-            at = names[found[1]], model[1][:255] if model else ""
+            model, state = MODEL.search(found[2] or ""), STATE.search(found[2] or "")
+            at = names[found[1]] + (f":{state[1]}" if state else ""), model[1][:255] if model else ""
             try:
                 sums[at] = sums.get(at, 0.0) + float(found[3])
             except ValueError:

@@ -40,6 +40,10 @@ GATEWAY_METRICS = {
     "winhost_gateway_requests_total": "answered",
     "winhost_gateway_refused_total": "refused",
     "winhost_gateway_broken_answers_total": "broken",
+    "winhost_gateway_engine_state": "turn",
+    "winhost_gateway_model_requests_waiting": "turn_waiting",
+    "winhost_gateway_last_move_seconds": "move_seconds",
+    "winhost_gateway_last_move_time_seconds": "move_at",
 }
 QUICK_S = 5.0
 READY_S = 40.0  # the gateway gives an engine 30 s for its completion

@@ -1,6 +1,7 @@
 """winhost serve status: what is served on a target, and how it is."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
@@ -34,11 +35,13 @@ def status(target: str, key: str | None, fleet_file: Path | None, output: Output
 
 def show_status(found: ServingStatus) -> None:
     """For people."""
-    count = sum(each.state == "serving" for each in found.models)
+    count = sum(each.serves for each in found.models)
     says = f"{count} of {len(found.models)} models serve"
     say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
     table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_row, found.models))
     _show_gateway(found.host, found.gateway)
+    if turns := [each for each in found.models if each.turn]:
+        table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.library and found.library.updates in _UPDATES:
         named = f"{found.library.package} {found.library.version or ''}".strip()
         say(f"Security updates: {named}: {_UPDATES[found.library.updates]}", hang=2)
@@ -70,6 +73,15 @@ def _row(each: ModelStatus) -> tuple[object, ...]:
     other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
     return each.model, state, _time(each.seconds), _cards(each.cards), requests, cache, version + other
+
+
+def _turn(each: ModelStatus) -> tuple[object, ...]:
+    assert each.turn
+    turn, moved = each.turn, ""
+    if turn.move_seconds is not None and turn.move_at is not None:
+        at = datetime.fromtimestamp(turn.move_at, UTC).isoformat(timespec="seconds")
+        moved = f"{at}, in {turn.move_seconds:.1f} s"
+    return each.model, turn.state, turn.waiting, moved
 
 
 def _same(found: str, planned: str) -> bool:

@@ -136,6 +136,7 @@ class EngineMoves:
             return False
         if took is not None:
             took.add(member.name, _now() - began)
+            self._metrics.moved(member.name, _now() - began)
         member.failures, member.doubted = 0, False
         return True
 

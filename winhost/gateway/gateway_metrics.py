@@ -1,5 +1,6 @@
 """What Prometheus is told, in its text format. Labels are words of the settings and of this program alone."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -38,6 +39,11 @@ class TurnMetrics:
         self.slept_first, self.slept, self.woken = Durations(), Durations(), Durations()
         self.started, self.stopped, self.held = Durations(), Durations(), Durations()
         self.failed: Counter[tuple[str, str]] = Counter()
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def moved(self, model: str, seconds: float) -> None:
+        """Its engine has just been woken or started, which took so long."""
+        self._last[model] = seconds, time.time()
 
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
         """states: by model; counts: by what is counted, and model."""
@@ -51,6 +57,13 @@ class TurnMetrics:
         yield from _head("engine_failures_total", "counter", "Moves of an engine that failed, so that it was stopped.")
         for (model, what), count in sorted(self.failed.items()):
             yield _line("engine_failures_total", {"model": model, "move": what}, count)
+        for index, name, meaning in (
+            (0, "last_move_seconds", "How long the last waking or start of an engine took."),
+            (1, "last_move_time_seconds", "When it ended, since 1970."),
+        ):
+            yield from _head(name, "gauge", meaning)
+            for model, last in sorted(self._last.items()):
+                yield _line(name, {"model": model}, round(last[index], 3))
         for name, meaning, each in (
             ("first_sleep_seconds", "Falling asleep for the first time since a start.", self.slept_first),
             ("sleep_seconds", "Falling asleep later.", self.slept),

@@ -1,11 +1,13 @@
 """What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, ServingState, UnitState
+from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, Sample, ServingState, UnitState
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
+from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
 
 # failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
@@ -16,7 +18,8 @@ STANDINGS: tuple[Standing, ...] = get_args(Standing)
 class ModelStatus:
     """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
     and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
-    to 1; running, waiting: requests with the engine. None is what nobody tells.
+    to 1; running, waiting: requests with the engine; turn: where it takes turns on its GPUs, which the gateway
+    tells who has a key. None is what nobody tells.
     """
 
     model: str
@@ -35,6 +38,13 @@ class ModelStatus:
     waiting: int | None
     kv_cache: float | None
     generated_tokens: int | None
+    turn: TurnStatus | None
+
+    @property
+    def serves(self) -> bool:
+        """It answers now, or when its turn comes."""
+        at_rest = self.turn is not None and self.turn.state in AT_REST
+        return self.state == "serving" or (at_rest and self.state in ("stopped", "starting", "stopping"))
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,11 @@ def serving_status(host: str, deployed: Deployed, found: ServingState) -> Servin
     """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets."""
     *units, last = found.units
     pairs = zip(deployed.engines, units, found.engines, strict=True)
-    models = tuple(_model(engine, unit, state) for engine, unit, state in pairs)
+    metrics = (found.gateway.metrics if found.gateway else None) or ()
+    models = tuple(_model(engine, unit, state, metrics) for engine, unit, state in pairs)
     gateway = _gateway(deployed.gateway, last, found.gateway)
-    states = {each.state for each in models} | {gateway.state}
-    serves = bool(models) and states == {"serving"} and gateway.ready is not False
+    all_serve = bool(models) and all(each.serves for each in models)
+    serves = all_serve and gateway.state == "serving" and gateway.ready is not False
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
     return ServingStatus(host, serves, models, gateway, gpus, found.library)
 
@@ -110,7 +121,7 @@ def standing(unit: UnitState, health: int | None) -> Standing:
     return words.get(unit.active, "stopped")
 
 
-def _model(engine: DeployedEngine, unit: UnitState, found: EngineState) -> ModelStatus:
+def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics: Collection[Sample]) -> ModelStatus:
     length = next((each.length for each in found.models if each.id == engine.served_name), None)
     return ModelStatus(
         model=engine.model,
@@ -129,6 +140,7 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState) -> Model
         waiting=_whole(found.metric("waiting")),
         kv_cache=found.metric("kv_cache"),
         generated_tokens=_whole(found.metric("generated_tokens")),
+        turn=turn_of(engine.model, metrics),
     )
 
 

@@ -41,13 +41,14 @@ _TIME = 1_795_443_982  # of the first line
 @dataclass
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
-    starts: of each.
+    starts: of each; turns: what the gateway says of models that take turns: what its metric is called, model and value.
     """
 
     linux: Linux
     fails: dict[str, tuple[str, ...]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
+    turns: tuple[tuple[str, str, float], ...] = ()
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +163,8 @@ class SimulatedServing:
             return {"health": None, "ready": None, "metrics": None, "own": False}
         ready = all(self._engine(each["socket"])["health"] == 200 for each in self._engines())
         counts = ("running", "waiting", "answered", "refused", "broken")
-        metrics: list[Json] = [{"name": name, "model": "", "value": 0.0} for name in counts]
+        said = (*((name, "", 0.0) for name in counts), *self.turns)
+        metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
         found = metrics if self._knows(key) else None
         return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
 
