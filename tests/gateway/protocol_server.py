@@ -1,4 +1,4 @@
-"""An engine by protocol as a program on a Unix socket: `python -m tests.gateway.protocol_server NAME SOCKET SCALE`.
+"""An engine by protocol on a Unix socket: `python -m tests.gateway.protocol_server NAME SOCKET SCALE FAULT…`.
 
 It has a GPU of its own; the gateway that it is for sees one through the keeper, or none.
 """
@@ -40,13 +40,13 @@ async def served(engine: ProtocolEngine, socket: Path) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-async def serve(name: str, socket: Path, scale: float) -> None:
+async def serve(name: str, socket: Path, scale: float, faults: set[str]) -> None:
     """Until it is killed."""
-    engine = ProtocolEngine(name, Card(TOTAL_MIB), AWAKE_MIB, times=Times().scaled(scale))
+    engine = ProtocolEngine(name, Card(TOTAL_MIB), AWAKE_MIB, times=Times().scaled(scale), faults=faults)
     await engine.start()
     async with served(engine, socket):
         await asyncio.get_running_loop().create_future()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), {*sys.argv[4:]}))

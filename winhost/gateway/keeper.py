@@ -7,6 +7,7 @@ the gateway's settings name, and tell the free `memory`. A request is a line of 
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -120,7 +121,11 @@ async def _start(unit: str) -> None:
 async def _systemctl(*words: str) -> str:
     """What it prints. Raises CannotDo."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec("systemctl", "--no-ask-password", *words, stdout=pipe, stderr=pipe)
+    # With this socket it would tell systemd of itself as if it were the keeper, and be refused in the journal.
+    environment = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET"}
+    process = await asyncio.create_subprocess_exec(
+        "systemctl", "--no-ask-password", *words, stdout=pipe, stderr=pipe, env=environment
+    )
     try:
         said, error = await asyncio.wait_for(process.communicate(), _LONGEST_S)
     except asyncio.TimeoutError:

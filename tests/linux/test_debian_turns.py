@@ -1,0 +1,116 @@
+"""Two engines by protocol as units of a real Debian 12, moved by the real gateway through the real keeper."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.gateway as gateway_tests
+from tests.linux.debian import Debian
+from tests.linux.test_debian_gateway import ASK, UNIT, answer, converge
+from winhost.connect.agent import Agent
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
+
+KEEPER = "/run/winhost-keeper/keeper.sock"
+SCALE = 0.02  # of the times of a real engine
+# As a plan's: the gateway starts them, so that they neither start with the machine nor by themselves.
+ENGINE_UNIT = """\
+[Service]
+User=engine
+Group=winhost-engines
+UMask=0007
+RuntimeDirectory=winhost-engines/{name}
+RuntimeDirectoryMode=0750
+Environment=PYTHONPATH=/srv
+EnvironmentFile=-/srv/fault-{name}
+ExecStart=/usr/bin/python3 -m tests.gateway.protocol_server {name} {socket} {scale} $FAULT
+ExecStartPost=+/bin/rm -f /srv/fault-{name}
+TimeoutStopSec=10
+Restart=no
+"""
+
+
+def unit_of(name: str) -> str:
+    return f"winhost-engine-{name}.service"
+
+
+def socket_of(name: str) -> str:
+    return f"/run/winhost-engines/{name}/engine.sock"
+
+
+def model(name: str) -> dict[str, Any]:
+    turns = {"cards": [0], "between": "sleep", "level": 1, "version": "0.24.0", "unit": unit_of(name)}
+    return {"name": name, "engine": {"socket": socket_of(name)}, "turns": turns}
+
+
+SETTINGS = {
+    "listen": {"address": "127.0.0.1", "port": 8443},
+    "models": [model("a"), model("b")],
+    "limits": {"hold": 25, "drain": 5},
+    "turns": {"keeper": KEEPER, "stay": 0, "drain": 5, "swap": 3, "start": 30, "release": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
+    """The engines do not run: whoever asks for one has it started."""
+    package = debian.root / "srv/tests/gateway"
+    package.mkdir(parents=True)
+    for name in ("protocol_server.py", "vllm_protocol.py"):
+        text = Path(*gateway_tests.__path__, name).read_text()
+        (package / name).write_text(text.replace(", shutdown_timeout=0", ""))  # aiohttp 3.8 has it elsewhere
+    (debian.root / "srv/ask.py").write_text(ASK)
+    debian.run("useradd", "--system", "--no-create-home", "engine")
+    for name in ("a", "b"):
+        text = ENGINE_UNIT.format(name=name, socket=socket_of(name), scale=SCALE)
+        (debian.root / "etc/systemd/system" / unit_of(name)).write_text(text)
+    debian.run("systemctl", "daemon-reload")
+    converge(asked, SETTINGS)
+    yield debian
+    debian.run("systemctl", "stop", UNIT, "winhost-keeper.service", unit_of("a"), unit_of("b"))
+
+
+def said_by(served: Debian, name: str) -> str:
+    status, body = answer(served, "/v1/completions", {"model": name, "prompt": "hi"})
+    assert status == 200, body
+    return str(json.loads(body)["choices"][0]["text"])
+
+
+def start_of(served: Debian, name: str) -> str:
+    return served.run("systemctl", "show", "--property=InvocationID", "--value", unit_of(name)).strip()
+
+
+def test_each_is_started_and_they_swap(served: Debian) -> None:
+    assert said_by(served, "a").startswith("a: hi")
+    assert said_by(served, "b").startswith("b: hi")
+    before = start_of(served, "a"), start_of(served, "b")
+    for name in "ababab":
+        assert said_by(served, name).startswith(f"{name}: hi")
+    assert (start_of(served, "a"), start_of(served, "b")) == before, "they slept and woke, and were not started anew"
+
+
+@pytest.mark.parametrize("trouble", ["dies", "hangs", "lies"])
+def test_one_in_trouble_is_started_anew_by_its_unit(served: Debian, trouble: str) -> None:
+    """lies: it says that it is awake, and answers otherwise than before it slept."""
+    assert said_by(served, "a").startswith("a: hi")
+    if trouble == "lies":
+        (served.root / "srv/fault-a").write_text("FAULT=corrupt\n")
+        served.run("systemctl", "restart", unit_of("a"))
+        assert said_by(served, "a").startswith("a: hi")
+    before = start_of(served, "a")
+    if trouble != "lies":
+        served.run("systemctl", "kill", f"--signal={'KILL' if trouble == 'dies' else 'STOP'}", unit_of("a"))
+    assert said_by(served, "b").startswith("b: hi")
+    assert said_by(served, "a").startswith("a: hi")
+    assert start_of(served, "a") != before
+
+
+def test_the_keeper_alone_has_rights_and_few(served: Debian) -> None:
+    said = served.run("systemd-analyze", "verify", "--man=no", "/usr/local/lib/systemd/system/winhost-keeper.service")
+    assert "winhost-keeper" not in said
+    log = served.run("journalctl", "--no-pager", "--output=cat", "--unit=winhost-keeper.service")
+    assert f"start {unit_of('a')}" in log
+    assert "notification message" not in log
