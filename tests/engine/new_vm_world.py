@@ -18,7 +18,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.path_request import PathRequest, parse_request
 from winhost.resources.host import HostFacts
 
 NAME = "llm-02"
@@ -36,17 +36,23 @@ CONSENTS = (*EVERY_CONSENT, "data")
 
 @dataclass
 class NewVmWorld(World):
-    """settings: of the new VM."""
+    """settings: of the new VM; joined: a playbook with more, in place of the shipped one with these."""
 
     settings: Mapping[str, Any] = field(default_factory=lambda: NEW_VM)
+    joined: Mapping[str, Any] | None = None
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
-        return self.plan_of(self.facts(), vm, **request)
+        asked = self.request(vm, **request)
+        return make_plan(HostFacts(self.facts(asked.playbook.named)), asked)
 
     def plan_of(self, facts: Facts, vm: str | None = None, **request: Any) -> Plan:
-        book = copy.deepcopy(PLAYBOOK)
-        book["settings"] = {"new_vm": dict(self.settings)}
-        return make_plan(HostFacts(facts), parse_request(PlanRequest("dda", book, vm, **request)))
+        return make_plan(HostFacts(facts), self.request(vm, **request))
+
+    def request(self, vm: str | None = None, **more: Any) -> PathRequest:
+        book = dict(copy.deepcopy(PLAYBOOK) if self.joined is None else self.joined)
+        if self.joined is None:
+            book["settings"] = {"new_vm": dict(self.settings)}
+        return parse_request(PlanRequest("dda", book, vm, **more))
 
     def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
         return super().rollback(accepted)

@@ -23,7 +23,7 @@ from winhost.lab.physics.wsl_session import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import parse_request
+from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
@@ -88,8 +88,12 @@ class Wsl2World(TwoMachines):
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
-        requested = parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
+        requested = self.request
         return make_plan(HostFacts(self.facts(requested.playbook.named)), requested)
+
+    @property
+    def request(self) -> PathRequest:
+        return parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:
         return super().apply(plan, accepted)

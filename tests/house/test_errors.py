@@ -15,9 +15,10 @@ CODES = """
 AlreadyUsed AuthenticationFailed BeingFetched BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
 CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted FileFaults
 ForeignJournal Gone GuestSilent Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeptAsItIs
-KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoImageName
+KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoGuest NoImageName
 NoLinuxKey NoPlan
-NoPlaybook NoProfile NoRoom NoSession NoShell NoStore NoSuchFile NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown
+NoPlaybook NoProfile NoRoom NoSession NoShell NoSshAccess NoStore NoSuchFile NoSuchImage NoSuchThing
+NobodyThere NotAPlan NotAsShown
 NotAsked NotAvailable NotBack NotBegun NotBeside NotBrought NotChosen NotFetched NotForwarded NotFound NotKnown
 NotListed
 NotOfPath NotPrivate NotReadable NotResolved NotSigned NotTaken NotThere NotThisImage NotVerified NothingAnew

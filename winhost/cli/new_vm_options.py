@@ -52,26 +52,31 @@ _OPTIONS: Mapping[str, tuple[str, str, str]] = {
 _MADE = "winhost.new_vm"  # in the context, until --set takes it along
 
 
-_KEY_FILE = "new_vm.guest.key=@"
+# What each setting that is a public key was given by, for who reads an error.
+_KEY_FILES = {"new_vm.guest.key=@": "--ssh-key", "access.key=@": "--set access.key"}
 
 
 def with_public_key(settings: tuple[str, ...]) -> tuple[str, ...]:
     """With the key itself in place of the file that has it. Raises BadParameter, which shows nothing of that."""
-    return tuple(
-        f"{_KEY_FILE[:-1]}{_public_key(each[len(_KEY_FILE) :])}" if each.startswith(_KEY_FILE) else each
-        for each in settings
-    )
+    return tuple(map(_with_key, settings))
 
 
-def _public_key(file: str) -> str:
+def _with_key(setting: str) -> str:
+    for begins, option in _KEY_FILES.items():
+        if setting.startswith(begins):
+            return begins[:-1] + _public_key(setting[len(begins) :], option)
+    return setting
+
+
+def _public_key(file: str, option: str) -> str:
     try:
         text = Path(file).expanduser().read_text("utf-8").strip()
         refuse_private(text)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise click.BadParameter(f"{visible(file)} cannot be read: {why}", param_hint="--ssh-key") from None
+        raise click.BadParameter(f"{visible(file)} cannot be read: {why}", param_hint=option) from None
     except ValueError as refused:
-        raise click.BadParameter(str(refused), param_hint="--ssh-key") from None
+        raise click.BadParameter(str(refused), param_hint=option) from None
     return text
 
 

@@ -113,15 +113,15 @@ def _planned(
 ) -> PlannedHost | WinhostError:
     try:
         facts = HostFacts(stated(read.known, assumed))
-        request, best = _asked_of(asked, facts)
-        request, served = joining.joined(facts, request) if joining else (request, None)
+        plain, best = _asked_of(asked, facts)
+        request, served = joining.joined(facts, plain) if joining else (plain, None)
         made = make_plan(facts, request)
 
         def tell(doing: str, done: Bytes, whole: Bytes) -> None:
             watch(disk_images.told(made.host, doing, done, whole))
 
         if is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-            request = asked.pinned(request, tell)
+            request = _with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
         made = replace(made, notes=(*made.notes, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -134,6 +134,12 @@ def _planned(
     return PlannedHost(
         made.host, made.request.path, made.variant, best.verdict if best else None, str(file) if file else None, made
     )
+
+
+def _with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
+    """A request with the image that was found for its path, whatever else it was joined with."""
+    settings = {**request.playbook.settings, "new_vm": pinned.playbook.settings["new_vm"]}
+    return request.with_playbook(request.playbook.with_settings(settings))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import click
 from packaging.version import Version
 
 from winhost.cli.stack_options import StackWords
-from winhost.core.answers import Id
+from winhost.cli.stack_target import StackTarget, stack_target
+from winhost.core.answers import Id, Json
 from winhost.hub.hub_listing import model_files
 from winhost.hub.hub_repository import HUB
 from winhost.images.image_names import ImageName
@@ -18,8 +19,6 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.workload import Exposure, Model, Workload
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux_engine import NONE, ChosenEngine
-from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
 from winhost.resources.host import HostFacts
@@ -52,22 +51,25 @@ class PlannedStack:
             return self._made[facts.host]
 
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack]:
+        target = stack_target(facts, request, self.words.engine_program)
         try:
-            found = stack(facts, self._request(facts, request))
+            found = stack(target.facts, self._request(target))
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
-        book = request.playbook
-        entries = [PlaybookResource.model_validate(each) for each in found.entries]
+        book = target.request.playbook
+        entries = [
+            PlaybookResource.model_validate({**cast("dict[str, Json]", each), "for_each": target.waits_for})
+            for each in found.entries
+        ]
         joined = Playbook(
             schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *entries]
         )
-        return request.with_playbook(joined), found
+        return target.request.with_playbook(joined), found
 
-    def _request(self, facts: HostFacts, request: PathRequest) -> StackRequest:
+    def _request(self, target: StackTarget) -> StackRequest:
         workload, words = self._workload(), self.words
         if not words.api_key:
             raise click.UsageError("nobody could use the endpoint: name an API key, as --api-key alice=env:ALICE_KEY")
-        by = words.engine_program or self._engine(facts, request)
         tls = self._tls()
         listen = _place(words.listen or _usual(workload))
         beyond = listen[0] not in LOOPBACK
@@ -79,7 +81,8 @@ class PlannedStack:
             )
         return StackRequest(
             workload=workload,
-            by=by,
+            path=target.request.path,
+            by=target.by,
             image=None if words.engine_program else self._once("image", lambda: self._image(workload)),
             files={
                 model.name: self._once(f"model {model.name}", lambda m=model: self._files(m))
@@ -111,18 +114,6 @@ class PlannedStack:
             )
         version = stated or (Version(tagged[1]) if tagged else seen_versions()[-1])
         return replace(found, versions={**found.versions, "vllm": version})
-
-    def _engine(self, facts: HostFacts, request: PathRequest) -> str:
-        settings = request.playbook.parsed_settings
-        name = ChosenEngine(facts, settings.engine).name if isinstance(settings, LinuxSettings) else "docker"
-        if name == NONE:
-            raise UsageError(
-                "NoContainers",
-                what=f"{visible(facts.host)} has no engine for containers that winhost uses, and the plan brings none",
-                hint="Let it: --set engine=docker. Or name vLLM's own program there: --engine-program PATH",
-                host=facts.host,
-            )
-        return name
 
     def _image(self, workload: Workload) -> EngineImage:
         name = ImageName.parse(self.words.engine_image or f"{IMAGE}:v{workload.versions['vllm']}")

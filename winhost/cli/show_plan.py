@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.packed import packed_in_words
-from winhost.model.plan import RISKS, Plan, Stage
+from winhost.model.plan import RISKS, Deferred, Plan, Stage
 from winhost.model.units import MiB, size
 from winhost.paths.vm_image import Pinned
 from winhost.resources.registry import titled
@@ -24,6 +25,7 @@ from winhost.resources.windows.assignable_device.resource import owner
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
+_MANY = 4  # deferred steps of one reason, of which only the first is named
 _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
@@ -136,8 +138,21 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
             f"  Stage {stage.number + 1} can be planned only once {until} available. The host is then read and "
             "evaluated again, and if that brings a refusal, the run stops and can be rolled back:"
         )
-        for deferred in stage.deferred:
-            say(f"    {visible(deferred.title)}: {visible(deferred.why)}", hang=2)
+        _show_deferred(stage.deferred)
+
+
+def _show_deferred(deferred: Sequence[Deferred]) -> None:
+    """By what they wait for, in the order of the playbook; of many for one reason the first."""
+    by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
+    for until, waiting in by_until.items():
+        if len(by_until) > 1:
+            say(f"   With {titled(until)}:")
+        for why, group in groupby(waiting, key=lambda each: each.why):
+            first, *more = group
+            shown = (first, *more) if len(more) < _MANY else (first,)
+            for each in shown:
+                count = f" and {len(more)} more" if shown == (first,) and more else ""
+                say(f"    {visible(each.title)}{count}: {visible(why)}", hang=2)
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:

@@ -40,11 +40,11 @@ class DdaPlanner:
     def verdict(self) -> PathVerdict:
         """Of exactly the cards and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = kept_awake(self._facts, self._settings.never_sleep)
-        return judge(planned, self._request.path, Selection(self._cards, self._vm))
+        return judge(planned, self._request.path, Selection(self.cards, self._vm))
 
     @cached_property
     def decisions(self) -> DdaDecisions:
-        return DdaDecisions(self._facts, self._request, self._settings, self._cards)
+        return DdaDecisions(self._facts, self._request, self._settings, self.cards)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -56,7 +56,7 @@ class DdaPlanner:
             general += tuple(numa_cautions(self._facts))
         if self._request.cards:
             return general
-        going = {card.location for card in self._cards}
+        going = {card.location for card in self.cards}
         judged = judge(self._facts, self._request.path).cards
         return general + tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
 
@@ -69,7 +69,7 @@ class DdaPlanner:
                 continue
             asked = self._request.vm if vm is self._vm else vm.key["vm"]
             words = [f"--vm {quote(asked)}"] if asked else []
-            words += [f"--card {quote(card.location)}" for card in cards if cards != self._cards]
+            words += [f"--card {quote(card.location)}" for card in cards if cards != self.cards]
             return " ".join(words)
         return None
 
@@ -126,8 +126,8 @@ class DdaPlanner:
         return ()
 
     @cached_property
-    def _cards(self) -> tuple[Card, ...]:
-        """Those asked for; else every card that can go without taking a display from the host."""
+    def cards(self) -> tuple[Card, ...]:
+        """What goes to the VM: those asked for; else every card that can go without taking a display from the host."""
         if self._request.cards:
             return choose_cards(self._facts, self._request.cards)
         judged = judge(self._facts, self._request.path).cards

@@ -16,6 +16,8 @@ from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.distro_packages import Repository
+from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
@@ -184,11 +186,61 @@ class DdaDecisions:
         """How many the driver in the guest shall show, once it has them."""
         if not self._guest:
             return ()
-        if not self._has_all:
-            raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
+        self._await_gpus()
         if not self.drivers:
             return ()
         return ({"count": len(self._cards)},)
+
+    def _await_gpus(self) -> None:
+        """Raises MissingFact until the VM has all of them."""
+        if not self._has_all:
+            raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
+
+    @cached_property
+    def _inside(self) -> LinuxDecisions | None:
+        """What runs containers in the guest, where any are wanted. Raises MissingFact before it is set up."""
+        if not self._guest or self._settings.containers is None:
+            return None
+        if not self._guest.is_ready:
+            raise awaited()
+        return LinuxDecisions(self._facts, self._settings.containers)
+
+    @property
+    def engines(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.engines if self._inside else ()
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.units if self._inside else ()
+
+    @property
+    def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
+        return self._inside.docker_settings if self._inside else ()
+
+    @property
+    def sources(self) -> tuple[Repository, ...]:
+        return self._inside.sources if self._inside else ()
+
+    @property
+    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.packages_inside if self._inside else ()
+
+    @property
+    def specs(self) -> tuple[Mapping[str, str], ...]:
+        """Of the GPUs, once the guest has them: without one there is nothing to list."""
+        if self._inside is None:
+            return ()
+        self._await_gpus()
+        return ({"title": "The GPUs, for containers"},)
+
+    @property
+    def serving_guests(self) -> tuple[Item, ...]:
+        """The guest once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
+        if not self._guest:
+            return ()
+        if not self._guest.is_ready or not self._has_all or self._facts.the(ShownGpus).count != len(self._cards):
+            raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
+        return ({"name": self.vm["name"]},)
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Check that the desired windows hold the cards, whatever their source. Raises MmioRefused."""

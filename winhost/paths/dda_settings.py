@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
 
 
@@ -14,3 +15,6 @@ class DdaSettings(BaseModel):
     """Whether the active power plan is set never to sleep or hibernate on AC power."""
     new_vm: NewVm | None = None
     """A VM that winhost makes for the GPUs. Left out, they go to one that is there already."""
+    containers: LinuxSettings | None = None
+    """What runs containers in the guest that winhost sets up, as the path linux has it. Left out: nothing, unless a
+    workload is to be served there."""

@@ -40,6 +40,13 @@ _STAGED = ("sha256", "name", "source", "title")
 _NEW_VM = ("name", "image", "size", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 _SOURCE = ("name", "title", "uri", "suite", "components", "key", "key_sha256")
 _PACKAGE = ("name", "version", "title")
+_CONTAINERS = {
+    "engines": ("packages", "title"),
+    "units": ("name",),
+    "docker_settings": ("pointer", "value", "title", "why"),
+    "sources": _SOURCE,
+    "packages_inside": _PACKAGE,
+}
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
@@ -58,6 +65,9 @@ VOCABULARIES = {
             "own_keys": ("name", "key"),
             "drivers": ("packages", "why", "path", "text"),
             "shown_gpus": ("count",),
+            **_CONTAINERS,
+            "specs": ("title",),
+            "serving_guests": ("name",),
         },
         DdaSettings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
@@ -65,6 +75,7 @@ VOCABULARIES = {
             {
                 *("new_vms", "new_images", "nat_switches", "guest_forwards"),
                 *("seeds", "known_guests", "guests", "first_keys", "own_keys", "drivers", "shown_gpus"),
+                *(*_CONTAINERS, "specs", "serving_guests"),
             }
         ),
     ),
@@ -72,11 +83,7 @@ VOCABULARIES = {
         (),
         {
             "drivers": ("packages", "why", "path", "text"),
-            "engines": ("packages", "title"),
-            "units": ("name",),
-            "docker_settings": ("pointer", "value", "title", "why"),
-            "sources": _SOURCE,
-            "packages_inside": _PACKAGE,
+            **_CONTAINERS,
         },
         LinuxSettings,
     ),

@@ -29,9 +29,11 @@ class EngineImage:
 
 @dataclass(frozen=True)
 class StackRequest:
-    """What is to be served, and by what. by: the engine of containers, or the path of vLLM's program; image: None with
-    a program; files: the desired `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that
-    reach the endpoint, of one beyond this machine.
+    """What is to be served, and by what. path: what leads to that Linux, by default the one that the facts say.
+
+    by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
+    `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
+    this machine.
     """
 
     workload: Workload
@@ -43,6 +45,7 @@ class StackRequest:
     tls: tuple[str, str] | None = None
     plain_http: bool = False
     allowed: tuple[str, ...] = ()
+    path: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Stack:
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Raises as `serving` does, RefusedError (TakesTurns), ValueError."""
-    found = serving(facts, request.workload)
+    found = serving(facts, request.workload, path=request.path)
     package = compose_package(facts) if request.by == "docker" else None
     engines = [*_engines(request, found, "compose" if package is not None else request.by)]
     deployed = _deployed(request, found, engines)

@@ -67,5 +67,5 @@ def plan() -> None:
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
     plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
-    nobody has verified. With --workload the plan of a Linux goes on to an endpoint that serves it.
+    nobody has verified. With --workload it goes on to an endpoint that serves it.
     """

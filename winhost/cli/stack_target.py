@@ -1,0 +1,132 @@
+"""The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from winhost.cli.plan_options import default_request
+from winhost.core.answers import Json, MissingFact, Record
+from winhost.engine.plan_dda import DdaPlanner
+from winhost.model.errors import UsageError, visible
+from winhost.model.facts import Facts
+from winhost.model.units import Bytes, parse_size
+from winhost.paths.dda_decisions import pci_id
+from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
+from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.path_request import PathRequest
+from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu.resource import LinuxGpu
+from winhost.resources.windows.memory.resource import Memory
+from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.sizing.host_memory import WINDOWS
+
+_GUESTS = "serving_guests"
+
+
+@dataclass(frozen=True)
+class StackTarget:
+    """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
+    program; waits_for: the list of the path's decisions for which what serves there waits.
+    """
+
+    facts: HostFacts
+    request: PathRequest
+    by: str
+    waits_for: str | None = None
+
+
+def stack_target(facts: HostFacts, request: PathRequest, program: str | None) -> StackTarget:
+    """program: of vLLM on that Linux, instead of containers. Raises UsageError (NoContainers, NoSshAccess, NoGuest), as
+    `wanted_driver` does, MissingFact.
+    """
+    settings = request.playbook.parsed_settings
+    if isinstance(settings, Wsl2Settings):
+        if settings.access.key is None:
+            raise _no_ssh_access(facts.host)
+        return StackTarget(facts, request, program or DOCKER)
+    if isinstance(settings, DdaSettings):
+        return _guest(facts, request, settings, program)
+    engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
+    return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
+
+
+def _guest(facts: HostFacts, request: PathRequest, settings: DdaSettings, program: str | None) -> StackTarget:
+    new = settings.new_vm
+    if new is None or new.guest is None:
+        raise _no_guest(facts.host)
+    if settings.containers is None and program is None:
+        containers: Json = default_request("linux").playbook.settings
+        changed = {**request.playbook.settings, "containers": containers}
+        request = request.with_playbook(request.playbook.with_settings(changed))
+    engine = settings.containers.engine if settings.containers else DOCKER
+    by = program or _engine_of(facts, DOCKER if engine == "auto" else engine)
+    going = DdaPlanner(facts, request).cards
+    return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS)
+
+
+def _as_in_guest(facts: HostFacts, going: tuple[Card, ...], memory: Bytes) -> HostFacts:
+    """With the GPUs that go, and with as much memory that the guest gets its own once Windows has its part."""
+    stay = {function.key["location"] for card in facts.cards if card not in going for function in card.functions}
+    document, seen = facts.document, _seen_in_guest(facts)
+    devices = document.answer(PciDevice.resource_type.name)
+    assert isinstance(devices, tuple)
+    resources = {
+        **document.resources,
+        PciDevice.resource_type.name: tuple(
+            _with_vram(each, seen) for each in devices if each.key["location"] not in stay
+        ),
+        Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),),
+    }
+    changed: Facts = replace(document, resources=resources)
+    return HostFacts(changed)
+
+
+def _seen_in_guest(facts: HostFacts) -> Mapping[str, Bytes]:
+    """VRAM by PCI id: Windows no longer tells it of a GPU that it gave away."""
+    try:
+        gpus = [each.state for each in facts.all(LinuxGpu)]
+    except MissingFact:
+        return {}
+    return {gpu.device: gpu.vram for gpu in gpus if gpu.device and gpu.vram}
+
+
+def _with_vram(device: Record, seen: Mapping[str, Bytes]) -> Record:
+    if device.state.get("kind") != "display" or device.state.get("vram"):
+        return device
+    size = seen.get(pci_id(device.key["device"]))
+    return Record({**device.state, "vram": size}, device.key) if size else device
+
+
+def _engine_of(facts: HostFacts, name: str) -> str:
+    if name == NONE:
+        raise UsageError(
+            "NoContainers",
+            what=f"{visible(facts.host)} has no engine for containers that winhost uses, and the plan brings none",
+            hint="Let it: --set engine=docker. Or name vLLM's own program there: --engine-program PATH",
+            host=facts.host,
+        )
+    return name
+
+
+def _no_ssh_access(host: str) -> UsageError:
+    return UsageError(
+        "NoSshAccess",
+        what=f"nothing can be served from the distro of {visible(host)}: the plan gives no SSH access to it",
+        meaning="What serves is installed over SSH.",
+        hint="Name your public key: --set access.key=@FILE.pub",
+        host=host,
+    )
+
+
+def _no_guest(host: str) -> UsageError:
+    here = visible(host)
+    return UsageError(
+        "NoGuest",
+        what=f"the plan for {here} sets up no guest in which models could be served",
+        meaning="winhost goes only into the guest of a VM that it makes itself.",
+        hint="Let it make one: --new-vm NAME … --ssh-key FILE.pub\n"
+        f"Or give the GPUs to the VM first (winhost plan {here} --path dda --vm VM), then add its Linux to fleet.yaml "
+        "with kind: linux and plan the workload there.",
+        host=host,
+    )
