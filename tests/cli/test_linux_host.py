@@ -44,15 +44,15 @@ def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: Lab) -> 
     assert line("apply", "plan.json", "--check").code == 0
     assert line("apply", "plan.json", "--yes").code == 0
     (linux,) = lab.own_linuxes.values()
-    assert linux.linux.packages[TOOLKIT].held
+    assert linux.linux.apt.packages[TOOLKIT].held
     assert line("verify", "plan.json").code == 0
     assert "nothing to do" in line("apply", "plan.json", "--yes").out
-    linux.linux.packages[TOOLKIT].held = False
+    linux.linux.apt.packages[TOOLKIT].held = False
     assert line("verify", "plan.json").code == 4
-    linux.linux.packages[TOOLKIT].held = True
+    linux.linux.apt.packages[TOOLKIT].held = True
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes").code == 0
-    assert TOOLKIT not in linux.linux.packages
+    assert TOOLKIT not in linux.linux.apt.packages
     assert read(line) == found
 
 
@@ -60,7 +60,7 @@ def test_a_plan_of_another_state_is_refused(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
     (linux,) = lab.own_linuxes.values()
     state = {"present": True, "uri": "https://x", "suite": "/", "components": [], "key": "another", "key_sha256": "0"}
-    linux.linux.write_source("winhost-nvidia-container-toolkit", state)
+    linux.linux.apt.write_source("winhost-nvidia-container-toolkit", state)
     assert line("apply", "plan.json", "--yes").code == 4
 
 

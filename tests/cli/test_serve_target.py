@@ -12,9 +12,10 @@ from tests.cli.conftest import Line
 from tests.schemas import faults
 from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
 from winhost.cli import serve_down, serve_logs, serve_up
-from winhost.lab.linux.linux_machine import NO_FILE, Unit
+from winhost.lab.linux.linux_machine import NO_FILE
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
+from winhost.lab.linux.systemd_units import Unit
 from winhost.lab.running_lab import Lab
 from winhost.model.served import EngineState, GatewayState, Sample, ServingState, UnitState
 from winhost.serving.serving_status import serving_status
@@ -36,7 +37,7 @@ def furnish(serving: SimulatedServing) -> None:
     linux.files |= {path: {**NO_FILE, "text": text} for path, text in files.items()}
     engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
     linux.part(ServedEngines).units |= {unit: dict(engine) for unit in UNITS[:2]}
-    linux.units[UNITS[2]] = Unit("enabled")
+    linux.systemd.units[UNITS[2]] = Unit("enabled")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
-from winhost.lab.linux.linux_machine import sshd_file
+from winhost.lab.linux.sshd_files import sshd_file
 from winhost.model.secrets import SecretRef
 
 # Each request names what to do; an answer begins as the agent's do.

@@ -12,7 +12,7 @@ from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import SessionDropped
 from winhost.engine import host_session
 from winhost.engine.journal import read_journal
-from winhost.lab.linux.linux_machine import LabPackage, Linux
+from winhost.lab.linux.package_manager import Apt, LabPackage
 
 BLACKLIST = {
     "resource": "KernelModule",
@@ -151,8 +151,8 @@ def test_the_engine_is_the_one_that_is_asked_for(tmp_path: Path, engine: str) ->
 def test_where_no_source_has_docker_the_way_out_that_is_named_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = Linux._version
-    monkeypatch.setattr(Linux, "_version", lambda linux, name: "" if name == "docker.io" else known(linux, name))
+    known = Apt.version
+    monkeypatch.setattr(Apt, "version", lambda apt, name: "" if name == "docker.io" else known(apt, name))
     with raises("Refused") as refused:
         without_driver(tmp_path).plan()
     assert "--set engine=none" in str(refused.value.meaning)
@@ -163,8 +163,8 @@ def test_where_no_source_has_docker_the_way_out_that_is_named_works(
 
 def test_what_is_there_runs_the_containers(tmp_path: Path) -> None:
     here = without_driver(tmp_path)
-    here.own.linux.packages["podman"] = LabPackage("4.9.3")
+    here.own.linux.apt.packages["podman"] = LabPackage("4.9.3")
     assert {step.resource for step in here.plan().steps} == {"AptPackages", "AptSource", "DebianPackage", "LinuxFile"}
-    here.own.linux.packages["docker-ce"] = LabPackage("24.0.7")
+    here.own.linux.apt.packages["docker-ce"] = LabPackage("24.0.7")
     (step,) = (step for step in here.plan().steps if step.resource == "DockerSetting")
     assert step.key == {"pointer": "/runtimes/nvidia"}, "this Docker has no CDI"

@@ -50,7 +50,7 @@ def wanting(folder: Path, *resources: dict[str, Any]) -> LinuxWorld:
 
 
 def found(here: LinuxWorld) -> tuple[Any, Any]:
-    unit = here.own.linux.unit_state("exporter.service")
+    unit = here.own.linux.systemd.state("exporter.service")
     return here.own.linux.file(PATH)["text"], unit
 
 

@@ -129,7 +129,7 @@ def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path,
     vm = here.machine.distros.sessions[ACCOUNT].vm
     assert vm is not None
     assert vm.mode == case.mode
-    assert here.inside.linux.unit_state("docker.service")["active"] is True
+    assert here.inside.linux.systemd.state("docker.service")["active"] is True
     assert {target.port for target in here.targets} == {22 if case.mode == "bridged" else 2222}
     assert_gives_back(here, found, case.stays)
 

@@ -15,7 +15,7 @@ from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.planning import PlanRefused
 from winhost.knowledge import catalogue
-from winhost.lab.linux.linux_machine import LabPackage
+from winhost.lab.linux.package_manager import LabPackage
 from winhost.lab.physics.local_accounts import Account
 from winhost.model.plan import Plan
 
@@ -135,14 +135,14 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
 
     def around(moment: str, entry: Any) -> None:
         if (moment, entry["event"], entry.get("resource")) == ("after", "end", "WslAccess"):
-            here.inside.linux.packages["nvidia-driver-570"] = LabPackage("570.1")
+            here.inside.linux.apt.packages["nvidia-driver-570"] = LabPackage("570.1")
 
     here.around = around
     with pytest.raises(PlanRefused) as caught:
         here.apply(plan)
     assert (caught.value.grounds.codes, caught.value.run) == (("wsl.linux-driver",), here.run)
     assert "apt-get purge nvidia-driver-570" in caught.value.meaning
-    assert here.inside.linux.package("docker-ce")["version"] is None
+    assert here.inside.linux.apt.package("docker-ce")["version"] is None
     here.rollback()
     now = here.state()
     assert {resource for resource in found if now[resource] != found[resource]} == {"Wsl"}

@@ -13,7 +13,7 @@ from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab.hostfile import expand
-from winhost.lab.linux import kernel_settings
+from winhost.lab.linux import kernel_settings, package_manager
 from winhost.lab.linux import linux_machine as model
 from winhost.lab.linux.accounts import LinuxAccounts
 from winhost.lab.linux.container_store import ContainerStore
@@ -21,6 +21,9 @@ from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.own_linux import OwnLinux
+from winhost.lab.linux.package_manager import LabPackage
+from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.linux.linux_scripts import agent_text
@@ -29,7 +32,7 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
-CDI = {"pointer": "/features/cdi"}
+FEATURE = {"pointer": "/features/cdi"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 PUBLIC = public_line(b"7" * 32)
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
@@ -133,7 +136,7 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
     scripts: dict[str, Any] = {}
     exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
     assert scripts["KNOWN_FILES"] == model.FILES
-    assert scripts["KNOWN_SOURCES"] == model.SOURCES
+    assert scripts["KNOWN_SOURCES"] == package_manager.SOURCES
     assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
     assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
     assert scripts["KNOWN_SYSCTLS"] == kernel_settings.SYSCTLS
@@ -150,7 +153,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
     }
     here.distro.systemd = True
     for package in ("nvidia-container-toolkit-base", "docker.io"):
-        here.inside.linux.packages[package] = model.LabPackage("1.17.8-1")
+        here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
     here.inside.linux.part(LinuxAccounts).groups["winhost-engines"] = here.inside.linux.part(LinuxAccounts).groups[
         "root"
     ]
@@ -164,13 +167,13 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
 def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen: str) -> None:
     here.distro.listen, here.distro.port = listen, 2222
-    shown = [here.inside.linux.file(path)["text"] for path in (model.SSHD_FILE, model.SSH_UNIT_FILE)]
-    assert shown == [model.sshd_file(ip_address(listen), 2222), model.SSH_UNIT]
+    shown = [here.inside.linux.file(path)["text"] for path in (SSHD_FILE, SSH_UNIT_FILE)]
+    assert shown == [sshd_file(ip_address(listen), 2222), SSH_UNIT]
 
 
 def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMachines) -> None:
     key = {"engine": "podman", "image": "docker.io/vllm/vllm-openai@sha256:" + "0" * 64}
-    here.inside.linux.packages["podman"] = model.LabPackage("4.9.3")
+    here.inside.linux.apt.packages["podman"] = LabPackage("4.9.3")
     store = here.inside.linux.part(ContainerStore)
     found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
     assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
@@ -186,14 +189,14 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
 
 def test_a_restart_of_docker_ends_containers_with_consent_only(served: TwoMachines) -> None:
     docker = served.inside.linux.part(DockerDaemon)
-    served.inside.linux.units["docker.service"] = model.Unit("enabled", active=True)
+    served.inside.linux.systemd.units["docker.service"] = Unit("enabled", active=True)
     docker.containers.append("llm-01")
-    assert inside(served, "DockerSetting", CDI, {"value": True})["error"]["code"] == "Winhost.EndsContainers"
-    call = {**put("DockerSetting", CDI, {"value": True}), "how": {"accept": ["containers"]}}
+    assert inside(served, "DockerSetting", FEATURE, {"value": True})["error"]["code"] == "Winhost.EndsContainers"
+    call = {**put("DockerSetting", FEATURE, {"value": True}), "how": {"accept": ["containers"]}}
     assert answered(served.inside.invoke, call)["after"] == {"value": True}
     assert docker.containers == []
     docker.snap = True
-    assert inside(served, "DockerSetting", CDI, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
+    assert inside(served, "DockerSetting", FEATURE, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
 
 
 def test_a_model_comes_loses_a_file_and_goes(here: TwoMachines) -> None:
@@ -261,38 +264,38 @@ def served(here: TwoMachines) -> TwoMachines:
 def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
     key = {"package": "docker-ce"}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
-    served.inside.linux.sources["winhost-docker"] = {}
+    served.inside.linux.apt.sources["winhost-docker"] = {}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
     containerd = {"package": "containerd.io"}
     assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
-    assert served.inside.linux.unit_state("docker.service")["active"] is True
+    assert served.inside.linux.systemd.state("docker.service")["active"] is True
     inside(served, "DebianPackage", key, {"version": None})
-    assert served.inside.linux.packages == {}
-    assert served.inside.linux.unit_state("docker.service")["enabled"] == {"unavailable": "DebianPackage"}
+    assert served.inside.linux.apt.packages == {}
+    assert served.inside.linux.systemd.state("docker.service")["enabled"] == {"unavailable": "DebianPackage"}
 
 
 def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
     key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
     state = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
-    linux.sources["winhost-docker"] = {}
+    linux.apt.sources["winhost-docker"] = {}
     before = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
     assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
     assert inside(served, "AptPackages", key, {"installed": False})["after"] == before
-    assert linux.packages == {}
+    assert linux.apt.packages == {}
     assert inside(served, "AptPackages", key, {"installed": False})["ok"] is True
 
 
 def test_what_others_installed_changes_only_with_approval(served: TwoMachines) -> None:
     key, linux = {"packages": "docker.io=27.0"}, served.inside.linux
-    linux.packages["docker.io"] = model.LabPackage("26.1")
+    linux.apt.packages["docker.io"] = LabPackage("26.1")
     assert inside(served, "AptPackages", key, {"installed": True})["error"]["code"] == "Winhost.ChangesForeign"
     call = {**put("AptPackages", key, {"installed": True}), "how": {"accept": ["packages"]}}
     answer = answered(served.inside.invoke, call)
     assert answer["before"]["to_change_foreign"] == ["docker.io 26.1 -> 27.0"]
     inside(served, "AptPackages", key, {"installed": False})
-    assert linux.packages["docker.io"].version == "26.1"
+    assert linux.apt.packages["docker.io"].version == "26.1"
     assert (
         inside(served, "AptPackages", {"packages": "docker.io"}, {"installed": False})["error"]["code"]
         == "Winhost.NotOurs"
@@ -308,7 +311,7 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
 
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
-    linux.sources["winhost-nvidia-container-toolkit"] = {}
+    linux.apt.sources["winhost-nvidia-container-toolkit"] = {}
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver
@@ -318,7 +321,7 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old
-    linux.write("/etc/systemd/system/" + model.CDI, {**NONE, "text": "[Install]\n"})
-    inside(served, "SystemdUnit", {"unit": model.CDI}, {"enabled": "enabled"})
+    linux.write("/etc/systemd/system/" + CDI, {**NONE, "text": "[Install]\n"})
+    inside(served, "SystemdUnit", {"unit": CDI}, {"enabled": "enabled"})
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True

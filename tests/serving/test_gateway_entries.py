@@ -122,6 +122,6 @@ def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path
     assert written[-1] == unit
     assert here.apply(plan).holds
     assert here.apply(here.plan()).changed == 0
-    assert here.own.linux.unit_state("winhost-gateway.service")["active"] is True
+    assert here.own.linux.systemd.state("winhost-gateway.service")["active"] is True
     assert here.rollback().outcome == "rolled back"
     assert here.own.linux.file(unit)["text"] is None

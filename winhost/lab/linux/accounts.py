@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, State, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux, State
 
 _NAME = r"[a-z_][a-z0-9_-]{0,31}"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import NotYet
 from winhost.resources.linux.container_image.resource import NO_IMAGE
 
@@ -44,7 +45,7 @@ class ContainerStore:
 
     @property
     def engines(self) -> list[str]:
-        return [engine for engine, packages in _ENGINES.items() if packages & {*self._linux.packages}]
+        return [engine for engine, packages in _ENGINES.items() if packages & {*self._linux.apt.packages}]
 
     def state(self, key: Key) -> Mapping[str, Json]:
         image = self.images.get(_of(key))

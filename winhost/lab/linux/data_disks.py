@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, State, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.physics.windows_errors import CmdletError
 
 _MKFS_SECONDS = 5.0

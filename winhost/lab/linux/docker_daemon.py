@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import NO_FILE, Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import NO_FILE, Linux
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 POINTERS = ("/default-runtime", "/features/cdi", "/runtimes/nvidia")
@@ -59,7 +60,7 @@ class DockerDaemon:
 
     @property
     def _running(self) -> bool:
-        return self._linux.unit_state(DOCKER)["active"] is True
+        return self._linux.systemd.state(DOCKER)["active"] is True
 
     def _write(self, settings: Json) -> None:
         before = self._text()

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.windows.vm_seed.resource import HOST_KEY
 

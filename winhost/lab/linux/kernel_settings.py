@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux
 
 SYSCTLS = ("kernel.numa_balancing", "net.core.somaxconn", "vm.max_map_count", "vm.swappiness")
 MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")

@@ -7,7 +7,8 @@ from functools import partial
 
 from winhost.core.answers import Key, Record
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch
-from winhost.lab.linux.linux_machine import Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.linux.probe_answers import probe_answer
 from winhost.lab.linux.serving_answers import SimulatedServing

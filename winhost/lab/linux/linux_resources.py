@@ -21,18 +21,10 @@ from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_da
 from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
 from winhost.lab.linux.host_key import set_ssh_host_key, ssh_host_key
 from winhost.lab.linux.kernel_settings import cuts_routes, kernel_modules, set_kernel_module, set_sysctl, sysctls
-from winhost.lab.linux.linux_machine import (
-    FILES,
-    PACKAGE_SETS,
-    PACKAGES,
-    SOURCES,
-    UNITS,
-    Linux,
-    State,
-    asked_of,
-    refused,
-)
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, UNITS, Linux, State
 from winhost.lab.linux.model_store import model_files, set_model_files
+from winhost.lab.linux.package_manager import SOURCES, asked_of
 from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
 from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -148,14 +140,14 @@ def _cuts_ssh(linux: Linux, key: Key) -> bool:
 def _sources(linux: Linux, key: Key | None) -> Iterable[Record]:
     for name in [key["name"]] if key else SOURCES:
         says = "the name of a source of winhost's (winhost-...)"
-        yield Record(linux.source(_matching(r"winhost-[a-z0-9][a-z0-9-]*", name, says)), {"name": name})
+        yield Record(linux.apt.source(_matching(r"winhost-[a-z0-9][a-z0-9-]*", name, says)), {"name": name})
 
 
 def _set_source(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    after = {**linux.source(key["name"]), **desired}
+    after = {**linux.apt.source(key["name"]), **desired}
     if after["present"]:
         _check_source(after)
-    linux.write_source(key["name"], after)
+    linux.apt.write_source(key["name"], after)
 
 
 def _check_source(after: State) -> None:
@@ -171,19 +163,21 @@ def _check_source(after: State) -> None:
 def _packages(linux: Linux, key: Key | None) -> Iterable[Record]:
     for name in [key["package"]] if key else PACKAGES:
         _matching(r"[a-z0-9][a-z0-9+.-]+", name, "the name of a package")
-        yield Record(linux.package(name), {"package": name})
+        yield Record(linux.apt.package(name), {"package": name})
 
 
 def _set_package(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     name = key["package"]
     if desired.get("held") is False:
-        linux.hold(name, held=False)
+        linux.apt.hold(name, held=False)
     if "version" in desired and desired["version"] is None:
-        linux.purge(name)
+        linux.apt.purge(name)
     elif "version" in desired:
-        linux.install(name, _matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"))
+        linux.apt.install(
+            name, _matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version")
+        )
     if desired.get("held") is True:
-        linux.hold(name, held=True)
+        linux.apt.hold(name, held=True)
 
 
 def _package_sets(linux: Linux, key: Key | None) -> Iterable[Record]:
@@ -191,7 +185,7 @@ def _package_sets(linux: Linux, key: Key | None) -> Iterable[Record]:
     for wanted in [key["packages"]] if key else (*PACKAGE_SETS, *own):
         asked = _asked(wanted)
         try:
-            state = linux.package_set(asked)
+            state = linux.apt.package_set(asked)
         except NotYet as waits:
             waiting = {name: {"unavailable": waits.resource} for name in _TO_DO}
             state = {"installed": False, "held": False, **waiting, "needed_by": [], "restart_due": False}
@@ -210,16 +204,16 @@ def _set_packages(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     if any(desired.get(name) for name in (*_TO_DO, "restart_due")):
         raise bad_request("What apt has to do can only be wanted to be nothing.")
     if desired.get("installed") is False:
-        linux.take_set_back(asked)
+        linux.apt.take_set_back(asked)
         return
     if desired.get("held") is False:
         for name in asked:
-            linux.hold(name, held=False)
+            linux.apt.hold(name, held=False)
     if desired.get("installed") is True or any(name in desired for name in _TO_DO):
-        linux.install_set(asked)
+        linux.apt.install_set(asked, linux.accepted)
     if desired.get("held") is True:
         for name in asked:
-            linux.hold(name, held=True)
+            linux.apt.hold(name, held=True)
 
 
 # ---- units
@@ -229,16 +223,16 @@ def _units(linux: Linux, key: Key | None) -> Iterable[Record]:
     if not linux.distro.systemd:
         raise NotYet("LinuxSystem")
     for name in [key["unit"]] if key else UNITS:
-        yield Record(linux.unit_state(_matching(_UNIT, name, "the name of a unit")), {"unit": name})
+        yield Record(linux.systemd.state(_matching(_UNIT, name, "the name of a unit")), {"unit": name})
 
 
 def _set_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     if "enabled" in desired:
-        linux.enable(key["unit"], str(desired["enabled"]))
+        linux.systemd.enable(key["unit"], str(desired["enabled"]))
     if desired.get("active") is True:
-        linux.start(key["unit"])
+        linux.systemd.start(key["unit"])
     if desired.get("active") is False:
-        linux.stop(key["unit"])
+        linux.systemd.stop(key["unit"])
 
 
 # ---- what the driver shows
@@ -260,7 +254,7 @@ def _await_gpus(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 
 
 def _cdi(linux: Linux, key: Key | None) -> Iterable[Record]:
-    if not linux.generates:
+    if not linux.apt.generates:
         raise NotYet("DebianPackage")
     if linux.own and not linux.driver and linux.found("LinuxGpu"):
         raise NotYet("LinuxGpuDriver")

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux
 from winhost.resources.linux.model_files.resource import NO_MODEL
 
 _FOLDER = r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}"

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import Linux, State, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux, State
 from winhost.resources.values import NETWORKS_IN_ORDER
 
 

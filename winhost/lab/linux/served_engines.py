@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.accounts import LinuxAccounts
 from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.linux_machine import Linux, State, program_failed, refused
+from winhost.lab.linux.linux_errors import program_failed, refused
+from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.physics.windows_errors import NotYet
 
@@ -63,7 +64,7 @@ class ServedEngines:
     def serves(self) -> bool:
         """Whether the gateway runs, and every engine of the file that says what is served."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
-        gateway = self._linux.unit_state("winhost-gateway.service")["active"] is True
+        gateway = self._linux.systemd.state("winhost-gateway.service")["active"] is True
         return gateway and all(self.units.get(each["unit"], _NONE)["active"] for each in told["engines"])
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.lab.contract.call_batch import failure
-from winhost.lab.linux.linux_machine import Linux, State, refused
+from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.served_engines import SERVING_FILE as FILE
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.physics.windows_errors import CmdletError
@@ -83,9 +84,9 @@ class SimulatedServing:
         if engine is not None:
             engine |= {"active": active, "failed": failed}
         elif active:
-            self.linux.start(unit)
+            self.linux.systemd.start(unit)
         else:
-            self.linux.stop(unit)
+            self.linux.systemd.stop(unit)
 
     def _state(self, request: Mapping[str, Any]) -> dict[str, Any]:
         for unit in request["units"]:
@@ -124,7 +125,7 @@ class SimulatedServing:
     def _state_of(self, unit: str) -> State:
         engine = self._engine_unit(unit)
         if engine is None:
-            return self.linux.unit_state(unit)
+            return self.linux.systemd.state(unit)
         return {**engine, "loaded": True, "enabled": "enabled" if engine["enabled"] else "disabled"}
 
     def _invocation(self, unit: str) -> str:

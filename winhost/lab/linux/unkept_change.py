@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import refused
+from winhost.lab.linux.linux_errors import refused
 from winhost.lab.physics.lab_clock import LabClock
 
 State = Mapping[str, Json]
