@@ -199,8 +199,8 @@ class TwoMachines(World):
         paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
         return {
             "files": {path: inside.file(path) for path in paths},
-            "packages": {name: inside.package(name) for name in inside.packages},
-            "units": {name: inside.unit_state(name) for name in (*inside.units, UNIT)},
+            "packages": {name: inside.apt.package(name) for name in inside.apt.packages},
+            "units": {name: inside.systemd.state(name) for name in (*inside.systemd.units, UNIT)},
         }
 
     # ---- runs

@@ -52,7 +52,7 @@ def test_the_keeper_is_applied_and_taken_back(tmp_path: Path) -> None:
     before = here.state()
     here.resources = gateway_entries(taking_turns(), [KEY], None)
     assert here.apply(here.plan()).holds
-    assert here.own.linux.unit_state("winhost-keeper.service")["active"] is True
+    assert here.own.linux.systemd.state("winhost-keeper.service")["active"] is True
     assert here.rollback().outcome == "rolled back"
     assert here.state() == before
 
