@@ -110,7 +110,7 @@ PARTS = {
     ),
     "smb": Part(["tests/connect/test_admin_share.py"], {"smbd": "samba", "smbpasswd": "samba"}, is_root_of_linux),
     "agent": Part(
-        [f"{LINUX}test_agent.py", f"{LINUX}test_by_hand_real.py", f"{LINUX}test_probe.py", f"{LINUX}test_written.py"],
+        [f"{LINUX}test_{name}.py" for name in ("agent", "by_hand_real", "probe", "user_processes", "written")],
         {"cc": "gcc", "nsenter": "util-linux", "sshd": "openssh-server", "systemd-analyze": "systemd"},
         is_root_of_linux,
     ),

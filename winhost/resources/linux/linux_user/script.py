@@ -168,10 +168,12 @@ def await_end(uid: int) -> None:
 
 
 def processes_of(uid: int) -> list[str]:
-    found = []
+    """With this machine's own root, as userdel looks: in a container the same number is somebody else."""
+    here, found = Path("/").stat(), []
     for process in Path("/proc").iterdir():
         with suppress(OSError):  # it has ended
-            if process.name.isdigit() and process.stat().st_uid == uid:
+            mine = process.name.isdigit() and process.stat().st_uid == uid
+            if mine and os.path.samestat((process / "root").stat(), here):
                 found.append(process.name)
     return found
 
