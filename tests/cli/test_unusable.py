@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.conftest import Line
 from winhost.lab.running_lab import Lab
@@ -286,6 +287,15 @@ def test_a_reference_to_nothing_is_a_fault_at_its_place(
     before = text[: text.index(shipped_text)]
     assert f"mine.yaml:{1 + before.count(chr(10))}:" in said.err
     assert told.replace("[N]", f"[{before.count('- resource:') - 1}]") in said.err
+
+
+@pytest.mark.parametrize("left_out", VOCABULARIES["dda"].together)
+def test_a_guest_that_would_be_left_half_way_is_a_fault(line: Line, facts: Path, left_out: str) -> None:
+    content = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    content["resources"] = [each for each in content["resources"] if each.get("for_each") != left_out]
+    Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml")
+    assert (said.code, f"needs entries for {left_out} as well" in said.err) == (2, True), said.err
 
 
 def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, facts: Path) -> None:

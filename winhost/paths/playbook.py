@@ -1,7 +1,7 @@
 """Playbooks: which resources a path wants, in YAML. Values come from the path's decisions, order comes from needs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +123,15 @@ def _faults(playbook: Playbook) -> Iterator[Finding]:
     for number, entry in enumerate(playbook.resources):
         for loc, wrong in _wrong_in(entry, known):
             yield ("resources", number, *loc), wrong
+    yield from _torn_apart({entry.for_each for entry in playbook.resources}, known.together)
+
+
+def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Finding]:
+    """Lists that a playbook leaves out although it has others that come to their end with them alone."""
+    left_out = [each for each in together if each not in used]
+    if left_out and len(left_out) < len(together):
+        there = next(each for each in together if each in used)
+        yield ("resources",), f"{there} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
 
 
 def _wrong_settings(playbook: Playbook) -> Iterator[Finding]:

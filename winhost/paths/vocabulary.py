@@ -23,7 +23,8 @@ class Vocabulary:
     """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
 
     named: settings that may be a name, and what the names stand for; options: what of a Request says something to it;
-    variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks.
+    variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks;
+    together: lists that are all in a playbook or none, because each goes on where another stops.
     """
 
     decisions: tuple[str, ...]
@@ -33,6 +34,7 @@ class Vocabulary:
     options: frozenset[str] = frozenset()
     variant: str | None = None
     on_request: frozenset[str] = frozenset()
+    together: tuple[str, ...] = ()
 
 
 _FUNCTION = ("location", "device", "name")
@@ -40,6 +42,7 @@ _STAGED = ("sha256", "name", "source", "title")
 _NEW_VM = ("name", "image", "size", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 _SOURCE = ("name", "title", "uri", "suite", "components", "key", "key_sha256")
 _PACKAGE = ("name", "version", "title")
+_GUEST = ("seeds", "guests", "first_keys", "known_guests", "own_keys")  # or its CD with the first key never goes
 _CONTAINERS = {
     "engines": ("packages", "title"),
     "units": ("name",),
@@ -74,10 +77,11 @@ VOCABULARIES = {
         on_request=frozenset(
             {
                 *("new_vms", "new_images", "nat_switches", "guest_forwards"),
-                *("seeds", "known_guests", "guests", "first_keys", "own_keys", "drivers", "shown_gpus"),
+                *(*_GUEST, "drivers", "shown_gpus"),
                 *(*_CONTAINERS, "specs", "serving_guests"),
             }
         ),
+        together=_GUEST,
     ),
     "linux": Vocabulary(
         (),
