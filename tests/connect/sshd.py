@@ -17,6 +17,7 @@ import pytest
 
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.lab.linux.sshd_files import sshd_file
+from winhost.model.fleet import Login
 from winhost.model.secrets import SecretRef
 
 # Each request names what to do; an answer begins as the agent's do.
@@ -92,6 +93,12 @@ class Sshd:
             port=self.port,
         )
         return replace(target, **changes)
+
+    def login(self, **changes: Any) -> Login:
+        """As it is written in a fleet file, where it is the way to another."""
+        target = self.target()
+        known = {name: getattr(target, name) for name in ("address", "user", "port", "host_key", "key")}
+        return Login(**known | changes)
 
     def connector(self, program: str = PROGRAM, **changes: Any) -> SshConnector:
         return SshConnector(self.target(**changes), program)

@@ -15,7 +15,7 @@ from winhost.cli.output import error_text
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import target_of
 from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
-from winhost.model.fleet import LinuxHost, Login
+from winhost.model.fleet import LinuxHost
 from winhost.model.fleetfile import load_fleet
 from winhost.model.secrets import SecretRef
 
@@ -45,11 +45,6 @@ def known(folder: Path, running: Sshd, *lines: str) -> Path:
     text = "\n".join(lines or ("[127.0.0.1]:{port} {kind} {key}",)).format(port=running.port, kind=kind, key=key)
     path.write_text(f"# a comment\n\n{text}\n")
     return path
-
-
-def login(running: Sshd, **changes: object) -> Login:
-    values = {name: getattr(running.target(), name) for name in ("address", "user", "port", "host_key", "key")}
-    return Login(**values | changes)  # type: ignore[arg-type]
 
 
 # ---- by what it is known
@@ -172,7 +167,7 @@ def test_a_secret_that_is_not_there_is_said_to_be(sshd: Sshd) -> None:
 
 
 def test_a_host_is_reached_through_its_jump_host(sshd: Sshd, jump: Sshd) -> None:
-    wire = sshd.wire(jump=login(jump))
+    wire = sshd.wire(jump=jump.login())
     assert ask(wire, "echo", "far") == "far"
     wire.close()
     assert "direct-tcpip" in jump.log.read_text() or "Accepted publickey" in jump.log.read_text()
@@ -181,22 +176,22 @@ def test_a_host_is_reached_through_its_jump_host(sshd: Sshd, jump: Sshd) -> None
 def test_each_of_the_two_is_known_by_its_own_key(sshd: Sshd, jump: Sshd) -> None:
     before = sshd.log.read_text().count("Accepted")
     with raises("HostKeyRefused", match="llm-01/jump"):
-        sshd.wire(name="llm-01", jump=login(jump, host_key=fingerprint(sshd)))
+        sshd.wire(name="llm-01", jump=jump.login(host_key=fingerprint(sshd)))
     assert sshd.log.read_text().count("Accepted") == before
     with raises("HostKeyRefused", match="llm-01 at"):
-        sshd.wire(name="llm-01", host_key=fingerprint(jump), jump=login(jump))
+        sshd.wire(name="llm-01", host_key=fingerprint(jump), jump=jump.login())
 
 
 def test_a_jump_host_that_forwards_nothing_is_named(sshd: Sshd, tmp_path: Path) -> None:
     with served(tmp_path, "AllowTcpForwarding no") as closed, raises("NotForwarded", match="jump host") as caught:
-        sshd.wire(name="llm-01", jump=login(closed))
+        sshd.wire(name="llm-01", jump=closed.login())
     assert isinstance(caught.value, Unreachable)
     assert "AllowTcpForwarding yes" in error_text(caught.value)
 
 
 def test_a_jump_host_that_does_not_reach_it_is_named(sshd: Sshd, jump: Sshd) -> None:
     with raises("NotForwarded", match="jump host"):
-        sshd.wire(name="llm-01", port=1, jump=login(jump))
+        sshd.wire(name="llm-01", port=1, jump=jump.login())
 
 
 def test_the_fleet_file_leads_there(sshd: Sshd, jump: Sshd, tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
 """A real Debian that is restarted: systemd goes down and up, and sshd shows the same key of another boot."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from tests.connect.sshd import keypair, served
 from tests.errors import raises
 from tests.linux.debian import Debian
 from winhost.connect.reboot import Patience
+from winhost.connect.ssh import SshConnector
 from winhost.engine.host_session import HostSession, ProgressEvent
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
@@ -32,3 +37,23 @@ def test_one_that_stays_down_is_told_of(debian: Debian) -> None:
     debian.start()
     assert session.restart(old) != old
     session.close()
+
+
+def test_through_a_jump_host_it_is_back_by_the_known_key_alone(debian: Debian, tmp_path: Path) -> None:
+    """With another one it is told of at once; nobody waits until it has the old key again."""
+    with served(tmp_path) as jump:
+        known = debian.connector()
+        through = SshConnector(replace(known.target, jump=jump.login()), known.program)
+        session = HostSession(through, Patience(deadline=120, first=0.2, longest=1), lambda event: None)
+        old = session.boot_id()
+        with debian.kept_going():
+            new = session.restart(old)
+        assert new != old
+        debian.stop()
+        own = debian.root / "etc/ssh/ssh_host_ed25519_key"
+        own.unlink()
+        keypair(own)
+        debian.start()
+        with raises("HostKeyRefused", match="gpu-03/debian at"):
+            session.restart(new)
+        session.close()
