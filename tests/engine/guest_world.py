@@ -97,10 +97,15 @@ class GuestWorld(NewVmWorld):
 
 
 def guest_world(
-    folder: Path, lab: Mapping[str, Any] | None = None, network: Mapping[str, Any] | None = None, **guest: Any
+    folder: Path,
+    lab: Mapping[str, Any] | None = None,
+    network: Mapping[str, Any] | None = None,
+    *,
+    host: str = "server2025-role-installed",
+    **guest: Any,
 ) -> GuestWorld:
     """With the image beside the plan. network, guest: more of its settings."""
-    facts, section = expand(find("server2025-role-installed"))
+    facts, section = expand(find(host))
     machine = Machine(facts, LabSection.model_validate({**section.model_dump(), **(lab or {})}), LabClock(0))
     beside = folder / "beside"
     beside.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from tests.hub.stand_in_hub import serving as serving_hub
 from tests.serving.stacks import IMAGE
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackWords
+from winhost.lab.linux.linux_machine import Linux
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.serving.stack import Stack
@@ -74,6 +75,13 @@ def _request(here: Wsl2World | GuestWorld) -> PathRequest:
     return here.request if isinstance(here, Wsl2World) else here.request()
 
 
-def windows(folder: Path, path: str) -> Wsl2World | GuestWorld:
+def windows(folder: Path, path: str, host: str | None = None) -> Wsl2World | GuestWorld:
     """A host for this path, not yet joined."""
-    return wsl2_world(folder) if path == "wsl2" else guest_world(folder, network=STATIC)
+    if path == "wsl2":
+        return wsl2_world(folder, host or "win11-pro-1gpu")
+    return guest_world(folder, network=STATIC, host=host or "server2025-role-installed")
+
+
+def inside(here: Wsl2World | GuestWorld) -> Linux:
+    """The Linux that its plan ends with."""
+    return here.inside.linux if isinstance(here, Wsl2World) else here.guest.answers.linux

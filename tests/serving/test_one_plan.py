@@ -5,14 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.guest_world import GuestWorld
-from tests.engine.wsl2_world import Wsl2World
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, join, windows
+from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from winhost.cli.show_served import next_of_served
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
-from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.resources.host import HostFacts
 
@@ -24,10 +21,6 @@ STAYS = {"wsl2": {"Wsl"}, "dda": set()}  # winhost never downgrades WSL
 def hub() -> Iterator[StandInHub]:
     with hub_of_model() as found:
         yield found
-
-
-def inside(here: Wsl2World | GuestWorld) -> Linux:
-    return here.inside.linux if isinstance(here, Wsl2World) else here.guest.answers.linux
 
 
 @PATHS

@@ -1,6 +1,7 @@
 """Doing steps on a host, either way: each in the journal before it is begun and once it is done, and the restarts."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from winhost.connect.agent import SetAnswer
@@ -143,10 +144,14 @@ def _owes_restart(run: OpenRun) -> bool:
 
 
 def _left_by_restart(run: OpenRun) -> list[dict[str, Any]]:
-    touched = [t for t in run.record.touched.values() if RESOURCE_TYPES[t.resource].restarts]
-    return [
-        {"resource": t.resource, "key": dict(t.key), "after": run.session.state(t.resource, t.key)} for t in touched
-    ]
+    """What is in a Linux that is gone by now, on the way back, or not up yet, stays as it is known."""
+    left = []
+    for touched in run.record.touched.values():
+        if RESOURCE_TYPES[touched.resource].restarts:
+            with suppress(NotAvailable):
+                after = run.session.state(touched.resource, touched.key)
+                left.append({"resource": touched.resource, "key": dict(touched.key), "after": after})
+    return left
 
 
 def _users(resource: str, key: Key, facts: Facts) -> list[Any]:
