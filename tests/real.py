@@ -71,7 +71,7 @@ PARTS = {
             ),
             f"{LINUX}test_by_hand.py",
             "tests/render/test_report.py",
-            *(f"tests/serving/test_{name}.py" for name in ("command", "profiles")),
+            *(f"tests/serving/test_{name}.py" for name in ("command", "one_plan_abandoned", "profiles")),
         ],
         {},
         lambda: True,
