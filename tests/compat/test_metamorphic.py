@@ -33,7 +33,7 @@ from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import RESOURCE_TYPES
 
 SHIPPED = {path.stem: HOSTS[path.stem] for path in host_files()}
 DENIED = RemoteFault("PermissionDenied", message="Zugriff verweigert")
@@ -198,7 +198,7 @@ DECISIVE = [
 @pytest.mark.parametrize(("code", "resource"), DECISIVE)
 def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resource: str) -> None:
     change = CASES[code]["change"][resource]
-    states = [each for each in change.values() if each] if WINDOWS[resource].key else [change]
+    states = [each for each in change.values() if each] if RESOURCE_TYPES[resource].key else [change]
     names = {name for state in states for name in state.get("state", state)}
     unread = {"unknown": asdict(DENIED)}
     blind = with_states(HOSTS[code], resource, lambda it: dict.fromkeys(names & it.state.keys(), unread))

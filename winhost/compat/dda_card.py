@@ -1,5 +1,8 @@
 """Rules of Discrete Device Assignment (DDA): each GPU, and the chosen GPUs together with their VM."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from winhost.compat.rule import (
     ASSIGNMENT,
     BLOCKS,
@@ -12,11 +15,15 @@ from winhost.compat.rule import (
     unsupported,
     unverified,
 )
+from winhost.core.answers import MissingFact
 from winhost.hardware.bars import MmioRefused
-from winhost.hardware.cards import partitions, runs_cuda, serves, shows
+from winhost.hardware.cards import bars_of, partitions, runs_cuda, serves, shows
+from winhost.model.units import Bytes, size
+from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_mmio import windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu.resource import LinuxGpu
 from winhost.resources.windows.assignable_device.resource import owner
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
@@ -189,6 +196,32 @@ def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
     if vm:
         return note("dda.assigned-already", observed=f"assigned to VM {vm}")
     return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def guest_sees_other_bars(facts: HostFacts, card: Card) -> Finding | None:
+    """The guest that has the GPU sees another BAR1 than the host knows of it."""
+    if owner(facts.place(card.gpu)) is None:
+        return None
+    try:
+        known = bars_of(card)
+    except MmioRefused:
+        return None  # nothing to hold it against
+    expected = {each.aperture for each in (known, known.surveyed) if each}
+    for seen in _seen_in_guest(facts, card):
+        if seen not in expected:
+            return note(
+                "dda.guest-bars", observed=f"BAR1 is {size(seen)} in the guest, {size(known.aperture)} by the host"
+            )
+    return None
+
+
+def _seen_in_guest(facts: HostFacts, card: Card) -> Iterator[Bytes]:
+    """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
+    with suppress(MissingFact):
+        for gpu in facts.all(LinuxGpu):
+            if gpu.state.bars and gpu.state.device == pci_id(card.gpu.key["device"]):
+                yield max(bar.size for bar in gpu.state.bars)
 
 
 @rule("dda", unknown=BLOCKS, each=ASSIGNMENT)

@@ -182,14 +182,20 @@ class DdaDecisions:
         return {}
 
     @property
-    def shown_gpus(self) -> tuple[Mapping[str, int], ...]:
-        """How many the driver in the guest shall show, once it has them."""
+    def shown_gpus(self) -> tuple[Mapping[str, Json], ...]:
+        """How many the driver in the guest shall show, once it has them, and that it runs them at their addresses."""
         if not self._guest:
             return ()
         self._await_gpus()
-        if not self.drivers:
+        if not self.drivers and not self._has_other_driver:
             return ()
-        return ({"count": len(self._cards)},)
+        return ({"count": len(self._cards), "loaded": True, "unplaced": 0},)
+
+    @property
+    def _has_other_driver(self) -> bool:
+        """One that winhost did not choose; packages alone may be parts of it that drive nothing."""
+        driver = self._facts.the(LinuxGpuDriver)
+        return bool(driver.loaded or driver.installed)
 
     def _await_gpus(self) -> None:
         """Raises MissingFact until the VM has all of them."""

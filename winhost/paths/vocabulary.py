@@ -67,7 +67,7 @@ VOCABULARIES = {
             "first_keys": ("name",),
             "own_keys": ("name", "key"),
             "drivers": ("packages", "why", "path", "text"),
-            "shown_gpus": ("count",),
+            "shown_gpus": ("count", "loaded", "unplaced"),
             **_CONTAINERS,
             "specs": ("title",),
             "serving_guests": ("name",),

@@ -241,13 +241,15 @@ def _set_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 def _shown_gpus(linux: Linux, key: Key | None) -> Iterable[Record]:
     shown = [gpu for gpu in linux.gpus() if gpu.state["uuid"] is not None] if linux.own else []
     needed = next((each.state for each in linux.machine.instances("MmioNeed")), {})
-    yield Record({"count": len(shown), "needed_high": needed.get("high"), "needed_low": needed.get("low")})
+    unplaced = sum(bar["start"] == 0 for gpu in linux.gpus() for bar in gpu.state["bars"])
+    now = {"count": len(shown), "loaded": linux.own and bool(linux.driver), "unplaced": unplaced}
+    yield Record({**now, "needed_high": needed.get("high"), "needed_low": needed.get("low")})
 
 
 def _await_gpus(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     (now,) = _shown_gpus(linux, None)
-    if now.state["count"] != desired["count"]:
-        raise refused("GpusMissing", "ObjectNotFound", f"nvidia-smi shows {now.state['count']} GPUs.")
+    if lacks := {each: now.state[each] for each in desired if now.state[each] != desired[each]}:
+        raise refused("GpusMissing", "ObjectNotFound", f"Not as desired: {lacks}.")
 
 
 # ---- CDI

@@ -1,8 +1,8 @@
-"""How many GPUs the driver of a Linux shows, and what its kernel says of those that it lacks."""
+"""How many GPUs the driver of a Linux shows, whether it runs, and what the kernel lacks places for."""
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import Value
 
@@ -12,7 +12,11 @@ from winhost.resources.values import Value
         "ShownGpus",
         title="the GPUs that the driver in Linux shows",
         order=24,
-        sets={"count": Value("a number of GPUs", lambda value: type(value) is int and 0 <= value <= 1024)},
+        sets={
+            "count": Value("a number of GPUs", lambda value: type(value) is int and 0 <= value <= 1024),
+            "loaded": Value("true", lambda value: value is True),
+            "unplaced": Value("0", lambda value: type(value) is int and value == 0),
+        },
         after=("VmPower", "AptPackages"),
         requires=ACCESS,
         within=DISTROS,
@@ -20,7 +24,9 @@ from winhost.resources.values import Value
     )
 )
 class ShownGpus(State):
-    """count: by `nvidia-smi -L`, 0 without a driver. Setting it waits until that many are shown, and changes nothing.
+    """count: by `nvidia-smi -L`, 0 without a driver; loaded: NVIDIA's kernel module runs, by
+    `/proc/driver/nvidia/version`; unplaced: BARs of these GPUs to which the kernel gave no address. Setting them waits
+    until all are so, and changes nothing.
 
     needed_high, needed_low: bytes of MMIO space that one of the GPUs of a Hyper-V VM did not get when the kernel
     started, as that says (`hv_pci …: Need 0x… of high MMIO space`); null where it does not.
@@ -29,3 +35,5 @@ class ShownGpus(State):
     count: int
     needed_high: Bytes | None
     needed_low: Bytes | None
+    loaded: bool = ADDED_SINCE
+    unplaced: int = ADDED_SINCE

@@ -1,4 +1,4 @@
-# key {}   state {count: int, needed_high: bytes | null, needed_low: bytes | null}
+# key {}   state {count: int, loaded: bool, unplaced: int, needed_high: bytes | null, needed_low: bytes | null}
 from __future__ import annotations
 
 import re
@@ -6,6 +6,7 @@ import time
 from functools import partial
 
 from winhost.agent.linux_agent import AgentFault, Found, Key, State, changes, place_of, reads, run, value, waiting
+from winhost.agent.linux_gpus import driver_kind, gpus_on_bus, of_bus
 
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
 NEED = re.compile(r"hv_pci [^:]+: Need 0x([0-9a-f]+) of (high|low) MMIO space")
@@ -16,7 +17,7 @@ LONGEST = 300.0  # seconds: a driver may start eight GPUs one after the other
 @reads("ShownGpus")
 def shown_gpus(key: Key | None) -> Found:
     high, low = (value(partial(needed, which)) for which in ("high", "low"))
-    yield {}, {"count": value(count_gpus), "needed_high": high, "needed_low": low}
+    yield {}, {**{each: value(now) for each, now in NOW.items()}, "needed_high": high, "needed_low": low}
 
 
 def count_gpus() -> int:
@@ -24,6 +25,18 @@ def count_gpus() -> int:
         return 0
     done = run("nvidia-smi", "-L", within=60)
     return len(re.findall(r"^GPU \d+: ", done.output, re.MULTILINE)) if done.code == 0 else 0
+
+
+def is_loaded() -> bool:
+    return driver_kind() is not None
+
+
+def without_place() -> int:
+    """BARs of NVIDIA's GPUs that start at 0: a device that decodes no address cannot be driven."""
+    return sum(bar["start"] == 0 for path in gpus_on_bus().values() for bar in of_bus(path)["bars"])
+
+
+NOW = {"count": count_gpus, "loaded": is_loaded, "unplaced": without_place}
 
 
 def kernel_log() -> str:
@@ -39,14 +52,29 @@ def most_needed(log: str, which: str) -> int | None:
     return max((int(size, 16) for size, kind in NEED.findall(log) if kind == which), default=None)
 
 
-@changes("ShownGpus", "count")
+@changes("ShownGpus", "count", "loaded", "unplaced")
 def await_gpus(key: Key, desired: State, how: State) -> None:
     limit = min(float(how.get("within") or LONGEST), LONGEST)
     over = time.monotonic() + limit
-    with waiting(f"waiting for {desired['count']} GPUs, for up to {limit:.0f} s"):
-        while (found := count_gpus()) != desired["count"]:
+    with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
+        while found := differing(desired):
             if time.monotonic() > over:
                 said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
-                message = f"nvidia-smi shows {found} GPUs, not {desired['count']}: {said}"
+                message = f"{what_lacks(found, desired)}: {said}"
                 raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", message[:2000])
             time.sleep(2)
+
+
+def differing(desired: State) -> State:
+    """What is not as desired, as it is."""
+    now = {each: NOW[each]() for each in desired}
+    return {each: found for each, found in now.items() if found != desired[each]}
+
+
+def what_lacks(found: State, desired: State) -> str:
+    lacks = {
+        "count": "nvidia-smi shows {} GPUs, not {}",
+        "loaded": "there is no /proc/driver/nvidia/version, because NVIDIA's kernel module does not run",
+        "unplaced": "{} BARs of the GPUs have no address",
+    }
+    return " and ".join(lacks[each].format(found[each], desired[each]) for each in lacks if each in found)
