@@ -130,6 +130,7 @@ PARTS = {
             f"{LINUX}test_debian_serving.py",
             f"{LINUX}test_debian_sets.py",
             f"{LINUX}test_debian_turns.py",
+            f"{LINUX}test_debian_stack_turns.py",
             f"{LINUX}test_sudo.py",
             f"{LINUX}test_way_in.py",
             f"{LINUX}test_wsl.py",

@@ -142,6 +142,58 @@ def test_an_engine_that_rests_by_its_turn_serves(unit: str, turn: str | None, se
     assert found.serves is serves
 
 
+@pytest.fixture
+def by_turns(serving: SimulatedServing) -> SimulatedServing:
+    """Both models take turns."""
+    engines = [{**ENGINE, "turns": True}, {**SECOND, "turns": True}]
+    text = json.dumps({"format": 1, "engines": engines, "gateway": GATEWAY})
+    serving.linux.files["/etc/winhost/serving.json"]["text"] = text
+    for unit in UNITS[:2]:
+        serving.linux.part(ServedEngines).units[unit]["enabled"] = False
+    return serving
+
+
+def test_the_gateway_starts_models_that_take_turns(line: Line, host: str, by_turns: SimulatedServing) -> None:
+    assert line("serve", "status", host).code == 4
+    said = line("serve", "up", host, "--json")
+    assert said.code == 0, said.out
+    assert [(each["source"], each["outcome"]) for each in said.result["units"]] == [
+        ("gateway", "serving"),
+        ("org/model", "taking-turns"),
+        ("org/second", "taking-turns"),
+    ]
+    journal = [unit for unit, _, _ in by_turns.journal]
+    assert journal == sorted(journal, key=UNITS.index)
+    assert set(journal) == set(UNITS[:2])
+
+    said = line("serve", "status", host, "--json")
+    assert (said.code, said.result["serves"]) == (0, True)
+    assert [(each["state"], each["takes_turns"]) for each in said.result["models"]] == [("stopped", True)] * 2
+    assert "asleep" in line("serve", "status", host, "--key", "env:CAROL").out
+    assert line("serve", "test", host, "--key", "env:CAROL").code == 0
+
+    assert line("serve", "down", host, "--yes").code == 0
+    assert line("serve", "status", host).code == 4
+
+
+def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns: SimulatedServing) -> None:
+    by_turns.linux.part(ServedEngines).units[UNITS[1]]["failed"] = True  # of an earlier start, which is no news
+    by_turns.fails[UNITS[1]] = ("ValueError: No available memory for the cache blocks.",)
+    said = line("serve", "up", host, "--json")
+    assert (said.code, said.result["error"]["kind"]) == (1, "StartFailed")
+    assert "org/second" in said.result["error"]["what"]
+
+
+def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(
+    line: Line, host: str, by_turns: SimulatedServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(serve_down, "begin", lambda question, yes: asked.append(question))
+    assert line("serve", "down", host, "--model", "org/second").code == 0
+    assert line("serve", "down", host).code == 0
+    assert ["The gateway starts org/second again" in each for each in asked] == [True, False]
+
+
 def test_one_model_is_stopped_and_the_gateway_stays(line: Line, host: str, serving: SimulatedServing) -> None:
     assert line("serve", "up", host).code == 0
     said = line("serve", "down", host, "--model", "org/second", "--yes", "--json")

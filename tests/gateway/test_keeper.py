@@ -26,6 +26,7 @@ SYSTEMCTL = """\
 echo "$*" >>"$0.said"
 case "$*" in
 *reset-failed*) echo 'Unit not loaded.' >&2; exit 1 ;;  # as of a unit that never ran
+*show*) cat "$0.shows" ;;
 *stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;;
 esac
 """
@@ -53,7 +54,7 @@ def kept(short: Path) -> Iterator[Path]:
     process = subprocess.Popen(command, cwd=short, env=environment, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + WAIT_S
-        while not (short / "keeper.sock").exists():
+        while not listens(short / "keeper.sock"):
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.02)
@@ -61,6 +62,12 @@ def kept(short: Path) -> Iterator[Path]:
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
+
+
+def listens(path: Path) -> bool:
+    """It is there a moment before somebody listens at it."""
+    with socket.socket(socket.AF_UNIX) as to:
+        return to.connect_ex(str(path)) == 0
 
 
 def asked(kept: Path, request: Any) -> dict[str, Any]:
@@ -83,6 +90,17 @@ def test_units_are_started_and_stopped(kept: Path) -> None:
         f"start --no-block {UNIT}",
         f"stop {UNIT}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "job", "runs"),
+    [("active", "", True), ("activating", "712", True), ("inactive", "712", True), ("inactive", "", False),
+     ("inactive", "0", False), ("failed", "", False)],
+)  # fmt: skip
+def test_it_says_whether_a_unit_runs_or_is_about_to(kept: Path, state: str, job: str, runs: bool) -> None:
+    (kept / "systemctl.shows").write_text(f"ActiveState={state}\n" + (f"Job={job}\n" if job else ""))
+    assert asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).runs(UNIT)) is runs
+    assert asked(kept, {"do": "look", "unit": "ssh.service"})["error"]
 
 
 def test_what_fails_is_told(kept: Path) -> None:

@@ -42,6 +42,10 @@ class Units:
             starting.cancel()
         await engine.stop()
 
+    async def runs(self, unit: str) -> bool:
+        starting = self._starting.get(unit)
+        return self._engine("look", unit).up or (starting is not None and not starting.done())
+
     async def suspend(self, unit: str) -> None:
         engine = self._engine("suspend", unit)
         await asyncio.sleep(1.5)

@@ -17,6 +17,7 @@ ENGINE: dict[str, Any] = {
     "version": "0.33.0",
     "profile": "bare-metal",
     "cards": [0, 1],
+    "turns": False,
 }
 GATEWAY = {"unit": "winhost-gateway.service", "listen": "127.0.0.1:8443", "tls": False}
 DEPLOYED = Deployed((DeployedEngine(**ENGINE),), DeployedGateway(**GATEWAY))  # type: ignore[arg-type]

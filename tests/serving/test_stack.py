@@ -1,5 +1,6 @@
 """What serves a workload, planned, applied and taken back on a simulated Linux."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from tests.serving.situations import linux, model
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.cli.show_served import next_of_served
 from winhost.engine.failures import EndOfRun
+from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
-from winhost.model.errors import RefusedError
 from winhost.model.workload import ModelState, Workload
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
@@ -75,20 +76,6 @@ def test_dev_mode_is_there_for_sleep_alone() -> None:
     assert service["network_mode"] == "none"
 
 
-def test_models_that_sleep_by_turns_on_one_gpu_are_refused() -> None:
-    """Each starts awake, and none makes room for the next."""
-    three = tuple(model(name, state=ModelState.SLEEPING) for name in ("chat", "coder", "third"))
-    asked = request(*(each.name for each in three))
-    with pytest.raises(RefusedError, match="take turns"):
-        made(replace(asked, workload=Workload(three, versions=asked.workload.versions)))
-
-
-def test_models_that_would_be_stopped_and_started_are_refused() -> None:
-    asleep = Workload((model(state=ModelState.SLEEPING),), versions=request(vllm="0.16.0").workload.versions)
-    with pytest.raises(RefusedError, match="take turns"):
-        made(request(workload=asleep))
-
-
 @pytest.mark.parametrize("by", ["compose", "docker", "podman", "/opt/vllm/bin/vllm"])
 def test_units_start_clean_and_end_clean(by: str) -> None:
     asked = request()
@@ -148,6 +135,105 @@ def test_an_endpoint_beyond_the_machine_is_limited_to_networks() -> None:
 def test_sizes_are_told() -> None:
     notes = "\n".join(made().notes)
     assert "to download there: 22.35 GiB (13.97 GiB of models)" in notes
+
+
+# --- Models that take turns ------------------------------------------------------------------------------------------
+
+
+def by_turns(*names: str, vllm: str = "0.33.0", resident: tuple[str, ...] = (), **changed: Any) -> StackRequest:
+    """All of them but the resident ones."""
+    plain = request(*names, vllm=vllm)
+    models = tuple(
+        model(name, state=ModelState.RESIDENT if name in resident else ModelState.SLEEPING, **changed) for name in names
+    )
+    return replace(plain, workload=Workload(models, versions=plain.workload.versions))
+
+
+def gateway_settings(found: Stack) -> dict[str, Any]:
+    (text,) = (text for path, text in texts(found).items() if path.endswith("/settings.json"))
+    settings: dict[str, Any] = json.loads(text)
+    return settings
+
+
+def test_the_gateway_starts_those_that_take_turns() -> None:
+    found = made(by_turns("chat", "coder", "third"))
+    settings = parse_settings(json.dumps(gateway_settings(found)))
+    assert [*settings.taking_turns] == ["chat", "coder", "third"]
+    turns = settings.taking_turns["coder"]
+    assert (turns.cards, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
+    assert settings.turns.start == 3600
+    assert [each.turns for each in found.deployed.engines] == [True] * 3
+    units = [each for each in list[Any](found.entries) if each["resource"] == "EngineUnit"]
+    for each in units:
+        assert (each["desired"]["enabled"], "active" in each["desired"]) == (False, False)
+        text = each["desired"]["text"]
+        assert "\nRestart=no\n" in text
+        assert "[Install]" not in text
+        assert "After=network-online.target docker.service\n" in text
+    assert "winhost-keeper.service" in texts_of_units(found)
+
+
+def texts_of_units(found: Stack) -> list[str]:
+    return [each["key"]["unit"] for each in list[Any](found.entries) if each["resource"] == "SystemdUnit"]
+
+
+def test_nothing_of_turns_is_there_where_nobody_takes_them() -> None:
+    found = made(request("chat", "coder"))
+    assert "turns" not in json.dumps(gateway_settings(found))
+    assert "winhost-keeper.service" not in texts_of_units(found)
+
+
+def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_development_mode() -> None:
+    found = made(by_turns("chat", vllm="0.16.0"))
+    assert gateway_settings(found)["models"][0]["turns"]["between"] == "stop"
+    service = compose(found)
+    assert "VLLM_SERVER_DEV_MODE" not in service["environment"]
+    assert "--enable-sleep-mode" not in service["command"]
+
+
+def test_level_2_is_taken_where_the_workload_says_so() -> None:
+    turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2)))["models"][0]["turns"]
+    assert (turns["level"], turns["reloads"]) == (2, True)
+
+
+def test_one_that_is_kept_on_their_gpu_starts_before_they_can() -> None:
+    """Two that start at once miscount memory. The gateway asks for them while a run still writes units."""
+    found = made(by_turns("chat", "coder", "kept", resident=("kept",)))
+    assert [each.cards for each in found.deployed.engines] == [[0]] * 3
+    kept = texts(found)["winhost-engine-kept.service"]
+    assert "WantedBy=multi-user.target" in kept
+    assert "After=network-online.target docker.service\n" in kept, "it waits for none that the gateway starts"
+    for name in ("chat", "coder"):
+        text = texts(found)[f"winhost-engine-{name}.service"]
+        assert "After=network-online.target docker.service winhost-engine-kept.service\n" in text
+        assert "\nWants=winhost-engine-kept.service\n" in text
+        assert "\nAssertPathExists=/usr/local/lib/systemd/system/winhost-engine-kept.service\n" in text
+
+
+def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Path) -> None:
+    here = served_world(tmp_path, by_turns("chat", "coder"))
+    before = here.state()
+    assert here.apply(here.plan()).holds
+    units = here.own.linux.part(ServedEngines).units
+    assert {each["active"] for each in units.values()} == {False}, "the gateway starts them"
+    assert here.own.linux.part(ServedEngines).serves()
+    units["winhost-engine-chat.service"]["active"] = True  # its turn came: no drift
+    assert not [*here.plan().steps]
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
+
+
+def test_a_model_begins_to_take_turns_and_is_kept_again(tmp_path: Path) -> None:
+    here = served_world(tmp_path, request("chat"))
+    assert here.apply(here.plan()).holds
+    name = "winhost-engine-chat.service"
+    stack_on(here, by_turns("chat", "coder"))
+    assert here.apply(here.plan()).holds
+    unit = here.own.linux.part(ServedEngines).units[name]
+    assert (unit["enabled"], unit["active"]) == (False, False)
+    assert here.rollback().outcome == "rolled back"
+    unit = here.own.linux.part(ServedEngines).units[name]
+    assert (unit["enabled"], unit["active"]) == (True, True)
 
 
 # --- What it does ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from winhost.cli.output import say
 
 # As it is now; `already` where it was so before.
-Outcome: TypeAlias = Literal["serving", "already-serving", "stopped", "already-stopped"]
+Outcome: TypeAlias = Literal["serving", "already-serving", "taking-turns", "stopped", "already-stopped"]
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class ServingChange:
 def show_change(found: ServingChange) -> None:
     """For people."""
     for each in found.units:
-        took = "" if each.outcome.startswith("already") else f" after {each.seconds:.0f} s"
+        took = f" after {each.seconds:.0f} s" if each.outcome in ("serving", "stopped") else ""
         say(f"{found.host}: {each.source}: {each.outcome.replace('-', ' ')}{took}", hang=2)

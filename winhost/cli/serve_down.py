@@ -31,7 +31,8 @@ def down(
         with watch.at(served.host, "asking engines"):
             found = served.status()
         with watch.paused():
-            begin(_question(found, [each.model for each in chosen]), yes)
+            restarted = [each.model for each in chosen if models and each.turns]
+            begin(_question(found, [each.model for each in chosen], restarted), yes)
         sources = [] if models else [("gateway", served.deployed.gateway.unit)]
         sources += [(each.model, each.unit) for each in reversed(chosen)]
         change = Stopping(served, watch, within).all(sources, found.gateway.url)
@@ -39,11 +40,12 @@ def down(
     return 0
 
 
-def _question(found: ServingStatus, models: Sequence[str]) -> str:
-    """With how many requests are open."""
+def _question(found: ServingStatus, models: Sequence[str], restarted: Sequence[str]) -> str:
+    """With how many requests are open. restarted: models that the gateway starts again."""
     running = sum(each.running or 0 for each in found.models if each.model in models)
     requests = f" {running} requests are open; they may end first." if running else ""
-    return f"Stop {', '.join(models)} on {found.host}?{requests}"
+    again = f" The gateway starts {', '.join(restarted)} again when its turn comes." if restarted else ""
+    return f"Stop {', '.join(models)} on {found.host}?{requests}{again}"
 
 
 class Stopping:

@@ -38,7 +38,9 @@ def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | N
 
 
 class Starting:
-    """One engine after the other: two that start at once measure each other's memory."""
+    """One engine after the other: two that start at once measure each other's memory. Those that take turns are started
+    by the gateway.
+    """
 
     def __init__(self, served: ServingTarget, watch: Watch, within: float) -> None:
         self._served, self._watch, self._within = served, watch, within
@@ -50,10 +52,13 @@ class Starting:
         at = ""
         try:
             for engine in engines:
-                at = engine.model
-                done.append(self._engine(engine))
+                if not engine.turns:
+                    at = engine.model
+                    done.append(self._engine(engine))
             at = "gateway"
-            done.append(self._gateway())
+            by_turns = [engine for engine in engines if engine.turns]
+            done.append(self._gateway(by_turns))
+            done += [ChangedUnit(each.model, each.unit, "taking-turns", 0.0, enabled=False) for each in by_turns]
         except KeyboardInterrupt:
             self._say_what_stands(done, at, [each.model for each in engines])
             raise click.exceptions.Abort from None
@@ -146,27 +151,37 @@ class Starting:
             host=self._host,
         )
 
-    def _gateway(self) -> ChangedUnit:
+    def _gateway(self, by_turns: Sequence[DeployedEngine]) -> ChangedUnit:
+        """by_turns: the engines that it starts, each once before it is ready."""
         planned, began = self._served.deployed.gateway, time.monotonic()
-        unit = self._served.unit(planned.unit)
-        if not unit.there:
-            raise self._missing("gateway", planned.unit)
+        unit, *stale = self._session.state([planned.unit, *(each.unit for each in by_turns)]).units
+        for source, found in zip(("gateway", *(each.model for each in by_turns)), (unit, *stale), strict=True):
+            if not found.there:
+                raise self._missing(source, found.unit)
         before = unit.active == "active"
-        with self._watch.at(self._host, "gateway: starting"):
+        models = ", ".join(each.model for each in by_turns)
+        with self._watch.at(self._host, f"gateway: starting {models}" if models else "gateway: starting"):
             if not before:
                 self._session.start(planned.unit)
-            while True:
-                found = self._session.state([planned.unit], gateway=self._served.gateway, ready=True)
-                unit, gateway = found.units[0], found.gateway
-                if gateway and gateway.health == 200 and gateway.ready == 200:
-                    break
-                late = time.monotonic() > began + _GATEWAY_S
-                if late or unit.active == "failed" or unit.sub == "auto-restart":
-                    raise self._gateway_failed(unit, gateway is not None and gateway.health == 200)
-                time.sleep(_PAUSE_S)
+            self._until_ready(began + (self._within if by_turns else _GATEWAY_S), by_turns, stale)
         took = 0.0 if before else round(time.monotonic() - began, 1)
         outcome: Outcome = "already-serving" if before else "serving"
         return ChangedUnit("gateway", planned.unit, outcome, took, unit.enabled == "enabled")
+
+    def _until_ready(self, end: float, by_turns: Sequence[DeployedEngine], stale: Sequence[UnitState]) -> None:
+        """stale: how engines were before."""
+        units = [self._served.deployed.gateway.unit, *(each.unit for each in by_turns)]
+        while True:
+            state = self._session.state(units, gateway=self._served.gateway, ready=True)
+            (unit, *engines), gateway = state.units, state.gateway
+            if gateway and gateway.health == 200 and gateway.ready == 200:
+                return
+            for engine, found, before in zip(by_turns, engines, stale, strict=True):
+                if found.active == "failed" and found.invocation != before.invocation:
+                    raise self._failed(engine, found, found.invocation)
+            if time.monotonic() > end or unit.active == "failed" or unit.sub == "auto-restart":
+                raise self._gateway_failed(unit, gateway is not None and gateway.health == 200)
+            time.sleep(_PAUSE_S)
 
     def _gateway_failed(self, unit: UnitState, healthy: bool) -> WinhostError:
         said = self._session.log([unit.unit], lines=20, invocation=unit.invocation or None)

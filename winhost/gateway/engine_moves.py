@@ -30,6 +30,8 @@ class Keeper(Protocol):
 
     async def stop(self, unit: str) -> None: ...
 
+    async def runs(self, unit: str) -> bool: ...
+
     async def suspend(self, unit: str) -> None: ...
 
     async def resume(self, unit: str) -> None: ...
@@ -169,6 +171,8 @@ class EngineMoves:
         while not await member.control.healthy():
             if _now() >= until:
                 raise WrongAnswer("it did not come up in time")
+            if not await keeper.runs(unit):
+                raise WrongAnswer("its unit ended before it answered")
             await asyncio.sleep(_UP_S)
 
     async def _check(self, member: Member) -> None:

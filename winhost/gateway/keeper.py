@@ -1,7 +1,8 @@
 """Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
-It runs as root, so that the gateway need not, and does five things: `start`, `stop`, `suspend` and `resume` units that
-the gateway's settings name, and tell the free `memory`. A request is a line of JSON, and so is its answer.
+It runs as root, so that the gateway need not, and does six things: `start`, `stop`, `suspend` and `resume` units that
+the gateway's settings name, `look` whether one runs, and tell the free `memory`. A request is a line of JSON, and so is
+its answer.
 """
 
 import asyncio
@@ -62,6 +63,8 @@ class KeeperService:
             return {"free_mib": await self._in_a_thread(self._free_mib)}
         if not isinstance(unit, str) or unit not in self._units:
             raise CannotDo("the settings name no such unit")
+        if what == "look":
+            return {"runs": await _runs(unit)}
         async with self._one_at_a_time:
             _LOG.info("%s %s", what, unit)
             if what == "start":
@@ -71,7 +74,7 @@ class KeeperService:
             elif what in ("suspend", "resume"):
                 await self._move(suspend if what == "suspend" else resume, unit)
             else:
-                raise CannotDo("start, stop, suspend, resume or memory is expected")
+                raise CannotDo("start, stop, suspend, resume, look or memory is expected")
         return {"done": what}
 
     def _free_mib(self) -> "dict[str, int]":
@@ -116,6 +119,13 @@ async def _start(unit: str) -> None:
     with suppress(CannotDo):  # not loaded: it never ran, and does not start with the machine
         await _systemctl("reset-failed", unit)
     await _systemctl("start", "--no-block", unit)
+
+
+async def _runs(unit: str) -> bool:
+    """Or is about to: its start may wait for another unit."""
+    told = await _systemctl("show", "--property=ActiveState,Job", unit)
+    found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+    return found.get("ActiveState") not in ("inactive", "failed") or found.get("Job", "") not in ("", "0")
 
 
 async def _systemctl(*words: str) -> str:

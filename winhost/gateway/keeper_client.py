@@ -24,6 +24,10 @@ class KeeperClient:
         """It has ended then."""
         await self._ask({"do": "stop", "unit": unit}, self._limits.swap)
 
+    async def runs(self, unit: str) -> bool:
+        """Or is about to."""
+        return (await self._ask({"do": "look", "unit": unit}, _SHORT_S)).get("runs") is True
+
     async def suspend(self, unit: str) -> None:
         await self._ask({"do": "suspend", "unit": unit}, self._limits.swap)
 

@@ -26,7 +26,7 @@ class NotDeployed(ValueError):
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedEngine:
     """model: as clients call it; served_name: as the engine does; image: with its digest, None where vLLM runs without
-    a container; cards: numbers of its GPUs.
+    a container; cards: numbers of its GPUs; turns: the gateway starts and stops it.
     """
 
     model: _Name
@@ -38,6 +38,7 @@ class DeployedEngine:
     version: _Text
     profile: _Text
     cards: list[Card]
+    turns: bool = False
 
 
 @checked_dataclass(frozen=True, config=_STRICT)

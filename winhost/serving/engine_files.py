@@ -9,18 +9,20 @@ from typing import Any
 
 from winhost.serving.choice import ProfileLine, Served
 from winhost.serving.command import START
-from winhost.serving.engine_names import MODEL, SOCKETS, model_folder, slug, socket_folder
+from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import GROUP
 
 _CACHE = "winhost-vllm"
 _READY = "ready.py"
+START_SECONDS = 3600
+"""For an engine to start: to load a model and to compile its graphs."""
 
 
 @dataclass(frozen=True)
 class ServedEngine:
     """How one model is started. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a venv;
-    image: pinned, with a container; after: units that start before it, because they count memory that it would take;
-    remote_code: whether programs of the model's repository may run.
+    image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
+    remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn.
     """
 
     served: Served
@@ -28,6 +30,7 @@ class ServedEngine:
     image: str | None
     after: tuple[str, ...] = ()
     remote_code: bool = False
+    turns: bool = False
 
     @property
     def folder(self) -> str:
@@ -51,6 +54,7 @@ class ServedEngine:
             f"Description=vLLM for {_word(self.served.model)[1:-1]}",
             f"After={after}",
             *(["Requires=docker.service"] if self._docker else []),
+            *(self._waits if self.turns else []),
             "StartLimitIntervalSec=0",
             "",
             "[Service]",
@@ -59,19 +63,31 @@ class ServedEngine:
         tail = [
             f"ExecStartPost=/usr/bin/python3 -I {self.folder}/{_READY} {self.served.socket}",
             *([] if self._container else [self._let_in]),
-            "Restart=on-failure",
-            "RestartSec=15",
-            # Loading and compiling take minutes; an engine that starts may not obey before it is killed.
-            "TimeoutStartSec=3600",
+            *self._restart,
+            # An engine that starts may not obey before it is killed.
+            f"TimeoutStartSec={START_SECONDS}",
             "TimeoutStopSec=90",
             "KillMode=mixed",
-            "",
-            "[Install]",
-            "WantedBy=multi-user.target",
+            *([] if self.turns else ["", "[Install]", "WantedBy=multi-user.target"]),
             "",
         ]
         body = self._in_container if self._container else self._by_program
         return "\n".join([*head, *body, *tail])
+
+    @property
+    def _waits(self) -> list[str]:
+        """The gateway may start it before a run has written the units that are to start first."""
+        there = [f"AssertPathExists={UNITS}/{name}" for name in self.after]
+        return [*there, *([f"Wants={' '.join(self.after)}"] if self.after else [])]
+
+    @property
+    def _restart(self) -> list[str]:
+        if self.turns:
+            return [
+                "# The gateway starts it when its turn comes: by itself it would take a GPU that another one has.",
+                "Restart=no",
+            ]
+        return ["Restart=on-failure", "RestartSec=15"]
 
     @property
     def _container(self) -> bool:

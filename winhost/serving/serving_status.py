@@ -18,8 +18,8 @@ STANDINGS: tuple[Standing, ...] = get_args(Standing)
 class ModelStatus:
     """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
     and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
-    to 1; running, waiting: requests with the engine; turn: where it takes turns on its GPUs, which the gateway
-    tells who has a key. None is what nobody tells.
+    to 1; running, waiting: requests with the engine; takes_turns: the gateway starts and stops it; turn: whose it is,
+    which the gateway tells who has a key. None is what nobody tells.
     """
 
     model: str
@@ -38,12 +38,13 @@ class ModelStatus:
     waiting: int | None
     kv_cache: float | None
     generated_tokens: int | None
+    takes_turns: bool
     turn: TurnStatus | None
 
     @property
     def serves(self) -> bool:
         """It answers now, or when its turn comes."""
-        at_rest = self.turn is not None and self.turn.state in AT_REST
+        at_rest = self.turn.state in AT_REST if self.turn else self.takes_turns
         return self.state == "serving" or (at_rest and self.state in ("stopped", "starting", "stopping"))
 
 
@@ -140,6 +141,7 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
         waiting=_whole(found.metric("waiting")),
         kv_cache=found.metric("kv_cache"),
         generated_tokens=_whole(found.metric("generated_tokens")),
+        takes_turns=engine.turns,
         turn=turn_of(engine.model, metrics),
     )
 

@@ -1,20 +1,21 @@
 """What serves a workload on a Linux, as entries of a playbook: from images to the last check."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Model, Workload
 from winhost.paths.compose_package import compose_package
 from winhost.resources.host import HostFacts
-from winhost.serving.choice import Served, Serving, serving
+from winhost.serving.choice import Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
-from winhost.serving.engine_files import ServedEngine
-from winhost.serving.engine_names import model_folder, slug, unit
+from winhost.serving.engine_files import START_SECONDS, ServedEngine
+from winhost.serving.engine_names import model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, gateway_entries
+from winhost.serving.sharing import residents_beside, sharing_models
+from winhost.serving.turn_entries import turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -58,7 +59,7 @@ class Stack:
 
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
-    """Raises as `serving` does, RefusedError (TakesTurns), ValueError."""
+    """Raises as `serving` does, ValueError."""
     found = serving(facts, request.workload, path=request.path)
     package = compose_package(facts) if request.by == "docker" else None
     engines = [*_engines(request, found, "compose" if package is not None else request.by)]
@@ -70,7 +71,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += _images(request)
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
-    entries += gateway_entries(_gateway(request), request.keys, request.tls)
+    entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
     entries.append(_file("What is served", PATH, deployed.text()))
     if request.listen[0] not in LOOPBACK:
         port = {"port": str(request.listen[1])}
@@ -81,30 +82,15 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
 
 
 def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:
-    """In the order of the workload, each after the one before: two that start at once count each other's memory."""
+    """In the order of the workload. Those that start with the machine do so one after the other, because two that
+    start at once count each other's memory; the gateway sees to it for those that take turns.
+    """
     before: tuple[str, ...] = ()
+    image = request.image.pinned if request.image else None
     for model, served in zip(request.workload.models, found.models, strict=True):
-        if model.sleeps and (served.lost is not None or _shares(served, found.models)):
-            raise _takes_turns(found.host, served)
-        image = request.image.pinned if request.image else None
-        yield ServedEngine(served, by, image, before, model.trust_remote_code)
-        before = (unit(model.name),)
-
-
-def _shares(served: Served, models: Sequence[Served]) -> bool:
-    """Another one wants its GPUs while this one is awake, as every engine is when it starts."""
-    return any(set(each.cards) & set(served.cards) for each in models if each is not served)
-
-
-def _takes_turns(host: str, served: Served) -> RefusedError:
-    lost = [cause.why for cause in served.because] if served.lost is not None else []
-    return RefusedError(
-        "TakesTurns",
-        what=f"{visible(served.model)} would take turns with others on its GPUs, which no plan sets up yet",
-        meaning="\n".join([*lost, "Engines start awake: the second one on a GPU would find no memory."]),
-        hint="Let it be resident, or serve it alone: state: resident in the workload. By hand: docs/gateway.md",
-        host=host,
-    )
+        after = residents_beside(served, request.workload.models, found) if model.sleeps else before
+        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps)
+        before = before if model.sleeps else (unit(model.name),)
 
 
 def _images(request: StackRequest) -> Iterator[Json]:
@@ -130,17 +116,26 @@ def _files(engine: ServedEngine) -> Iterator[Json]:
 def _unit(engine: ServedEngine) -> Json:
     desired: dict[str, Json] = {"text": engine.unit, "enabled": True, "active": True}
     why = "It starts with the machine, and has started when it answers."
+    if engine.turns:
+        desired, why = {"text": engine.unit, "enabled": False}, "The gateway starts it when its turn comes."
     return _entry("EngineUnit", f"Engine of {engine.served.model}", {"unit": unit(engine.served.model)}, desired, why)
 
 
-def _gateway(request: StackRequest) -> dict[str, Json]:
+def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     address, port = request.listen
+    sharing = [*sharing_models(request.workload.models, found)]
+    turns, limits = turn_settings(sharing, {})
     models: list[Json] = [
-        {"name": model.name, "engine": {"socket": f"/run/winhost-engines/{slug(model.name)}/engine.sock"}}
+        {
+            "name": model.name,
+            "engine": {"socket": socket(model.name)},
+            **({"turns": turns[model.name]} if model.name in turns else {}),
+        }
         for model in request.workload.models
     ]
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
-    return {"listen": {"address": address, "port": port}, "models": models, **plain}
+    by_turns: dict[str, Json] = {"turns": {**limits, "start": START_SECONDS}} if sharing else {}
+    return {"listen": {"address": address, "port": port}, "models": models, **plain, **by_turns}
 
 
 def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:
@@ -158,6 +153,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
                 version=str(found.vllm),
                 profile=each.served.profile,
                 cards=[*each.served.cards],
+                turns=each.turns,
             )
             for each in engines
         ),

@@ -14,7 +14,8 @@ PINNED_TIMES = 2  # a backup in pinned memory was seen to take 1.95 times the we
 class SharingModel:
     """A model that shares GPUs. Sizes in MiB, where they are known.
 
-    vllm: its version; sleeps: False where it is stopped between its turns instead; pinned: whether its backup is;
+    vllm: its version; sleeps: False where it is stopped between its turns instead; level: of its sleep, None where the
+    host's memory decides; pinned: whether its backup is;
     reloads: whether its weights can be read again while it runs: dense, bf16, no adapters, from a format that reloads.
     """
 
@@ -22,6 +23,7 @@ class SharingModel:
     cards: tuple[int, ...]
     vllm: str | None = None
     sleeps: bool = True
+    level: int | None = None
     pinned: bool = True
     reloads: bool = False
     suspend: bool = False
@@ -31,9 +33,13 @@ class SharingModel:
 
 
 def level_of(model: SharingModel, host_memory: int | None) -> int:
-    """1 where its backup fits into so much of the host's memory, else 2 where that is safe, else 0: stop it."""
+    """The stated one. Else 1 where its backup fits into so much of the host's memory, 2 where that is safe, or 0: stop
+    it.
+    """
     if not model.sleeps:
         return 0
+    if model.level is not None:
+        return model.level
     if host_memory is None or model.weights is None or backup(model) <= host_memory:
         return 1
     return 2 if model.reloads else 0

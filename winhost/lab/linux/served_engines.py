@@ -30,6 +30,9 @@ class ServedEngines:
         """Raises CmdletError."""
         before = self.units.get(name, _NONE)
         after = {**before, **desired}
+        # One that does not start with the machine is the gateway's to start.
+        stays = after["enabled"] and after["text"] and (before["active"] or not before["enabled"])
+        after["active"] = desired.get("active", bool(stays))
         if after["text"] is None and (after["enabled"] or after["active"]):
             raise refused("BadRequest", "InvalidArgument", f"{name} cannot start without a text.")
         if after["text"] is None:
@@ -38,34 +41,44 @@ class ServedEngines:
         self.units[name] = {**after, "active": False, "failed": False}
         if after["active"]:
             self._linux.machine.clock.sleep(_START_SECONDS)
-            self._check(name, str(after["text"]))
+            if lacking := self._lacking(str(after["text"])):
+                self.units[name]["failed"] = True
+                raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
             self.units[name]["active"] = True
 
-    def _check(self, name: str, text: str) -> None:
+    def _lacking(self, text: str) -> str | None:
         """What a real unit fails without."""
-        for path in re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text):
+        for path in map(str, re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text)):
             if self._linux.file(path)["text"] is None:
-                raise self._failed(name, f"{path} is not there")
+                return path
         for compose in re.findall(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)[:1]:
-            self._check_container(name, str(self._linux.file(compose)["text"]))
+            return self._lacking_container(str(self._linux.file(compose)["text"]))
+        return None
 
-    def _check_container(self, name: str, compose: str) -> None:
+    def _lacking_container(self, compose: str) -> str | None:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         present = {key[1] for key in self._linux.part(ContainerStore).images}
         if image is None or image[1] not in present:
-            raise self._failed(name, "its image is not there")
+            return "its image"
         if models is None or models[1] not in self._linux.part(ModelStore).folders:
-            raise self._failed(name, "its model is not there")
-
-    def _failed(self, name: str, why: str) -> Exception:
-        self.units[name]["failed"] = True
-        return program_failed("systemctl", f"Job for {name} failed: {why}.")
+            return "its model"
+        return None
 
     def serves(self) -> bool:
-        """Whether the gateway runs, and every engine of the file that says what is served."""
+        """Whether the gateway runs, and every engine of the file that says what is served, or would by its turn."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
-        gateway = self._linux.systemd.state("winhost-gateway.service")["active"] is True
-        return gateway and all(self.units.get(each["unit"], _NONE)["active"] for each in told["engines"])
+        return self._runs("winhost-gateway.service") and all(map(self._would_serve, told["engines"]))
+
+    def _runs(self, unit: str) -> bool:
+        return self._linux.systemd.state(unit)["active"] is True
+
+    def _would_serve(self, engine: Mapping[str, Json]) -> bool:
+        name = str(engine["unit"])
+        unit = self.units.get(name, _NONE)
+        if not engine["turns"]:
+            return unit["active"] is True
+        started = unit["text"] is not None and self._runs("winhost-keeper.service")
+        return started and self._lacking(str(unit["text"])) is None
 
 
 def engine_units(linux: Linux, key: Key | None) -> Iterator[Record]:

@@ -42,13 +42,15 @@ _TIME = 1_795_443_982  # of the first line
 @dataclass
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
-    starts: of each; turns: what the gateway says of models that take turns: what its metric is called, model and value.
+    starts: of each; rest: units of engines that take turns and were up once; turns: what the gateway says of these, if
+    not that they rest: what its metric is called, model and value.
     """
 
     linux: Linux
     fails: dict[str, tuple[str, ...]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
+    rest: set[str] = field(default_factory=set)
     turns: tuple[tuple[str, str, float], ...] = ()
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
 
@@ -68,6 +70,8 @@ class SimulatedServing:
         unit = request["unit"]
         self._set(unit, active=True, failed=False)
         self.starts[unit], self.looks[unit] = self.starts.get(unit, 0) + 1, 0
+        if "-engine-" not in unit:
+            self.rest.clear()
         return {}
 
     def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,12 +166,37 @@ class SimulatedServing:
     def _gateway(self, unit: str, key: str | None) -> dict[str, Json]:
         if not self._active(unit):
             return {"health": None, "ready": None, "metrics": None, "own": False}
-        ready = all(self._engine(each["socket"])["health"] == 200 for each in self._engines())
+        self._prepare(unit)
+        ready = all(map(self._serves, self._engines()))
         counts = ("running", "waiting", "answered", "refused", "broken")
-        said = (*((name, "", 0.0) for name in counts), *self.turns)
+        said = (*((name, "", 0.0) for name in counts), *(self.turns or self._resting()))
         metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
         found = metrics if self._knows(key) else None
         return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
+
+    def _prepare(self, gateway: str) -> None:
+        """Engines that take turns: each is started once, one after the other, and then rests."""
+        for engine in (each for each in self._engines() if each.get("turns")):
+            unit = engine["unit"]
+            if gateway not in self.starts and self._state_of(unit)["loaded"]:
+                self.rest.add(unit)  # a plan started the gateway, and waited until it was ready
+            if unit in self.rest or (self._state_of(unit)["failed"] and unit in self.looks):
+                continue
+            if not self._active(unit):
+                self._start({"unit": unit})
+            self._go_on(unit)
+            if self._active(unit) and self._said_all(unit):
+                self._stop({"unit": unit})
+                self.rest.add(unit)
+            return
+
+    def _serves(self, engine: Mapping[str, Any]) -> bool:
+        """Now, or when its turn comes."""
+        return engine["unit"] in self.rest or self._engine(engine["socket"])["health"] == 200
+
+    def _resting(self) -> list[tuple[str, str, float]]:
+        names = {True: "turn:asleep", False: "turn:starting"}
+        return [(names[each["unit"] in self.rest], each["model"], 1.0) for each in self._engines() if each.get("turns")]
 
     def _knows(self, key: str | None) -> bool:
         """By the file of keys that was installed."""
@@ -211,7 +240,7 @@ class SimulatedServing:
         engine = next((each for each in self._engines() if each["model"] == body["model"]), None)
         if path != "/v1/completions" or engine is None:
             return 404
-        if self._engine(engine["socket"])["health"] != 200:
+        if not self._serves(engine):
             return 503
         return 400 if len(body["prompt"]) > LENGTH else 200
 

@@ -67,6 +67,7 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     name = served_unit(key["unit"])
     before = engine_unit(name)
     after = dict(before, **desired)
+    after["active"] = desired.get("active", stays_active(before, after))
     if after["text"] is None and (after["enabled"] or after["active"]):
         raise bad_request(f"{name} cannot start without a text.")
     other = after["text"] != before["text"]
@@ -80,8 +81,18 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     if other and after["text"] is None:
         remove(engine_file(name))
     must("systemctl", "daemon-reload")
+    if other and not after["active"]:
+        run("systemctl", "stop", "--", name, within=300)  # the gateway may have started what was there before
     run("systemctl", "reset-failed", "--", name)
     begin_engine(name, after, how)
+
+
+def stays_active(before: State, after: State) -> bool:
+    """One that does not start with the machine is the gateway's to start, when its turn comes. One that begins to do so
+    starts now: a rollback gives it back its place.
+    """
+    was = before["active"] or not before["enabled"]
+    return bool(was and after["enabled"] and after["text"] is not None)
 
 
 def write_engine(name: str, desired: str, how: State) -> None:

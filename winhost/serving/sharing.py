@@ -1,0 +1,29 @@
+"""Which models of a workload take turns on GPUs, and which are there beside them."""
+
+from collections.abc import Iterator, Sequence
+
+from winhost.model.workload import Model
+from winhost.serving.choice import Served, Serving
+from winhost.serving.engine_names import unit
+from winhost.serving.turn_entries import SharingModel
+
+
+def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
+    """Those that take turns. A profile without sleep was chosen where it is not safe; else level 2 is.
+
+    What one takes when it is awake is not stated: it is measured by its first sleep, and one at a time is awake.
+    """
+    for model, served in zip(models, found.models, strict=True):
+        if not model.sleeps:
+            continue
+        if served.lost is not None:
+            yield SharingModel(model.name, served.cards, sleeps=False)
+        else:
+            level = model.sleep_level
+            yield SharingModel(model.name, served.cards, found.vllm, level=level, reloads=level == 2)
+
+
+def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:
+    """Units of engines that start with the machine, on its GPUs."""
+    residents = (other for model, other in zip(models, found.models, strict=True) if not model.sleeps)
+    return tuple(unit(other.model) for other in residents if {*other.cards} & {*served.cards})
