@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.cli.envelope import show_results
+from winhost.cli.first_completion import check_key
 from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach
@@ -93,6 +94,7 @@ def apply(
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
+        check_key(plan)
         _say_age(plan, max_age)
     deadlines = Deadlines(guest_deadline, restart_deadline)
     plans_with_files = list(zip(plans, checked, strict=True))

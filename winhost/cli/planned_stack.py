@@ -64,7 +64,9 @@ class PlannedStack:
         joined = Playbook(
             schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *entries]
         )
-        return target.request.with_playbook(joined), found
+        # The first key that was named: by it the run asks for a completion in the end.
+        _, asks_with = _pair(self.words.api_key[0])
+        return target.request.with_playbook(joined).with_options(asks_with=asks_with), found
 
     def _request(self, target: StackTarget) -> StackRequest:
         workload, words = self._workload(), self.words

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named
@@ -270,6 +271,7 @@ def run_context(
         why=stop.why,
         cuttable=stop.cuttable,
         machine=host if isinstance(host, Host) else None,
+        final=completions(watch),
     )
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -24,6 +25,7 @@ from winhost.connect.checked_answers import (
 )
 from winhost.connect.logged import doing_of, logged, named, refusals
 from winhost.connect.patience import Patience
+from winhost.connect.tunnel import Tunnels
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer
@@ -164,6 +166,14 @@ class Agent:
         """Have the host fetch from byte `at` on, for so many seconds at most. Raises RemoteError (NOT_FETCHED)."""
         piece = {"at": at, "from": address, "seconds": seconds}
         return self._send({"resource": resource, "verb": "send", "key": key, "piece": piece}, extra=2 * seconds)
+
+    def tunnel(self, address: str, port: int) -> socket.socket:
+        """A connection from the machine to this address. Raises NotAvailable for a machine that has no such way, and
+        Unreachable.
+        """
+        if not isinstance(self.wire, Tunnels):
+            raise NotAvailable(self.host, f"connect to {address}:{port}", "LinuxSystem")
+        return self.wire.tunnel(address, port)
 
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
         sent = self._one(call, Sent, extra=extra)

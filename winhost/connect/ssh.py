@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -13,7 +14,8 @@ from winhost.connect.guard import Guard, place
 from winhost.connect.logged import brief, logged
 from winhost.connect.ssh_logon import SshConnection, connecting, no_shell
 from winhost.connect.sudo import SudoLogon, new_token, program_as_root
-from winhost.connect.wire_errors import SessionDropped, TimedOut, WireError, one_line
+from winhost.connect.tunnel import joined
+from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
 from winhost.model.fleet import LinuxHost, Login, Sudo
 
 log = logging.getLogger(__name__)
@@ -122,6 +124,21 @@ class SshWire:
         self.close()
         raise ours
 
+    def tunnel(self, address: str, port: int) -> socket.socket:
+        """A connection from the machine to this address. Raises Unreachable, SessionDropped."""
+        from paramiko import ChannelException, SSHException
+
+        transport, at = self._client.transport(), place(address, port)
+        try:
+            channel = transport.open_channel(
+                "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=self._target.connect_timeout
+            )
+        except ChannelException as error:
+            raise _not_tunnelled(self.host, at, one_line(error.text) or f"code {error.code}") from None
+        except (SSHException, EOFError, OSError) as error:
+            raise SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at) from None
+        return joined(channel)
+
     def close(self) -> None:
         """Leave. A call that runs is not stopped by it."""
         self._client.close()
@@ -218,3 +235,15 @@ class SshWire:
             why = f"the agent ended with exit code {code}: {complaint or 'it does not say why'}"
             return SessionDropped(self.host, why, at=self._at)
         return SessionDropped(self.host, "the connection was closed", at=self._at)
+
+
+def _not_tunnelled(host: str, at: str, detail: str) -> Unreachable:
+    return Unreachable(
+        host,
+        detail,
+        at=at,
+        code="NotTunnelled",
+        problem="did not connect winhost further",
+        meaning="sshd there let winhost in and refused the connection, or nothing listens at that address.",
+        hint="Check AllowTcpForwarding in its sshd_config, and: winhost serve status " + host.partition("/")[0],
+    )

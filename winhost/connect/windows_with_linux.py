@@ -1,6 +1,7 @@
 """One host, two machines: Windows by PSRP, and by SSH its Linux, distro or guest, which Windows itself leads to."""
 
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -117,6 +118,10 @@ class WindowsWithLinuxAgent(Agent):
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
         """As of any agent."""
         return self._asked(resource, f"send {resource}", lambda agent: agent.send(resource, key, at, piece))
+
+    def tunnel(self, address: str, port: int) -> socket.socket:
+        """From the Linux."""
+        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
 
     def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
         if resource not in self._connector.resources:

@@ -1,6 +1,7 @@
 """One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
 
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -288,6 +289,10 @@ class HostSession:
             return SetAnswer({**now, **step.before}, now, restart=now.get("restart_due") is True)
         expect = {name: now[name] for name in step.before}
         return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
+
+    def tunnel(self, address: str, port: int) -> socket.socket:
+        """A connection from the host's Linux to this address. Raises WinhostError."""
+        return self._reading(lambda agent: agent.tunnel(address, port))
 
     def _reading(self, read: Callable[[Agent], T]) -> T:
         try:

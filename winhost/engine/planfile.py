@@ -14,6 +14,7 @@ from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
 from winhost.model.once import once
 from winhost.model.plan import RISKS, Deferred, Plan
+from winhost.model.secrets import SecretRef
 from winhost.model.yamlfile import Finding, Loc, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings
@@ -37,6 +38,11 @@ def plan_findings(plan: Plan) -> Iterator[Finding]:
     for name in ("low", "high"):
         if (size := getattr(plan.request, name)) is not None and size <= 0:
             yield ("request", name), "should be a size in bytes above none"
+    if plan.request.asks_with is not None:
+        try:
+            SecretRef.parse(plan.request.asks_with)
+        except ValueError as wrong:
+            yield ("request", "asks_with"), str(wrong)
     yield from _stage_findings(plan)
 
 

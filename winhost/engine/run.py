@@ -249,6 +249,8 @@ class Runner(OpenRun):
 
     def _finish(self, facts: Facts) -> Outcome:
         checks = tuple(verify_stages(self.record.stages, facts))
+        if all(check.holds for check in checks):
+            checks += self.context.final(self.record, self.session)
         holds = all(check.holds for check in checks)
         outcome = "applied" if holds else "differs"
         if self.journal is not None and self.record.outcome != outcome:

@@ -10,7 +10,8 @@ from winhost.connect.patience import Patience
 from winhost.core.answers import Key
 from winhost.core.checks import Check
 from winhost.core.journal_lines import RawEvent
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.fleet import Host
 
@@ -21,7 +22,7 @@ class RunContext:
     and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
     journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
     elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for
-    files that do not come over the wire.
+    files that do not come over the wire; final: what else is tried once all is as planned, and must hold.
     """
 
     connector: Connector
@@ -35,6 +36,7 @@ class RunContext:
     why: Callable[[], str] = lambda: "as you asked"
     cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
     machine: Host | None = None
+    final: Callable[[RunState, HostSession], tuple[Check, ...]] = lambda record, session: ()
 
 
 @dataclass(frozen=True)

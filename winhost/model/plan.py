@@ -89,7 +89,8 @@ class PlanRequest:
     vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
     bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
     one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
-    stage; offline: copies that were fetched for a host without a network.
+    stage; offline: copies that were fetched for a host without a network; asks_with: the secret reference of an API
+    key with which the endpoint is asked in the end, where the plan makes one.
     """
 
     path: str
@@ -101,6 +102,7 @@ class PlanRequest:
     power: Literal["as-found", "running", "off"] = "as-found"
     allow_unverified: bool = False
     offline: Offline | None = None
+    asks_with: str | None = None
 
 
 @dataclass(frozen=True)

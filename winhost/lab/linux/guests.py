@@ -1,5 +1,6 @@
 """The Linuxes in VMs that winhost made on a simulated host, set up by the discs that they found when they started."""
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -144,6 +145,10 @@ class ListeningGuest:
         vm = self.guest.vm
         here = self.machine.accepting() and self.machine.boot == self.boot and vm.guid in self.machine.vms
         return here and vm.power == "running" and len(vm.discs) == self.starts
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within; None where nobody listens."""
+        return self.guest.answers.connect(address, port) if self.alive() else None
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""

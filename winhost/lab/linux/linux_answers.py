@@ -1,6 +1,7 @@
 """Answers to the agent's JSON contract from the Linux of a simulated host, and when it is there to be asked."""
 
 import json
+import socket
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.linux.probe_answers import probe_answer
+from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.serving_answers import SimulatedServing
 from winhost.lab.linux.unkept_change import RevocableChanges
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -50,6 +52,12 @@ class LinuxAnswers(CallBatch):
             serving = program == "serving"
             answer = self.linux.part(SimulatedServing).answer(request) if serving else probe_answer(self.linux, request)
             return json.dumps({"answers": [answer]})
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within to this address, as sshd makes for a client; None where nobody listens."""
+        with self._alone:
+            self.look()
+            return self.linux.part(ServedEndpoint).connect(address, port)
 
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
@@ -131,6 +139,10 @@ class Listening:
         """It has run without a break since."""
         up = self.machine.accepting() and self.machine.boot == self.boot
         return up and self.distro.running and self.distro.starts == self.starts
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within; None where nobody listens."""
+        return self.answers.connect(address, port) if self.alive() else None
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""

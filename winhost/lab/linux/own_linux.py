@@ -1,5 +1,6 @@
 """A simulated Linux of its own, made of the facts of one: what it runs is as in a distro, and nothing around it is."""
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,11 @@ class _Sshd:
     @property
     def authorized(self) -> Sequence[str]:
         return self.host.authorized
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within; None where nobody listens."""
+        self._check_up()
+        return self.host.answers.connect(address, port)
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""

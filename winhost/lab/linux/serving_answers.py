@@ -22,6 +22,7 @@ from winhost.model.units import GiB
 
 STAND_IN = "(a stand-in of the simulator says this, no model)"
 LENGTH = 4096
+COMPLETIONS = ("/v1/completions", "/v1/chat/completions")
 START_LOG = (
     "(APIServer pid=8) INFO 11-22 10:54:46 [api_utils.py:286] non-default args: {'max_model_len': 4096}",
     "(APIServer pid=8) INFO 11-22 10:54:58 [model.py:733] Resolved architecture: LlamaForCausalLM",
@@ -228,21 +229,31 @@ class SimulatedServing:
         if not self._active(request["gateway"]["unit"]):
             raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
         body = request["body"]
-        status = self._status(request["path"], body, request.get("key"))
+        status = self.status_of(request["path"], body, request.get("key"))
         tokens = body.get("max_tokens") if status == 200 else None
         stream = status == 200 and body.get("stream") is True
         times = {"first": 0.02 if stream else None, "seconds": 0.5, "events": tokens if stream else 0}
         return {"status": status, "tokens": tokens, "whole": True, "text": STAND_IN, "why": None, **times}
 
-    def _status(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
+    def listens(self, address: str, port: int) -> bool:
+        """Whether its gateway runs and is what listens there."""
+        text = self.linux.file(FILE)["text"]
+        gateway = json.loads(str(text))["gateway"] if text else {"unit": "", "listen": ""}
+        there, _, number = gateway["listen"].rpartition(":")
+        found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
+        return found and self._active(gateway["unit"])
+
+    def status_of(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
+        """What the gateway answers to a request."""
         if not self._knows(key):
             return 401
-        engine = next((each for each in self._engines() if each["model"] == body["model"]), None)
-        if path != "/v1/completions" or engine is None:
+        engine = next((each for each in self._engines() if each["model"] == body.get("model")), None)
+        if path not in COMPLETIONS or engine is None:
             return 404
+        self._go_on(engine["unit"])
         if not self._serves(engine):
             return 503
-        return 400 if len(body["prompt"]) > LENGTH else 200
+        return 400 if len(body.get("prompt") or ()) > LENGTH else 200
 
 
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"

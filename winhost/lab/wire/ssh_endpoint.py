@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import socket
 import socketserver
 import threading
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ class SshServer(Protocol):
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """What the agent answers, or the program of `winhost probe` or `winhost serve`. Raises HostDown."""
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within; None where nobody listens. Raises HostDown."""
 
 
 class SshHost(Protocol):
@@ -111,6 +115,7 @@ class _Connection(socketserver.BaseRequestHandler):
             logon = _Logon(sshd)
             transport.start_server(server=logon)
             channel = transport.accept(_PATIENCE_S)
+            threading.Thread(target=_tunnels, args=(transport, logon), daemon=True).start()
             if channel is not None and logon.asked.wait(_PATIENCE_S):
                 _serve(channel, logon.command, sshd, self.server.endpoint)
         except (HostDown, EOFError, OSError, paramiko.SSHException):
@@ -120,10 +125,11 @@ class _Connection(socketserver.BaseRequestHandler):
 
 
 class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
-    """Keys only, one command only."""
+    """Keys only, one command only, and connections to what listens within. tunnels: by the ids of their channels."""
 
     def __init__(self, sshd: SshServer) -> None:
         self._sshd = sshd
+        self.tunnels: dict[int, socket.socket] = {}
         self.asked = threading.Event()
         self.command = b""
 
@@ -140,10 +146,39 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
         session = kind == "session"
         return int(paramiko.OPEN_SUCCEEDED if session else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
+    def check_channel_direct_tcpip_request(self, chanid: int, origin: object, destination: tuple[str, int]) -> int:
+        try:
+            found = self._sshd.connect(*destination)
+        except HostDown:
+            found = None
+        if found is None:
+            return int(paramiko.OPEN_FAILED_CONNECT_FAILED)
+        self.tunnels[chanid] = found
+        return int(paramiko.OPEN_SUCCEEDED)
+
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
         self.command = command
         self.asked.set()
         return True
+
+
+def _tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
+    """Until the connection ends."""
+    while transport.is_active():
+        channel = transport.accept(1)
+        if channel is not None and channel.get_id() in logon.tunnels:
+            within = logon.tunnels.pop(channel.get_id())
+            for source, sink in ((channel, within), (within, channel)):
+                threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
+
+
+def _pass_on(source: Any, sink: Any) -> None:
+    with suppress(OSError, EOFError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    for end in (source, sink):
+        with suppress(OSError, EOFError):
+            end.close()
 
 
 def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:

@@ -1,0 +1,112 @@
+"""The end of a plan to an endpoint: a completion of each model through it, from the computer that runs winhost."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from winhost.core.checks import Check
+from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.run_state import RunState
+from winhost.model.errors import WinhostError, visible
+from winhost.model.masking import masked
+from winhost.model.plan import Plan
+from winhost.model.secrets import SecretRef
+from winhost.serving.deployed import PATH, Deployed, NotDeployed
+
+ASKED = "ServingReady"
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_WITHIN = 120  # seconds for one answer
+_TOKENS, _SHOWN, _MOST = 16, 80, 1_000_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """status: of HTTP, or why there is none; text: what the model said."""
+
+    status: int | str
+    text: str = ""
+
+
+def check_key(plan: Plan) -> None:
+    """Before anything is changed. Raises UsageError: SecretUnreadable."""
+    if plan.request.asks_with is not None:
+        SecretRef.parse(plan.request.asks_with).resolve()
+
+
+def completions(tell: Callable[[ProgressEvent], None]) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
+    """What a run tries in the end: nothing where its plan makes no endpoint or names no key."""
+
+    def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
+        deployed = _deployed(record)
+        if deployed is None or record.plan.request.asks_with is None:
+            return ()
+        return tuple(_checks(record, deployed, session, tell))
+
+    return ask
+
+
+def _checks(
+    record: RunState, deployed: Deployed, session: HostSession, tell: Callable[[ProgressEvent], None]
+) -> Iterator[Check]:
+    key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
+    for engine in deployed.engines:
+        title = f"A completion of {engine.model}, from this computer"
+        tell(ProgressEvent(record.host, "at", title))
+        answer = _asked(deployed, session, engine.model, key)
+        good = answer.status == 200
+        said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
+        if good:
+            tell(ProgressEvent(record.host, "done", f'{title}: "{said}"'))
+        found = answer.status if good or not said else f"{answer.status}: {said}"
+        yield Check(title, ASKED, "status", 200, found, good)
+
+
+def _deployed(record: RunState) -> Deployed | None:
+    """What the plan wrote into the file that says what is served."""
+    texts = [
+        desired.desired.get("text")
+        for stage in record.stages
+        for desired in stage.desired
+        if desired.resource == "LinuxFile" and desired.key == {"path": PATH}
+    ]
+    try:
+        return Deployed.parse(str(texts[-1])) if texts else None
+    except NotDeployed:
+        return None
+
+
+def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> Answer:
+    """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
+    address, _, port = deployed.gateway.listen.rpartition(":")
+    bare = address.strip("[]")
+    connection = http.client.HTTPConnection("localhost", int(port), timeout=_WITHIN)
+    try:
+        connection.sock = session.tunnel(_ANY.get(bare, bare), int(port))
+        connection.sock.settimeout(_WITHIN)
+        if deployed.gateway.tls:
+            # Its certificate is for the names of clients; which machine this is, SSH has shown.
+            unchecked = ssl.create_default_context()
+            unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+            connection.sock = unchecked.wrap_socket(connection.sock)
+        body = {"model": model, "prompt": "One two three", "max_tokens": _TOKENS, "temperature": 0}
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        answer = connection.getresponse()
+        return _read(answer.status, answer.read(_MOST))
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(f"no answer: {type(error).__name__}: {error}")
+    except WinhostError as error:
+        return Answer(f"no answer: {error.what}")
+    finally:
+        connection.close()
+
+
+def _read(status: int, body: bytes) -> Answer:
+    text = body.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+        return Answer(status, str(found["choices"][0]["text"] if status == 200 else found["error"]["message"]))
+    except (ValueError, LookupError, TypeError):
+        return Answer("an answer that is no completion" if status == 200 else status, text)

@@ -1,0 +1,32 @@
+"""A port of another machine as a plain socket here, through a channel of an SSH connection that is open."""
+
+import socket
+from contextlib import suppress
+from threading import Thread
+from typing import Any, Protocol, runtime_checkable
+
+_PIECE = 65536
+
+
+@runtime_checkable
+class Tunnels(Protocol):
+    """A wire that also leads to ports of its machine."""
+
+    def tunnel(self, address: str, port: int) -> socket.socket: ...
+
+
+def joined(channel: Any) -> socket.socket:
+    """A socket whose bytes go through this channel, both ways; closing either closes the other."""
+    ours, theirs = socket.socketpair()
+    Thread(target=_pump, args=(theirs, channel), daemon=True).start()
+    Thread(target=_pump, args=(channel, theirs), daemon=True).start()
+    return ours
+
+
+def _pump(source: Any, sink: Any) -> None:
+    with suppress(OSError, EOFError):
+        while data := source.recv(_PIECE):
+            sink.sendall(data)
+    for end in (source, sink):
+        with suppress(OSError, EOFError):
+            end.close()

@@ -1,0 +1,69 @@
+"""The gateway of a simulated Linux, as clients reach it: HTTP by which a stand-in answers, or a real one elsewhere."""
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from threading import Thread
+from typing import Any
+
+from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
+
+_MOST = 1_000_000
+_PATHS = {"/v1/completions": "text", "/v1/chat/completions": "message"}
+
+
+@dataclass
+class ServedEndpoint:
+    """Part of a Linux. real: where a real gateway listens on this computer, which answers instead."""
+
+    linux: Linux
+    real: tuple[str, int] | None = None
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within that Linux; None where nothing listens."""
+        if self.linux.part(SimulatedServing).listens(address, port) is False:
+            return None
+        if self.real is not None:
+            return socket.create_connection(self.real, timeout=10)
+        ours, theirs = socket.socketpair()
+        Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    def _serve(self, connection: socket.socket) -> None:
+        serving = self.linux.part(SimulatedServing)
+
+        class Gateway(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(min(length, _MOST)) or b"{}")
+                key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+                status = serving.status_of(self.path, body, key)
+                _answer(self, status, _said(self.path, body) if status == 200 else _error(status))
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
+                """Nobody reads it."""
+
+        with connection:
+            Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server
+
+
+def _answer(handler: BaseHTTPRequestHandler, status: int, document: Mapping[str, Any]) -> None:
+    content = json.dumps(document).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def _said(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    told: Any = STAND_IN if _PATHS[path] == "text" else {"role": "assistant", "content": STAND_IN}
+    choice = {"index": 0, _PATHS[path]: told, "finish_reason": "length"}
+    return {"object": "text_completion", "model": body["model"], "choices": [choice]}
+
+
+def _error(status: int) -> dict[str, Any]:
+    return {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}}
