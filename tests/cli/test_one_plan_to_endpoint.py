@@ -67,7 +67,7 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
 def test_an_endpoint_that_does_not_take_the_key_is_no_success(
     line: Line, lab: Lab, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, plan = planned(line, lab, hub, "wsl2")
+    _, plan = planned(line, lab, hub, "wsl2")
     monkeypatch.setenv("ALICE", "another-key-than-the-one-of-the-plan")
     said = line("apply", plan, *ACCEPT)
     assert said.code == 4
