@@ -2,7 +2,9 @@
 
 import os
 import re
+import socketserver
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +194,48 @@ def test_a_jump_host_that_forwards_nothing_is_named(sshd: Sshd, tmp_path: Path) 
 def test_a_jump_host_that_does_not_reach_it_is_named(sshd: Sshd, jump: Sshd) -> None:
     with raises("NotForwarded", match="jump host"):
         sshd.wire(name="llm-01", port=1, jump=jump.login())
+
+
+# ---- to a port of it
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """The port of a server on this computer that gives back what it gets."""
+
+    class Echo(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while data := self.request.recv(1000):
+                self.request.sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_a_tunnel_carries_both_ways_beside_the_calls(sshd: Sshd, echo: int) -> None:
+    wire = sshd.wire()
+    sent = bytes(range(256)) * 4000
+    with wire.tunnel("127.0.0.1", echo) as through:
+        threading.Thread(target=through.sendall, args=(sent,), daemon=True).start()
+        assert ask(wire, "echo", "meanwhile") == "meanwhile"
+        assert through.makefile("rb").read(len(sent)) == sent
+    assert ask(wire, "echo", "after") == "after"
+    wire.close()
+
+
+def test_a_port_without_anybody_and_an_sshd_that_forwards_nothing_are_told(
+    sshd: Sshd, tmp_path: Path, echo: int
+) -> None:
+    wire = sshd.wire()
+    with raises("NotTunnelled"):
+        wire.tunnel("127.0.0.1", 1)
+    assert ask(wire, "echo", 1) == 1
+    wire.close()
+    with served(tmp_path, "AllowTcpForwarding no") as closed, raises("NotTunnelled") as caught:
+        closed.wire().tunnel("127.0.0.1", echo)
+    assert "AllowTcpForwarding" in error_text(caught.value)
 
 
 def test_the_fleet_file_leads_there(sshd: Sshd, jump: Sshd, tmp_path: Path) -> None:
