@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import monotonic, sleep
 
 from winhost.core.checks import Check
 from winhost.engine.host_session import HostSession, ProgressEvent
@@ -17,7 +18,8 @@ from winhost.serving.deployed import PATH, Deployed, NotDeployed
 
 ASKED = "ServingReady"
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
-_WITHIN = 120  # seconds for one answer
+_WITHIN = 180  # seconds for one answer: the gateway itself holds a request for 120
+_BUSY, _TURN, _PAUSE = 503, 900, 5  # seconds: as long as the gateway gives an engine to start
 _TOKENS, _SHOWN, _MOST = 16, 80, 1_000_000
 
 
@@ -54,7 +56,10 @@ def _checks(
     for engine in deployed.engines:
         title = f"A completion of {engine.model}, from this computer"
         tell(ProgressEvent(record.host, "at", title))
-        answer = _asked(deployed, session, engine.model, key)
+        over = monotonic() + (_TURN if engine.turns else 0)
+        while (answer := _asked(deployed, session, engine.model, key)).status == _BUSY and monotonic() < over:
+            tell(ProgressEvent(record.host, "waiting", f"{title}: waiting for its turn"))
+            sleep(_PAUSE)
         good = answer.status == 200
         said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
         if good:
