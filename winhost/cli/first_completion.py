@@ -24,7 +24,7 @@ _TOKENS, _SHOWN, _MOST = 16, 80, 1_000_000
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """status: of HTTP, or why there is none; text: what the model said."""
 
     status: int | str
@@ -82,7 +82,7 @@ def _deployed(record: RunState) -> Deployed | None:
         return None
 
 
-def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> Answer:
+def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
     """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
     address, _, port = deployed.gateway.listen.rpartition(":")
     bare = address.strip("[]")
@@ -101,17 +101,17 @@ def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> An
         answer = connection.getresponse()
         return _read(answer.status, answer.read(_MOST))
     except (OSError, http.client.HTTPException) as error:
-        return Answer(f"no answer: {type(error).__name__}: {error}")
+        return ModelAnswer(f"no answer: {type(error).__name__}: {error}")
     except WinhostError as error:
-        return Answer(f"no answer: {error.what}")
+        return ModelAnswer(f"no answer: {error.what}")
     finally:
         connection.close()
 
 
-def _read(status: int, body: bytes) -> Answer:
+def _read(status: int, body: bytes) -> ModelAnswer:
     text = body.decode("utf-8", "replace")
     try:
         found = json.loads(text)
-        return Answer(status, str(found["choices"][0]["text"] if status == 200 else found["error"]["message"]))
+        return ModelAnswer(status, str(found["choices"][0]["text"] if status == 200 else found["error"]["message"]))
     except (ValueError, LookupError, TypeError):
-        return Answer("an answer that is no completion" if status == 200 else status, text)
+        return ModelAnswer("an answer that is no completion" if status == 200 else status, text)
