@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.connect.served import QUICK, Served
-from winhost.connect.admin_share import NoShare, written
+from winhost.connect.admin_share import written
+from winhost.connect.file_copy import NotWritten
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
 from winhost.engine.uploads import beside
@@ -117,7 +118,7 @@ def test_what_cannot_be_written_says_why_and_no_secret(
         (r"C:\x.part", "another secret", share[1]),
         (r"C:\x.part", PASSWORD, 1),
     ):
-        with pytest.raises(NoShare) as refused:
+        with pytest.raises(NotWritten) as refused:
             list(written(host(monkeypatch, password), path, tmp_path / "disk.vhdx", 0, port))
         assert str(refused.value)
         assert password not in str(refused.value)

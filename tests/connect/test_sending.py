@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
-from winhost.connect.admin_share import NoShare, _copied
+from winhost.connect.admin_share import _write_all
+from winhost.connect.file_copy import NotWritten, copied
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
@@ -111,10 +113,10 @@ class SmallTarget:
 
 def test_a_share_that_takes_less_than_it_is_given_gets_all(folder: Path) -> None:
     target = SmallTarget(300_000, len(CONTENT))
-    assert list(_copied(folder / NAME, MiB, target)) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
+    assert list(copied(folder / NAME, MiB, partial(_write_all, target))) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
     assert target.content == CONTENT[MiB:]
 
 
 def test_a_share_that_takes_nothing_more_ends_it(folder: Path) -> None:
-    with pytest.raises(NoShare):
-        list(_copied(folder / NAME, 0, SmallTarget(MiB, 2 * MiB + 5)))
+    with pytest.raises(NotWritten):
+        list(copied(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))

@@ -40,7 +40,7 @@ def shown(host: AnyHost, folder: Path) -> dict[str, Any]:
     if isinstance(host, LinuxHost):
         values = {**vars(host.login), **part("jump", host.jump), **part("sudo", host.sudo)}
     else:
-        values = {"address": host.address, **vars(host.transport), **part("ssh", host.ssh)}
+        values = {"address": host.address, **vars(host.transport), **part("ssh", host.ssh), **part("sftp", host.sftp)}
     for key, value in values.items():
         if isinstance(value, Path):
             values[key] = value.as_posix().replace(folder.as_posix(), "{folder}")

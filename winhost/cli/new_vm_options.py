@@ -31,7 +31,7 @@ _OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "--upload": (
         "upload",
         "HOW",
-        "New VM: how its disk gets to the host: wire (default), http (the host fetches it) or smb.",
+        "New VM: how its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
     ),
     "--switch": (
         "switch",

@@ -214,8 +214,10 @@ def _how_sent(plan: Plan, pinned: Pinned) -> str:
             return "the host fetches it from the computer that runs winhost."
         case "smb":
             return "written to the administrative share of the host."
+        case "sftp":
+            return "written by SFTP, through the OpenSSH server of the host."
     least, most = (pinned.disk_bytes / rate / 60 for rate in _WIRE_RATES)
-    long = "" if most < 1 else f" That takes {least:.0f} to {most:.0f} min; --upload http and smb are faster."
+    long = "" if most < 1 else f" That takes {least:.0f} to {most:.0f} min; --upload http, sftp and smb are faster."
     return f"over the connection to the host.{long}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from winhost.connect.file_copy import NotWritten, copied
 from winhost.connect.logged import logged
 from winhost.connect.wire_errors import one_line
 from winhost.model.fleet import Host
@@ -16,17 +17,12 @@ from winhost.model.fleet import Host
 log = logging.getLogger(__name__)
 
 PORT = 445
-_PIECE = 1 << 20
 _CONNECT_S = 15
-
-
-class NoShare(Exception):
-    """It could not be written, or not all of it."""
 
 
 def written(host: Host, path: str, source: Path, at: int, port: int = PORT) -> Iterator[int]:
     """A local file's bytes from `at` on to a path on the host, as C:\\folder\\file, which must be there; gives how much
-    of it is there, before each piece and after the last. Raises NoShare, OSError of the local file.
+    of it is there, before each piece and after the last. Raises NotWritten, OSError of the local file.
     """
     import smbclient  # type: ignore[import-untyped]  # it brings no types
     from smbprotocol.exceptions import SMBException  # type: ignore[import-untyped]
@@ -41,9 +37,9 @@ def written(host: Host, path: str, source: Path, at: int, port: int = PORT) -> I
             )
         with smbclient.open_file(_on_share(host.address, path), mode="r+b", buffering=0, port=port) as target:
             target.seek(at)
-            yield from _copied(source, at, target)
+            yield from copied(source, at, lambda piece: _write_all(target, piece))
     except (SMBException, SpnegoError, OSError, ValueError) as error:
-        raise NoShare(one_line(str(error))[:300]) from None
+        raise NotWritten(one_line(str(error))[:300]) from None
     finally:
         smbclient.delete_session(host.address, port=port)
 
@@ -53,21 +49,11 @@ def _on_share(address: str, path: str) -> str:
     return rf"\\{address}\{drive}$\{rest}"
 
 
-def _copied(source: Path, at: int, target: Any) -> Iterator[int]:
-    with source.open("rb") as file:
-        file.seek(at)
-        while piece := file.read(_PIECE):
-            yield at
-            _write_all(target, piece)
-            at += len(piece)
-    yield at
-
-
 def _write_all(target: Any, piece: bytes) -> None:
     """One write takes as much as the server takes at a time, and says so by the count alone."""
     left = memoryview(piece)
     while left:
         taken = target.write(left)
         if not taken:
-            raise NoShare("the share takes no more bytes, and does not say why")
+            raise NotWritten("the share takes no more bytes, and does not say why")
         left = left[taken:]

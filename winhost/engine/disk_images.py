@@ -20,7 +20,7 @@ def pinned_image(request: PathRequest) -> Pinned | None:
 
 
 def upload_of(request: PathRequest) -> str:
-    """How the disk of the new VM gets to the host: wire, http or smb."""
+    """How the disk of the new VM gets to the host: wire, http, sftp or smb."""
     settings = request.playbook.parsed_settings
     new = settings.new_vm if isinstance(settings, DdaSettings) else None
     return new.upload if new is not None else "wire"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.admin_share import NoShare
 from winhost.connect.agent import NOT_FETCHED, Agent, Connector, Received, SetAnswer
+from winhost.connect.file_copy import NotWritten
 from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import (
@@ -67,7 +67,7 @@ class HostSession:
     """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `find`: where the files are
     that are sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all
     waiting for the host, where a run may be cut short; `offer`, `share`: what has files for the host to
-    fetch, or writes them to its share, where that is asked for.
+    fetch, or writes them there by SMB or SFTP, where that is asked for.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class HostSession:
         return {name: now.get(name) for name in step.before}
 
     def _sending(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
-        """Fetched by the host or written to its share, where that was asked for and can be; else in pieces by wire."""
+        """Fetched by the host or written there, where that was asked for and can be; else in pieces by wire."""
         offer, share = self._offer(), self._share()
         try:
             if offer is not None:
@@ -158,10 +158,10 @@ class HostSession:
                 yield from self._written(step, source, received, share)
             if offer or share:
                 return
-        except (RemoteError, OSError, NoShare) as error:
+        except (RemoteError, OSError, NotWritten) as error:
             if isinstance(error, RemoteError) and error.fault.code != NOT_FETCHED:
                 raise
-            how = "it cannot be fetched from this computer" if offer else "the host's share cannot be written"
+            how = "it cannot be fetched from this computer" if offer else "it cannot be written to the host"
             why = f"{how} ({error}); sending it over the connection instead"
             self._tell(ProgressEvent(self.host, "note", f"{step.title}: {why}", step))
             received = self._reading(lambda agent: agent.received(*_of(step), {}))
@@ -183,7 +183,7 @@ class HostSession:
             self._calling(lambda agent: agent.send(*_of(step), 0, b""))
         yield from share(received_at(step.key), Path(source.path), at)
         if self._reading(lambda agent: agent.received(*_of(step), {})).size != source.size:
-            raise NoShare("what was written is not where the host looks for it")
+            raise NotWritten("what was written is not where the host looks for it")
 
     def _receiver(self, step: Step, take: Callable[[Agent, int], Received]) -> uploads.Receiver:
         """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""

@@ -32,13 +32,19 @@ class RunFiles:
         return partial(offered, toward=machine.address)
 
     def share(self) -> uploads.Share | None:
-        """Where the request has files written to the host's share."""
+        """Where the request has files written to the host past the wire, by SMB or SFTP."""
         machine = self._context.machine
-        if machine is None or self._upload != "smb":
+        if machine is None:
             return None
-        from winhost.connect.admin_share import written
+        if self._upload == "smb":
+            from winhost.connect.admin_share import written
 
-        return partial(written, machine)
+            return partial(written, machine)
+        if self._upload == "sftp":
+            from winhost.connect.sftp import sent_by_sftp
+
+            return partial(sent_by_sftp, machine)
+        return None
 
     @property
     def _upload(self) -> str:

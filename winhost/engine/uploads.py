@@ -84,7 +84,7 @@ Offer = Callable[[Path], AbstractContextManager[str]]
 """Has a file at an address from which the host fetches it, for as long as it is entered."""
 
 Share = Callable[[str, Path, int], Iterator[int]]
-"""Writes a file to a path on the host from a byte on, and gives how much is there. Raises NoShare, OSError."""
+"""Writes a file to a path on the host from a byte on, and gives how much is there. Raises NotWritten, OSError."""
 
 Find = Callable[[Attachment], Path]
 """Where on this computer a file is that is sent."""

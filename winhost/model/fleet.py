@@ -107,13 +107,16 @@ class Sudo:
 
 @dataclass(frozen=True)
 class Host:
-    """A Windows machine that winhost manages. ssh: none, where nobody is to go on to its Linux."""
+    """A Windows machine that winhost manages. ssh: none, where nobody is to go on to its Linux; sftp: how its own
+    OpenSSH server is entered, where it has one that files may come through.
+    """
 
     name: str
     address: str
     transport: Transport
     groups: tuple[str, ...] = ()
     ssh: Ssh | None = None
+    sftp: Login | None = None
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,23 @@ class HostSshOptions(SshOptions):
     """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."""
 
 
+class SftpOptions(LogonOptions):
+    """How the OpenSSH server of a Windows host is entered, through which large files may be sent."""
+
+    user: Text | None = None
+    """Account in Windows. Default: transport.user."""
+    agent: bool | None = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false."""
+    password: SecretRef | None = None
+    """Where the account's password is. Default: transport.password, where neither a key nor the agent is given."""
+    known_hosts: Text | None = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."""
+    port: _Port | None = None
+    """TCP port. Default: 22."""
+    host_key: _HostKey | None = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
+
+
 class LayerOptions(Written):
     """What is said for several hosts."""
 
@@ -209,6 +226,8 @@ class HostOptions(Written):
     """How this host is reached."""
     ssh: HostSshOptions | None = None
     """How its Linux is reached."""
+    sftp: SftpOptions | None = None
+    """How the OpenSSH server of this Windows is entered, for files that are large."""
 
 
 class FleetFile(Written):
@@ -250,7 +269,9 @@ def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:
         values["verify_at"] = loaded.where(given["verify"][0])
     if "password" in given:
         values["password_at"] = loaded.where(given["password"][0])
-    return Host(name, options.address or name, Transport(**values), options.groups, _ssh(loaded, name))
+    transport, address = Transport(**values), options.address or name
+    sftp = _sftp(loaded, name, address, transport) if options.sftp else None
+    return Host(name, address, transport, options.groups, _ssh(loaded, name), sftp)
 
 
 def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
@@ -260,9 +281,27 @@ def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
     return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=loaded.where(given["key"][0]))
 
 
+def _sftp(loaded: Loaded[FleetFile], name: str, address: str, transport: Transport) -> Login:
+    """As the account of the transport, unless it says otherwise."""
+    options = (loaded.value.hosts[name] or HostOptions()).sftp
+    assert options is not None
+    said = {key: value for key in _LOGON if (value := getattr(options, key)) is not None}
+    if not _PROOFS & said.keys() and transport.password:
+        said["password"] = transport.password
+    where = loaded.where(("hosts", name, "sftp"))
+    return Login(
+        address,
+        **{"user": transport.user, **{key: getattr(transport, key) for key in _TIMEOUTS}, **said},
+        known_hosts=_known_hosts(loaded, options.known_hosts),
+        key_at=where,
+        host_key_at=where,
+    )
+
+
 _OF_NETWORKS = ("kind", "tls", "port", "auth", "user", "password", "verify")
 _OF_DISTROS = ("key", "passphrase", "user", "address", "port")
 _LOGON = ("user", "port", "host_key", "key", "passphrase", "agent", "password")
+_PROOFS = {"key", "agent", "password"}
 _TIMEOUTS = ("connect_timeout", "operation_timeout", "call_timeout")
 
 
@@ -342,6 +381,7 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
         yield from _this_computer(file, name, options)
         yield from _keyless(file, name)
         yield from _of_linux_hosts(name, options)
+        yield from _sftp_logon(file, name, options)
 
 
 def _same_names(file: FleetFile) -> Iterator[Finding]:
@@ -404,11 +444,24 @@ def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
         yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
 
 
+def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+    """What it does not say is as for the transport, which may say nothing: this session is nobody's over SSH."""
+    if options.sftp is None:
+        return
+    said, transport = options.sftp.model_fields_set, _given(file, name)
+    if not {"user"} & (said | transport.keys()):
+        yield ("hosts", name, "sftp", "user"), "is missing: which account to log on with"
+    if not _PROOFS & said and "password" not in transport:
+        yield ("hosts", name, "sftp", "key"), "is missing: give it a key, agent: true, or a password"
+
+
 def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
     given = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
     here = ("hosts", name, "ssh")
     if options.transport is not None:
         yield ("hosts", name, "transport"), "is for Windows: a host with kind: linux is reached by ssh alone"
+    if options.sftp is not None:
+        yield ("hosts", name, "sftp"), "is for Windows: a host with kind: linux is reached by ssh alone"
     if "address" in given:
         yield (*here, "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
     if "user" not in given:

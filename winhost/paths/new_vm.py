@@ -56,10 +56,10 @@ class NewVm(VmNetworkSettings):
     """A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."""
     guest: Guest | None = None
     """How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk."""
-    upload: Literal["wire", "http", "smb"] = "wire"
+    upload: Literal["wire", "http", "sftp", "smb"] = "wire"
     """How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched by the
-    host's curl.exe from a port that winhost opens for that time, or written to the host's administrative share (smb);
-    both are many times faster."""
+    host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as `sftp` of the host
+    in fleet.yaml says, or to its administrative share (smb); these are many times faster."""
     secure_boot: bool = True
     """With the template for Linux. winhost never switches it off by itself."""
 
