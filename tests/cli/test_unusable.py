@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line
+from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.paths.dda_decisions import DdaDecisions
@@ -296,6 +297,31 @@ def test_a_guest_that_would_be_left_half_way_is_a_fault(line: Line, facts: Path,
     Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml")
     assert (said.code, f"needs entries for {left_out} as well" in said.err) == (2, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("left_out", "lacks"),
+    [
+        (
+            set(VOCABULARIES["dda"].together),
+            "new_vm.guest: needs entries for seeds, guests, first_keys, known_guests, ",
+        ),
+        ({"new_vms"}, "new_vm: needs entries for new_vms, which this playbook lacks"),
+    ],
+    ids=["the guest", "the VM"],
+)
+def test_what_is_asked_for_and_has_no_entry_is_refused(
+    line: Line, facts: Path, tmp_path: Path, left_out: set[str], lacks: str
+) -> None:
+    """The plan had no steps, and said nothing of it."""
+    content = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    content["resources"] = [each for each in content["resources"] if each.get("for_each") not in left_out]
+    Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    Path("me.pub").write_text(f"{public_line(b'a key that there is none of'.ljust(32))} me\n", encoding="utf-8")
+    words = ("plan", "--facts", facts, "--new-vm", "llm-02", "--cpus", "4", "--memory", "16GiB", "--disk", "40GiB")
+    disk = ("--vhdx", r"D:\ubuntu.vhdx", "--vhdx-sha256", "0" * 64)
+    said = line(*words, *disk, "--ssh-key", "me.pub", "--playbook", "mine.yaml")
+    assert (said.code, lacks in " ".join(said.err.split())) == (2, True), said.err
 
 
 def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, facts: Path) -> None:

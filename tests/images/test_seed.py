@@ -1,8 +1,10 @@
 """The seed: what is on it is what was said, whatever the names; and until a host fills it in it has no secret."""
 
 import json
+import os
 import shutil
 import subprocess
+import time
 import traceback
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.images.seeds import INSTANCE, PRIVATE, PUBLIC, STATIC, read, seed, seed_iso
-from winhost.images.seed import HOST_KEYS, GuestAddress, seed_template
+from winhost.images.seed import HOST_KEYS, LISTS, GuestAddress, seed_template
 from winhost.model.errors import WinhostError
 
 CASES: dict[str, dict[str, Any]] = read_cases(Path(__file__).parent.parent / "data" / "images" / "seeds.yaml")
@@ -40,7 +42,7 @@ def test_the_guest_is_told_this_and_nothing_else() -> None:
         ],
         "disable_root": True,
         "ssh_pwauth": False,
-        "package_update": True,
+        "runcmd": [LISTS],
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": PRIVATE, "ed25519_public": PUBLIC},
         "ssh": {"emit_keys_to_console": False},
@@ -200,6 +202,30 @@ def test_cloud_init_takes_its_user_data(tmp_path: Path) -> None:
     file = tmp_path / "user-data"
     file.write_bytes(read(seed_iso(seed())).files["user-data"])
     assert b"Valid" in output(cloud_init, "schema", "--config-file", file)
+
+
+@pytest.mark.parametrize(
+    ("apt", "said"),
+    [
+        ("sleep 60", True),  # a network that leads nowhere
+        ("exit 100", True),  # another apt that never ends
+        ("exit 0", False),  # also where a list could not be fetched
+        ('test -e "$0.again" || { touch "$0.again"; exit 100; }', False),
+    ],
+    ids=["silence", "a lock", "lists", "a lock for a while"],
+)
+def test_a_guest_without_a_network_goes_on(tmp_path: Path, apt: str, said: bool) -> None:
+    """The command itself, with less patience."""
+    program("timeout")
+    (tmp_path / "apt-get").write_text(f"#!/bin/sh\n{apt}\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    command = LISTS.replace(" 180 sh", " 2 sh").replace("sleep 5", "sleep 0.1")
+    assert command != LISTS
+    began = time.monotonic()
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=50, env=environment)
+    assert (done.returncode, "no lists of packages within 180 s" in done.stdout) == (0, said), done.stderr
+    assert time.monotonic() - began < 30
 
 
 READ_BY_CLOUD_INIT = """

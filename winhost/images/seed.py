@@ -26,6 +26,17 @@ INSTANCE = b"00000000-0000-0000-0000-000000000000"
 HOST_KEYS = b"{host-keys%s}" % (b"." * 1013)
 """Where `ssh_keys` of cloud-init come, as JSON, which YAML is, filled up with blanks."""
 
+# Images come without lists of packages, and nobody could choose a driver. cloud-init's `package_update` has no limit:
+# in a network that leads nowhere apt tries each address of each mirror. Where a list cannot be fetched apt ends with 0;
+# it fails where another apt has the lock, as the daily one of a first start.
+_LISTS_S = 180
+LISTS = (
+    f"timeout --kill-after=10 {_LISTS_S} sh -c 'until apt-get -q -o Acquire::Retries=1 -o Acquire::http::Timeout=20 "
+    "-o Acquire::https::Timeout=20 update; do sleep 5; done' "
+    f"|| echo 'winhost: no lists of packages within {_LISTS_S} s. Does a mirror of Ubuntu answer this guest?'"
+)
+"""The command by which a guest gets its lists of packages on its first start, and goes on without them."""
+
 _HOSTNAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")  # RFC 1123, a single label
 _ADMIN = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # as useradd takes them
 _MAC = re.compile(r"(?:[0-9a-f]{2}[:-]?){5}[0-9a-f]{2}", re.IGNORECASE)
@@ -149,7 +160,7 @@ def _user_data(seed: GuestSeed) -> dict[str, Any]:
         "users": [admin],  # without `default`, there is no user called ubuntu
         "disable_root": True,
         "ssh_pwauth": False,
-        "package_update": True,  # images come without lists of packages, and nobody could choose a driver
+        "runcmd": [LISTS],
         "ssh_deletekeys": True,
         "ssh": {"emit_keys_to_console": False},
     }

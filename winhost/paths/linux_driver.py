@@ -83,8 +83,9 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
     open_ = not impossible
     ours = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
     if not ours:
-        what = "this Linux has no prebuilt modules of NVIDIA's driver for its kernel"
-        raise _no_driver(what, "Use Ubuntu with one of its own kernels")
+        what = "this Linux knows of no prebuilt modules of NVIDIA's driver for its kernel"
+        lists = "where it never got lists of packages, because no mirror answered: sudo apt-get update"
+        raise _no_driver(what, f"Use Ubuntu with one of its own kernels; {lists}")
     if needed:
         why = f"{', '.join(needed)} works with the open kernel modules alone."
     elif impossible:

@@ -72,7 +72,7 @@ class Playbook(BaseModel):
     def with_settings(self, settings: Mapping[str, Json]) -> "Playbook":
         """With other settings. Raises WrongPlaybook."""
         changed = Playbook(schema=self.schema_, path=self.path, settings=dict(settings), resources=self.resources)
-        if faults := [*_wrong_settings(changed)]:
+        if faults := [*_wrong_settings(changed)] or [*_left_out(changed)]:
             raise WrongPlaybook(faults)
         return changed
 
@@ -119,7 +119,10 @@ def _faults(playbook: Playbook) -> Iterator[Finding]:
     known = VOCABULARIES.get(playbook.path)
     if known is None:
         return
-    yield from _wrong_settings(playbook)
+    wrong_settings = [*_wrong_settings(playbook)]
+    yield from wrong_settings
+    if not wrong_settings:
+        yield from _left_out(playbook)
     for number, entry in enumerate(playbook.resources):
         for loc, wrong in _wrong_in(entry, known):
             yield ("resources", number, *loc), wrong
@@ -132,6 +135,17 @@ def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Find
     if left_out and len(left_out) < len(together):
         there = next(each for each in together if each in used)
         yield ("resources",), f"{there} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
+
+
+def _left_out(playbook: Playbook) -> Iterator[Finding]:
+    """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
+    used = {entry.for_each for entry in playbook.resources}
+    for setting, lists in VOCABULARIES[playbook.path].asked_for(playbook.parsed_settings).items():
+        if missing := [each for each in lists if each not in used]:
+            yield (
+                ("settings", *setting.split(".")),
+                f"needs entries for {', '.join(missing)}, which this playbook lacks",
+            )
 
 
 def _wrong_settings(playbook: Playbook) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """What the playbook of each path may refer to, and which settings it has."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +24,8 @@ class Vocabulary:
 
     named: settings that may be a name, and what the names stand for; options: what of a Request says something to it;
     variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks;
-    together: lists that are all in a playbook or none, because each goes on where another stops.
+    together: lists that are all in a playbook or none, because each goes on where another stops; asked_for: by settings
+    that come to nothing without them, the lists that a playbook has to have.
     """
 
     decisions: tuple[str, ...]
@@ -35,6 +36,7 @@ class Vocabulary:
     variant: str | None = None
     on_request: frozenset[str] = frozenset()
     together: tuple[str, ...] = ()
+    asked_for: Callable[[BaseModel], Mapping[str, tuple[str, ...]]] = lambda settings: {}
 
 
 _FUNCTION = ("location", "device", "name")
@@ -50,6 +52,16 @@ _CONTAINERS = {
     "sources": _SOURCE,
     "packages_inside": _PACKAGE,
 }
+
+
+def _of_new_vm(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
+    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    if new is None:
+        return {}
+    made = {"new_vm": ("new_images", "new_vms")}
+    return made if new.guest is None else {**made, "new_vm.guest": _GUEST}
+
+
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
@@ -82,6 +94,7 @@ VOCABULARIES = {
             }
         ),
         together=_GUEST,
+        asked_for=_of_new_vm,
     ),
     "linux": Vocabulary(
         (),
