@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash real lock clean
+.PHONY: demo demo-vllm test check bench crash real lock clean
 
 demo: $(READY)
 	$(BIN)/winhost demo
+
+# Both demos with a real vLLM on the processor: root on x86_64, 5 GB in ~/.cache/winhost-tests or $WINHOST_TEST_CACHE.
+demo-vllm: $(READY)
+	$(BIN)/python -m tests.vllm.vllm_demo
 
 # Files run on all processors at once; what a file shares, such as a lab, stays in one process.
 test: check

@@ -25,6 +25,8 @@ def test_the_demo_tells_the_whole_story(line: Line) -> None:
         "gpu-01: as planned",
         "resource by resource",
         "no difference",
+        "Served: tiny at",
+        "A stand-in of the simulator answered, not a model",
     ):
         assert claim in said.out
     assert "simulated" in said.out

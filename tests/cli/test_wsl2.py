@@ -13,6 +13,7 @@ import yaml
 from tests.cases import read_cases
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
+from winhost.lab.linux.serving_answers import STAND_IN
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB
@@ -37,8 +38,16 @@ def plan(line: Line, *words: object, host: str = "win11-pro-1gpu") -> Any:
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo", "wsl2")
     assert said.code == 0, said.err
-    for claim in ("simulated", "62 properties verified", "desk-01: as planned", "no difference but WSL itself"):
+    for claim in (
+        "simulated",
+        "Served: tiny at",
+        "desk-01: as planned",
+        "6 of 6 requests",
+        "A stand-in of the simulator answered, not a model",
+        "no difference but WSL itself",
+    ):
         assert claim in said.out
+    assert f'A completion of tiny, from this computer: "{STAND_IN}"' in said.err
     assert list(line.folder.iterdir()) == []
 
 

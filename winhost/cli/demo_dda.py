@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from winhost.cli.demo_endpoint import ServedDemo, served_demo
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
@@ -105,7 +106,13 @@ class DdaDemo(Demo):
 
     def make_a_vm(self, lab: Lab) -> None:
         """The image is empty but for what makes it a disk: a simulated host does not look into it."""
-        chapter("8. No VM for the GPUs? winhost makes one, and takes it back with all that it made")
+        chapter("8. No VM for the GPUs? winhost makes one, serves a model from it, and takes all of it back")
+        if self.real:
+            lab.linuxes[OTHER].real = self.real.address
+        with served_demo(self.folder, self.real) as served:
+            self._make_a_vm(lab, served)
+
+    def _make_a_vm(self, lab: Lab, served: ServedDemo) -> None:
         machine = lab.hosts[OTHER].machine
         found, plan, image = machine.settled_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
         image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
@@ -114,7 +121,7 @@ class DdaDemo(Demo):
         guest = ("--ssh-key", str(lab.folder / f"{KEY}.pub"), "--user", "admin")
         with chdir(self.folder):
             disk = ("--image", f"./{IMAGE}", "--upload", "http")
-            run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *disk, *guest, "-o", plan)
+            run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *disk, *guest, *served.words, "-o", plan)
         run("apply", plan, "--accept", f"{CONSENTS},network", "--yes")
         made = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
         seen = machine.guest_sees(made.guid)
@@ -122,6 +129,7 @@ class DdaDemo(Demo):
         require(len(seen) == 3, "the guest of the new VM does not see its three cards")
         require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
         say("Its first host key was known before it answered, and gave way to one that never left it.")
+        served.ask(OTHER)
         (name,) = (each for each in Store().runs() if each.startswith(OTHER))
         run("rollback", name, "--accept", f"{CONSENTS},vm-turn-off,data", "--yes")
         require(machine.settled_state() == found, f"{OTHER} is not in its original state")

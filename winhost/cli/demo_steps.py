@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from winhost.cli import output
 from winhost.cli import run as command_line
 from winhost.cli.streams import PIPE_CLOSED
 from winhost.engine.store import Store
+
+if TYPE_CHECKING:
+    from winhost.cli.demo_endpoint import RealEndpoint
 
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
@@ -24,9 +28,10 @@ class DemoFailed(click.ClickException):
 class Demo:
     """Chapters, in order; each ends with a check of what it claims."""
 
-    def __init__(self, folder: Path, engine: str) -> None:
+    def __init__(self, folder: Path, engine: str, real: "RealEndpoint | None" = None) -> None:
         self.folder = folder
         self.engine = engine
+        self.real = real
         self.plan = folder / "plan.json"
 
     def play(self) -> None:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from winhost.cli.demo_endpoint import ServedDemo, served_demo
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
-from winhost.model.shipped import shipped
 
 FILE, HOST = "win11-pro-1gpu", "desk-01"
 CONSENTS = "restart,network,vm-stop,data"
@@ -28,37 +28,34 @@ class Wsl2Demo(Demo):
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
         ):
             found = lab.hosts[HOST].machine.settled_state()
-            self.look(lab)
-            self.change(lab)
-            self.give_back(lab, found)
+            if self.real:
+                lab.linuxes[HOST].real = self.real.address
+            with served_demo(self.folder, self.real) as served:
+                self.look(lab, served)
+                self.change(lab, served)
+                self.give_back(lab, found)
         say(f"Done in {time.monotonic() - began:.0f} s. On a real host, downloads take most of the time.")
 
-    def look(self, lab: Lab) -> None:
+    def look(self, lab: Lab, served: ServedDemo) -> None:
         """Verdict, plan."""
         chapter("1. What works here?")
         run("assess", HOST)
         chapter("2. What would change, and how is it undone?")
-        run("plan", HOST, "--path", "wsl2", "--set", f"access.key={lab.public_key}", "-o", str(self.plan))
+        words = ("--path", "wsl2", "--set", f"access.key={lab.public_key}", *served.words)
+        run("plan", HOST, *words, "-o", str(self.plan))
 
-    def change(self, lab: Lab) -> None:
-        """Done, restarted, verified, and the settings that the engines of this path take."""
-        chapter("3. Apply the plan: from Windows to a Linux that runs containers")
+    def change(self, lab: Lab, served: ServedDemo) -> None:
+        """Done up to a completion, restarted, verified, and asked again."""
+        chapter("3. Apply the plan: from Windows to a model that answers through its gateway")
         run("apply", str(self.plan), "--accept", CONSENTS, "--yes")
         chapter("4. The host restarts and nobody logs on. Is everything still as planned?")
         machine = lab.hosts[HOST].machine
         machine.restart_computer()
         machine.settle()
         run("verify", str(self.plan))
-        chapter("5. How to start vLLM there")
-        facts = self.folder / "after"
-        run("detect", HOST, "-o", str(facts))
-        run("serve", "profile", "--target", str(facts / f"{HOST}.json"), "--workload", str(self.workload))
-
-    @property
-    def workload(self) -> Any:
-        """One model on one card."""
-
-        return shipped("examples") / "workloads" / "one-7b-on-24gb.yaml"
+        chapter("5. What serves there, and what it answers")
+        run("serve", "status", HOST)
+        served.ask(HOST)
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         """To the very state found, but for what the plan said would stay."""

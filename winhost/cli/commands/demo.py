@@ -22,7 +22,10 @@ def demo() -> None:
 
     dda (the default): a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
     and changed. It restarts, winhost is killed halfway, and the run is resumed, verified and rolled back. A Windows 11
-    PC is refused DDA and shown what it can do instead. On another server winhost makes the VM that gets the GPUs.
+    PC is refused DDA and shown what it can do instead. On another server winhost makes the VM that gets the GPUs, and
+    serves a model from it.
 
-    wsl2: a Windows 11 PC becomes a Linux endpoint with nobody logged on, and is rolled back.
+    wsl2: a Windows 11 PC becomes a Linux endpoint with nobody logged on, is asked for a completion, and is rolled back.
+
+    A stand-in answers in place of a model, and says so.
     """

@@ -1,4 +1,4 @@
-"""The gateway of a simulated Linux, as clients reach it: HTTP by which a stand-in answers, or a real one elsewhere."""
+"""The gateway of a simulated Linux, as clients reach it: a stand-in answers by HTTP, and says that it is one."""
 
 import json
 import socket
@@ -17,17 +17,14 @@ _PATHS = {"/v1/completions": "text", "/v1/chat/completions": "message"}
 
 @dataclass
 class ServedEndpoint:
-    """Part of a Linux. real: where a real gateway listens on this computer, which answers instead."""
+    """Part of a Linux."""
 
     linux: Linux
-    real: tuple[str, int] | None = None
 
     def connect(self, address: str, port: int) -> socket.socket | None:
         """A connection from within that Linux; None where nothing listens."""
-        if self.linux.part(SimulatedServing).listens(address, port) is False:
+        if not self.linux.part(SimulatedServing).listens(address, port):
             return None
-        if self.real is not None:
-            return socket.create_connection(self.real, timeout=10)
         ours, theirs = socket.socketpair()
         Thread(target=self._serve, args=(theirs,), daemon=True).start()
         return ours

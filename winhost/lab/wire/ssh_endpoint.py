@@ -56,12 +56,14 @@ class SshHost(Protocol):
 class SshEndpoint:
     """Serves the Linux of one simulated host to real clients on a free port, while it is open.
 
-    lose: so many answers more are made and then lost, with their connection.
+    lose: so many answers more are made and then lost, with their connection; real: where a real gateway listens on this
+    computer, which gets the connections to the simulated one.
     """
 
     def __init__(self, host: SshHost) -> None:
         self.host = host
         self.lose = 0
+        self.real: tuple[str, int] | None = None
         self._server = _Listener(self)
 
     @property
@@ -112,7 +114,7 @@ class _Connection(socketserver.BaseRequestHandler):
         try:
             transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(private_text(sshd.seed))))
             self.server.opened(transport)
-            logon = _Logon(sshd)
+            logon = _Logon(sshd, self.server.endpoint)
             transport.start_server(server=logon)
             channel = transport.accept(_PATIENCE_S)
             threading.Thread(target=_tunnels, args=(transport, logon), daemon=True).start()
@@ -127,8 +129,9 @@ class _Connection(socketserver.BaseRequestHandler):
 class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
     """Keys only, one command only, and connections to what listens within. tunnels: by the ids of their channels."""
 
-    def __init__(self, sshd: SshServer) -> None:
+    def __init__(self, sshd: SshServer, endpoint: SshEndpoint) -> None:
         self._sshd = sshd
+        self._endpoint = endpoint
         self.tunnels: dict[int, socket.socket] = {}
         self.asked = threading.Event()
         self.command = b""
@@ -153,6 +156,10 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
             found = None
         if found is None:
             return int(paramiko.OPEN_FAILED_CONNECT_FAILED)
+        if self._endpoint.real is not None:
+            found.close()
+            found = socket.create_connection(self._endpoint.real, timeout=_PATIENCE_S)
+            found.settimeout(None)
         self.tunnels[chanid] = found
         return int(paramiko.OPEN_SUCCEEDED)
 
