@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from winhost.cli.demo_steps import environment, run, say
+from winhost.cli.demo_steps import RealEndpoint, environment, run, say
 
 MODEL, KEY = "tiny", "DEMO_KEY"
 _ID = "demo/tiny"
@@ -37,14 +37,6 @@ _FILES = [
     {"type": "file", "path": "model.safetensors", "size": 2_000_000_000, "oid": "2" * 40}
     | {"lfs": {"oid": "3" * 64, "size": 2_000_000_000}},
 ]
-
-
-@dataclass(frozen=True)
-class RealEndpoint:
-    """A gateway on this computer before a real engine, which answers in place of the simulator's stand-in."""
-
-    address: tuple[str, int]
-    key: str
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,11 +14,16 @@ from winhost.cli import run as command_line
 from winhost.cli.streams import PIPE_CLOSED
 from winhost.engine.store import Store
 
-if TYPE_CHECKING:
-    from winhost.cli.demo_endpoint import RealEndpoint
-
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
+
+
+@dataclass(frozen=True)
+class RealEndpoint:
+    """A gateway on this computer before a real engine, which answers in place of the simulator's stand-in."""
+
+    address: tuple[str, int]
+    key: str
 
 
 class DemoFailed(click.ClickException):
@@ -28,7 +33,7 @@ class DemoFailed(click.ClickException):
 class Demo:
     """Chapters, in order; each ends with a check of what it claims."""
 
-    def __init__(self, folder: Path, engine: str, real: "RealEndpoint | None" = None) -> None:
+    def __init__(self, folder: Path, engine: str, real: RealEndpoint | None = None) -> None:
         self.folder = folder
         self.engine = engine
         self.real = real
