@@ -39,6 +39,7 @@ CHOICES_AND_ACTS = {
     "fewer-cards",
     "survey-enabled",
     "vgpu-driver",
+    "whole-board",
 }
 
 

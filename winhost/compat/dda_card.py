@@ -18,6 +18,7 @@ from winhost.compat.rule import (
 from winhost.core.answers import MissingFact
 from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import bars_of, partitions, runs_cuda, serves, shows
+from winhost.hardware.gpus import NvLink, known
 from winhost.model.units import Bytes, size
 from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_mmio import windows
@@ -30,6 +31,8 @@ from winhost.resources.windows.assignable_device.resource import owner
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
 DISPLAY = 3
 NO_PROBLEM, DISABLED, NO_DRIVER = 0, 22, 28
+
+WITHOUT_NVSWITCH = ("Pascal", "Volta")  # of these only the DGX-2 has any, and no error 802 was reported of it
 
 REFUSALS = {
     "mmio.address-width": (unsupported, "dda.window-address-width"),
@@ -52,6 +55,15 @@ def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
     """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
     if serves(card) and not runs_cuda(card):
         return unsupported("dda.no-cuda", observed=card.gpu.key["device"])
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def board_of_nvswitches(facts: HostFacts, card: Card) -> Finding | None:
+    """The GPU is an SXM module or one like it, which waits for Fabric Manager; Hyper-V assigns no NVSwitches."""
+    found = known(card.gpu.key["device"])
+    if found and found.nvlink is NvLink.BOARD and found.architecture not in WITHOUT_NVSWITCH:
+        return unverified("dda.nvswitch-board", observed=found.name)
     return None
 
 
@@ -204,14 +216,14 @@ def guest_sees_other_bars(facts: HostFacts, card: Card) -> Finding | None:
     if owner(facts.place(card.gpu)) is None:
         return None
     try:
-        known = bars_of(card)
+        listed = bars_of(card)
     except MmioRefused:
         return None  # nothing to hold it against
-    expected = {each.aperture for each in (known, known.surveyed) if each}
+    expected = {each.aperture for each in (listed, listed.surveyed) if each}
     for seen in _seen_in_guest(facts, card):
         if seen not in expected:
             return note(
-                "dda.guest-bars", observed=f"BAR1 is {size(seen)} in the guest, {size(known.aperture)} by the host"
+                "dda.guest-bars", observed=f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
             )
     return None
 
