@@ -15,6 +15,7 @@ from winhost.cli.show_served import next_of_served
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
+from winhost.model.errors import RefusedError
 from winhost.model.workload import ModelState, Workload
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
@@ -194,6 +195,13 @@ def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_develo
 def test_level_2_is_taken_where_the_workload_says_so() -> None:
     turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2)))["models"][0]["turns"]
     assert (turns["level"], turns["reloads"]) == (2, True)
+
+
+def test_one_that_is_to_leave_its_gpu_is_suspended_while_it_sleeps() -> None:
+    asked = replace(by_turns("chat", "coder", suspend=True), by="/opt/vllm/bin/vllm", image=None)
+    assert [each["turns"]["suspend"] for each in gateway_settings(made(asked))["models"]] == [True, True]
+    with pytest.raises(RefusedError, match="cannot be suspended in a container"):
+        made(by_turns("chat", suspend=True))
 
 
 def test_one_that_is_kept_on_their_gpu_starts_before_they_can() -> None:

@@ -91,6 +91,8 @@ def _implied(model: Model) -> Iterator[str]:
         yield LOADERS[model.load_format]
     if model.sleeps:
         yield f"sleep-l{model.sleep_level}"
+    if model.suspend:
+        yield "cuda-checkpoint"
     if model.sleeps and model.data > 1:
         yield "sleep-data-parallel"
 

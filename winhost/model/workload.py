@@ -126,7 +126,8 @@ class Model:
     revision: the commit of its repository; token: a secret reference to what reads it there; trust_remote_code:
     programs of its repository may run;
     weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
-    context: tokens of one sequence; sequences: at once, in each data parallel copy.
+    context: tokens of one sequence; sequences: at once, in each data parallel copy; suspend: its process leaves the GPU
+    while it sleeps.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Model:
     state: ModelState = ModelState.RESIDENT
     sleep_level: int = 1
     """0, which no file says: it is stopped between its turns, and nothing of it stays."""
+    suspend: bool = False
     tensor: int = 1
     pipeline: int = 1
     data: int = 1

@@ -187,6 +187,10 @@ class ModelOptions(Written):
     """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
     sleep_level: Literal[1, 2] | None = None
     """1 keeps the weights in host memory, 2 loads them again. Default: 1."""
+    suspend: bool | None = None
+    """Whether its process leaves the card altogether while it sleeps. One card, Linux's own driver, no container.
+    Default: false.
+    """
     parallel: ParallelOptions | None = None
     """Over how many cards it is spread. Default: one."""
     lora: LoraOptions | None = None
@@ -318,6 +322,7 @@ _TAKEN_OVER = (
     "load_format",
     "state",
     "sleep_level",
+    "suspend",
 )
 
 
@@ -422,3 +427,9 @@ def _spread(options: ModelOptions) -> Iterator[Finding]:
 def _sleep(options: ModelOptions) -> Iterator[Finding]:
     if options.sleep_level is not None and options.state is not ModelState.SLEEPING:
         yield ("sleep_level",), "is for models with state: sleeping"
+    if options.suspend and options.state is not ModelState.SLEEPING:
+        yield ("suspend",), "is for models with state: sleeping"
+    if options.suspend and options.parallel is not None:
+        spread = options.parallel
+        if (spread.tensor or 1) * (spread.pipeline or 1) * (spread.data or 1) > 1:
+            yield ("suspend",), "is for models on one card: over several nobody has seen it work"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from winhost.model.errors import RefusedError, visible
 from winhost.model.workload import Model
 from winhost.serving.choice import Served, Serving
 from winhost.serving.engine_names import unit
@@ -20,7 +21,22 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
             yield SharingModel(model.name, served.cards, sleeps=False)
         else:
             level = model.sleep_level
-            yield SharingModel(model.name, served.cards, found.vllm, level=level, reloads=level == 2)
+            yield SharingModel(
+                model.name, served.cards, found.vllm, level=level, reloads=level == 2, suspend=model.suspend
+            )
+
+
+def refuse_suspending(models: Sequence[Model], host: str) -> None:
+    """In containers. Raises RefusedError: NoSuspend."""
+    for model in (model for model in models if model.suspend):
+        raise RefusedError(
+            "NoSuspend",
+            what=f"{visible(model.name)} cannot be suspended in a container",
+            meaning="The keeper suspends the one process of an engine's unit that has a GPU, and a container's is not "
+            "the unit's.",
+            hint="Serve with vLLM's program (--engine-program /opt/vllm/bin/vllm), or do not ask for suspend.",
+            host=host,
+        )
 
 
 def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:

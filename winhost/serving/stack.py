@@ -14,7 +14,7 @@ from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGat
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, gateway_entries
-from winhost.serving.sharing import residents_beside, sharing_models
+from winhost.serving.sharing import refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -59,8 +59,10 @@ class Stack:
 
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
-    """Raises as `serving` does, ValueError."""
+    """Raises as `serving` does, RefusedError (NoSuspend), ValueError."""
     found = serving(facts, request.workload, path=request.path)
+    if request.image is not None:
+        refuse_suspending(request.workload.models, found.host)
     package = compose_package(facts) if request.by == "docker" else None
     engines = [*_engines(request, found, "compose" if package is not None else request.by)]
     deployed = _deployed(request, found, engines)
