@@ -168,6 +168,19 @@ def test_an_old_connection_keeps_nothing_and_one_from_before_the_change_neither(
     wait_for(lambda: not (debian.root / SSHD["path"].lstrip("/")).exists())
 
 
+def test_what_was_broken_off_half_way_is_begun_anew(agent: Agent, debian: Debian) -> None:
+    """Its agent was killed: nobody knows how far it came, so nobody can keep it."""
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", SSHD, {"text": HARMLESS}, {"text": None}, {"within": 600})
+    file = debian.root / "var/lib/winhost/undo/record.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "changed_at": None}))
+    opened = session(debian, QUICK, within=600)
+    assert opened.set(step(HARMLESS), frozenset({"network"})).after["text"] == HARMLESS
+    undo = Step("u1", "LinuxFile", SSHD, "undo", {"text": HARMLESS}, {"text": None}, "sshd", "As found.", ("network",))
+    opened.set(undo, frozenset({"network"}))
+    opened.close()
+
+
 def test_what_is_wanted_as_it_was_is_so_at_once(agent: Agent, debian: Debian) -> None:
     with pytest.raises(SessionDropped):
         agent.set("LinuxFile", SSHD, {"text": HARMLESS}, {"text": None}, {"within": 600})

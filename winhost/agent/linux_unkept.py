@@ -79,10 +79,10 @@ def set_revocably(call: State, before: State, missing: State) -> None:
         if not is_of(record, resource, key):
             message = "Another change waits to be kept or undone: {}.".format(record["resource"])
             raise AgentFault("Winhost.Awaiting", "ResourceBusy", message)
-        if same(record["desired"], missing):
+        if same(record["desired"], missing) and record["changed_at"] is not None:
             keep(record, how)
             return
-        undo_unkept()
+        undo_unkept()  # also what was broken off half-way: nobody could keep that
     begin(resource, key, {name: before[name] for name in missing}, missing, how)
 
 
