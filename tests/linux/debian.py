@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from tests.connect.sshd import keypair
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
@@ -30,7 +30,10 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2,sudo,nftables,ufw,netplan.io,xfsprogs,"
     "python3-aiohttp"
 )
+LATER = ("podman",)  # what tests install themselves
 KEPT = "srv/packages"
+AGENT = START.removeprefix("exec ").partition("'")[0] + "import json,sys;"
+MADE_OF = " ".join((PACKAGES, *LATER))
 RESTARTS = 133  # exit code of systemd-nspawn for a machine that restarts itself
 
 
@@ -84,6 +87,10 @@ class Debian:
         """A command of its own, for whoever runs it. It has to run."""
         assert self._process is not None
         return ["nsenter", f"--target={children(self._process)[0]}", "--all", "--wd", "--", *command]
+
+    def kill_agent(self) -> None:
+        """The last one that began, as the kernel does where memory is short; what it started goes on."""
+        self.run("sh", "-c", f"pkill -KILL --newest -f '^{AGENT}' || true")
 
     @property
     def running(self) -> bool:
@@ -182,7 +189,7 @@ def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
 def make_base(base: Path) -> None:
     """The Debian of all, with the packages that it was made of as a source of its own: it never has a network."""
     complete = base / "complete"
-    if complete.exists() and complete.read_text() == PACKAGES:
+    if complete.exists() and complete.read_text() == MADE_OF:
         return
     shutil.rmtree(base.parent, ignore_errors=True)
     base.parent.mkdir(exist_ok=True)
@@ -193,8 +200,19 @@ def make_base(base: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=1800)
         if done.returncode:
             raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
+        fetch(at, *LATER)
         keep_packages(at)
-    complete.write_text(PACKAGES)
+    complete.write_text(MADE_OF)
+
+
+def fetch(root: Path, *packages: str) -> None:
+    """With what they need, to be installed without a network."""
+    for words in (["update"], ["install", "--yes", "--download-only", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["chroot", str(root), "apt-get", "--quiet", *words], capture_output=True, text=True, timeout=600
+        )
+        if done.returncode:
+            raise NoDebian(f"apt-get {words[0]}: {done.stderr[-300:]}")
 
 
 def keep_packages(root: Path) -> None:

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a D
 WAITS = {"unavailable": "DebianPackage"}
 SOURCE = {"name": "winhost-nvidia-container-toolkit"}
 REPOSITORY = "/srv/repository"
-TOOL, LIB, USER, CLASH, SLOW, FRAIL, BROKEN = (
-    {"package": f"wh-{name}"} for name in ("tool", "lib", "user", "clash", "slow", "frail", "broken")
+TOOL, LIB, USER, CLASH, SLOW, LATE, PART, FRAIL, BROKEN = (
+    {"package": f"wh-{name}"} for name in ("tool", "lib", "user", "clash", "slow", "late", "part", "frail", "broken")
 )
 CONTROLS = [
     {"Package": "wh-lib", "Version": "1.0"},
@@ -36,6 +36,8 @@ CONTROLS = [
     {"Package": "wh-user", "Version": "1.0", "Depends": "wh-tool (>= 1.0)"},
     {"Package": "wh-clash", "Version": "1.0", "Conflicts": "wh-lib"},
     {"Package": "wh-slow", "Version": "1.0"},
+    {"Package": "wh-late", "Version": "1.0", "Depends": "wh-part (= 1.0)"},
+    {"Package": "wh-part", "Version": "1.0"},
     {"Package": "wh-frail", "Version": "1.0"},
     {"Package": "wh-broken", "Version": "1.0", "Depends": "nobody-has-this"},
     {"Package": "docker-ce", "Version": "5.0", "Depends": "docker-ce-cli"},
@@ -43,6 +45,7 @@ CONTROLS = [
 ]
 SCRIPTS = {
     "wh-slow": "#!/bin/sh\ntouch /var/begun\nwhile [ ! -e /var/go ]; do sleep 0.1; done\n",
+    "wh-late": "#!/bin/sh\ntouch /var/late\nsleep 2\n",
     # As a machine that goes down in the middle of it, the first time.
     "wh-frail": "#!/bin/sh\nif [ ! -e /var/down ]; then touch /var/down; kill -9 $PPID; fi\n",
 }
@@ -351,6 +354,26 @@ def test_an_installation_outlives_its_controller_and_is_settled_by_looking(sourc
     (debian.root / "var/go").touch()
     state = sourced.get("DebianPackage", SLOW, settled=True) or {}
     assert state["version"] == "1.0"
+
+
+def test_an_installation_whose_agent_was_killed_goes_with_what_came_for_it(sourced: Agent, debian: Debian) -> None:
+    lost = debian.agent()
+
+    def kill() -> None:
+        wait_for((debian.root / "var/late").exists)
+        debian.kill_agent()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    with pytest.raises(SessionDropped):
+        change(lost, "DebianPackage", LATE, {"version": "1.0"})
+    killing.join(60)
+    again = debian.agent()
+    change(again, "DebianPackage", LATE, {"version": "1.0", "held": True})
+    assert (version(again, LATE), version(again, PART)) == ("1.0", "1.0")
+    assert change(again, "DebianPackage", LATE, {"version": None, "held": False}).after["version"] is None
+    assert version(again, PART) is None
+    again.close()
 
 
 def test_an_installation_that_was_broken_off_is_finished_first(sourced: Agent) -> None:

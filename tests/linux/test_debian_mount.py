@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.linux.debian import Debian, NoDebian, wait_for
-from tests.linux.loops import blank, tool
+from tests.linux.debian import Debian, wait_for
+from tests.linux.debian_disk import NO_LOOPS, UUID, debian_with_disk
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, WireError
 from winhost.core.undo import find_undo
@@ -17,46 +16,20 @@ from winhost.resources.registry import RULES
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(900),  # the first time, a Debian is fetched
-    pytest.mark.skipif(not Path("/dev/loop-control").exists(), reason="this machine has no loop devices"),
+    NO_LOOPS,
 ]
 
-UUID, NOBODYS = "5f0e2d7a-9d1c-4b8e-8f3a-1c2d3e4f5a6b", "00000000-0000-4000-8000-000000000000"
+NOBODYS = "00000000-0000-4000-8000-000000000000"
 MODELS = {"path": "/srv/models-1.d"}
 WANTED = {"uuid": UUID, "filesystem": "ext4", "options": "noatime", "mounted": True}
 NONE = {"uuid": None, "filesystem": None, "options": None, "mounted": False}
 
 
-class DebianWithDisk(Debian):
-    """disk: a loop device with a file system."""
-
-    disk = ""
-
-    def start(self, *, systemd: bool = True) -> None:
-        self.devices = (self.disk,)
-        super().start(systemd=systemd)
-        self.name_disk()
-
-    def name_disk(self) -> None:
-        """As udev does, which no container has."""
-        wait_for(lambda: Path(f"/proc/{self.inside()[1].partition('=')[2]}/root/dev/null").exists())
-        self.run("mkdir", "-p", "/dev/disk/by-uuid")
-        self.run("ln", "-sfn", self.disk, f"/dev/disk/by-uuid/{UUID}")
-
-
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Debian]:
-    folder = tmp_path_factory.mktemp("disk")
-    DebianWithDisk.disk = tool("losetup", "--find", "--show", str(blank(folder / "disk"))).strip()
-    try:
-        tool("mkfs.ext4", "-q", "-U", UUID, DebianWithDisk.disk)
-        try:
-            made = DebianWithDisk(pytestconfig.cache.mkdir("debian") / "base", tmp_path_factory.mktemp("debian"))
-        except NoDebian as why:
-            pytest.skip(f"no Debian with systemd can be made here: {why}")
+    base = pytestconfig.cache.mkdir("debian") / "base"
+    with debian_with_disk(base, tmp_path_factory.mktemp("debian"), formatted=True) as made:
         yield made
-        made.close()
-    finally:
-        tool("losetup", "--detach", DebianWithDisk.disk)
 
 
 @pytest.fixture

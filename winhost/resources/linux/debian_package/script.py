@@ -58,11 +58,12 @@ def debian_package(name: str) -> State:
 @changes("DebianPackage", "version", "held")
 def change_debian_package(key: Key, desired: State, how: State) -> None:
     name = package_name(key["package"])
+    await_packages(how)
+    mark_for_it(name)
     if desired.get("held") is False and name in packages():
         must("apt-mark", "unhold", name)
         ONCE.clear()
     if "version" in desired:
-        await_packages(how)
         if desired["version"] is None:
             purge(name, how)
         else:
@@ -85,25 +86,40 @@ def install(name: str, version: str, how: State) -> None:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
     refuse_gpu_driver_in_wsl(listed("Inst", planned))
     by_themselves = set(must("apt-mark", "showauto").split())
-    if name in before:
-        apt_get(how, "install", *asked)
-    else:
-        install_new(name, asked, [each for each in listed("Inst", planned) if each not in before], how)
     # What is named is marked as asked for; but these are here only for the sake of the one.
     for_it = [each for each in exact if each != name and (each in by_themselves or each not in before)]
-    if for_it:
-        must("apt-mark", "auto", *for_it)
+    put(for_it_file(name), json.dumps(for_it) + "\n")  # apt goes on where its agent is killed, and then nobody marks
+    try:
+        if name in before:
+            apt_get(how, "install", *asked)
+        else:
+            install_new(name, asked, [each for each in listed("Inst", planned) if each not in before], how)
+    except BaseException:
+        remove(for_it_file(name))
+        raise
+    ONCE.clear()
+    mark_for_it(name)
 
 
 def install_new(name: str, asked: list[str], brought: list[str], how: State) -> None:
     # Before the change: what is installed when the machine goes down half-way is ours too.
-    put(brought_file(name), json.dumps(brought) + "\n")
+    put(brought_file(name), json.dumps(sorted({*brought, *brought_with(name)})) + "\n")
     try:
         apt_get(how, "install", *asked)
     except BaseException:
         if run("dpkg-query", "--show", name).code != 0:
             remove(brought_file(name))
         raise
+
+
+def mark_for_it(name: str) -> None:
+    """What came for the sake of a package, where that was not done yet."""
+    if status(for_it_file(name)) is None:
+        return
+    for_it = [each for each in json.loads(content(for_it_file(name))) if each in packages()]
+    if for_it:
+        must("apt-mark", "auto", *for_it)
+    remove(for_it_file(name))
 
 
 def exactly(name: str, version: str) -> dict[str, str]:
@@ -133,10 +149,19 @@ def brought_file(name: str) -> str:
     return f"{KEPT}/packages/{name}.json"
 
 
+def brought_with(name: str) -> set[str]:
+    return set() if status(brought_file(name)) is None else set(json.loads(content(brought_file(name))))
+
+
+def for_it_file(name: str) -> str:
+    """The file that lists what apt is to take for installed by itself, until it does."""
+    return f"{KEPT}/packages/{name}.for-it"
+
+
 def purge(name: str, how: State) -> None:
     if status(brought_file(name)) is None:
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
-    brought = {each for each in json.loads(content(brought_file(name))) if each != name}
+    brought = brought_with(name) - {name}
     with_it = {name, *(each for each in brought if each in packages())}
     going = set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", name)))
     others = ", ".join(sorted(going - with_it))
