@@ -170,3 +170,32 @@ def test_where_ufw_rules_it_gets_the_rule_and_keeps_those_of_others(ufw: Debian)
     assert refused(ufw, {"port": "22"}, NEAR) == "Winhost.PortOfSsh"
     assert added(ufw) == found
     assert not any((ufw.root / path).exists() for path in FILES)
+
+
+def test_nobody_comes_back_and_ufw_has_the_rules_that_it_had(ufw: Debian) -> None:
+    found = added(ufw)
+    with closing(ufw.agent()) as agent, pytest.raises(SessionDropped):
+        agent.set("FirewallPort", PORT, {"allowed": NEAR}, {"allowed": None}, {"within": 3})
+    assert reaches(8000)
+    wait_for(lambda: not (ufw.root / "var/lib/winhost/undo/agent.py").exists())
+    assert not reaches(8000)
+    assert added(ufw) == found
+    with closing(ufw.agent()) as agent:
+        assert (agent.get("FirewallPort", PORT) or {})["allowed"] is None
+    with pytest.raises(RemoteError, match="Nobody came back"):
+        kept(ufw, PORT, NEAR)
+
+
+def test_nobody_comes_back_and_a_rule_of_ufw_that_was_kept_stands_again(ufw: Debian) -> None:
+    found = added(ufw)
+    kept(ufw, PORT, NEAR)
+    ours = added(ufw)
+    with closing(ufw.agent()) as agent, pytest.raises(SessionDropped):
+        agent.set("FirewallPort", PORT, {"allowed": None}, {"allowed": NEAR}, {"within": 3})
+    assert not reaches(8000)
+    wait_for(lambda: not (ufw.root / "var/lib/winhost/undo/agent.py").exists())
+    assert reaches(8000)
+    assert added(ufw) == ours
+    (ufw.root / "var/lib/winhost/undo/record.json").unlink()
+    kept(ufw, PORT, None, NEAR)
+    assert added(ufw) == found
