@@ -13,7 +13,11 @@ from tests.engine.new_vm_world import CONSENTS, IMAGE, NAME
 from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.test_new_vm import gives_back, goes_down_after
 from tests.errors import raises
+from winhost.cli.output import error_text
+from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh import SshTarget
+from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import GuestSilent
 from winhost.engine.failures import EndOfRun
 from winhost.engine.planning import PlanRefused, check_plan
@@ -203,6 +207,39 @@ def test_one_that_never_answers_ends_the_run_in_plain_words_and_goes(tmp_path: P
     assert {event.text for event in here.events if event.kind == "waiting"} == {
         f"waiting for {NAME} to answer over SSH"
     }
+    gives_back(here, found)
+
+
+def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cycled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = guest_world(tmp_path, network=STATIC)
+    found, plan, starts = here.state(), here.plan(), [0]
+    start, enter = here.machine.start_vm, here._enter
+
+    def start_counted(guid: str) -> None:
+        starts[0] += 1
+        start(guid)
+
+    def enter_unless_hung(target: SshTarget, program: str) -> Agent:
+        if starts[0] == 2:  # the first time it had no GPUs yet
+            raise not_there(target.name, "timed out")
+        return enter(target, program)
+
+    monkeypatch.setattr(here.machine, "start_vm", start_counted)
+    monkeypatch.setattr(here, "_enter", enter_unless_hung)
+    for go in (lambda: here.apply(plan), here.resume):
+        with pytest.raises(EndOfRun) as caught:
+            go()
+        assert isinstance(caught.value.__cause__, GuestSilent)
+        by_hand = f"Get-VM -Id {here.made.guid} | Stop-VM -TurnOff -Passthru | Start-VM"
+        assert str(caught.value.meaning).endswith(by_hand)
+        assert f"winhost resume {here.run}" in error_text(caught.value)
+    assert starts == [2], "nobody turns off what may only be slow"
+    here.machine.turn_vm_off(here.made.guid)
+    here.machine.start_vm(here.made.guid)
+    assert here.resume().holds
+    assert len([*here.guest.answers.linux.gpus()]) == 3
     gives_back(here, found)
 
 

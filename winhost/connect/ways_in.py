@@ -32,10 +32,13 @@ def no_linux_key(host: str) -> UsageError:
 
 
 class GuestSilent(Unreachable):
-    """It was waited for as long as anybody waits."""
+    """It was waited for as long as anybody waits. From outside, one that hangs looks like one that is slow, and to turn
+    that off can cost it data: so its power is for a person to cycle, who has read its boot log.
+    """
 
     def __init__(self, host: str, guest: Record, why: Unreachable) -> None:
-        pipe = one_line(f"\\\\.\\pipe\\{guest.state.get('vm')}")
+        vm = one_line(str(guest.state.get("vm")))
+        pipe = f"\\\\.\\pipe\\{vm}"
         super().__init__(
             f"{host}/{one_line(guest.key['name'])}",
             why.detail,
@@ -43,7 +46,9 @@ class GuestSilent(Unreachable):
             code="GuestSilent",
             problem="runs and did not answer in time",
             meaning="Its Linux has not started, or without its seed, or cannot be reached from here at this address. "
-            f"Its boot log is on COM1: on {host}, the named pipe {pipe}, for example with PuTTY's serial mode.",
+            f"Its boot log is on COM1: on {host}, the named pipe {pipe}, for example with PuTTY's serial mode. "
+            "If it hangs, turn its VM off and on there, in an elevated PowerShell, and continue: "
+            f"Get-VM -Id {vm} | Stop-VM -TurnOff -Passthru | Start-VM",
         )
 
 
