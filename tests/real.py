@@ -122,6 +122,7 @@ PARTS = {
             f"{LINUX}test_debian_cut.py",
             f"{LINUX}test_debian_firewall.py",
             f"{LINUX}test_debian_gateway.py",
+            f"{LINUX}test_debian_killed.py",
             f"{LINUX}test_debian_stack.py",
             f"{LINUX}test_debian_kernel.py",
             f"{LINUX}test_debian_mount.py",

@@ -45,6 +45,11 @@ def put_program(root: Path, name: str, text: str) -> None:
 
 def put_docker(root: Path) -> None:
     """A Docker that takes its settings when it starts, and has the containers of a list."""
-    put_program(root, "dockerd", DOCKERD)
+    put_dockerd(root)
     put_program(root, "docker", DOCKER)
+
+
+def put_dockerd(root: Path) -> None:
+    """Its daemon alone."""
+    put_program(root, "dockerd", DOCKERD)
     (root / "etc/systemd/system/docker.service").write_text(DOCKER_UNIT)

@@ -1,0 +1,173 @@
+"""What a real Debian gets of each resource type of Linux that can be set, for one plan with all of them."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.linux.debian import Debian, Keyring, make_repository
+from tests.linux.debian_disk import SERIAL, UUID
+from tests.linux.hub import line_of
+from tests.linux.registry import Registry
+from tests.linux.standins import put_dockerd, put_program
+from tests.linux.test_agent import CTK
+from tests.linux.test_debian_stack import ENGINE, PROGRAM
+from tests.linux.test_debian_stack import made as serving_stack
+from winhost.lab.physics.ssh_keys import public_line
+
+Entry = Mapping[str, Any]
+
+REPOSITORY, SOURCE, INCOMING = "/srv/repository", "winhost-docker", "/srv/incoming"
+ARCHIVE = f"{INCOMING}/image.tar"
+CONTROLS = [
+    {"Package": "wh-lib", "Version": "1.0"},
+    {"Package": "wh-tool", "Version": "1.0", "Depends": "wh-lib (= 1.0)"},
+]
+STORAGE = """\
+[storage]
+driver = "vfs"
+runroot = "/run/containers/storage"
+graphroot = "/var/lib/containers/storage"
+"""
+# What is only waited for is so once its file is there.
+AWAITED = {"ShownGpus": "/opt/stand-in/gpu-is-shown", "ServingReady": "/opt/stand-in/engine-answers"}
+SMI = f"""\
+#!/bin/sh
+case "$1" in
+-L) [ ! -e {AWAITED["ShownGpus"]} ] || echo "GPU 0: NVIDIA L4 (UUID: GPU-5f0e2d7a)" ;;
+*) echo "00000000:01:00.0, GPU-5f0e2d7a, NVIDIA L4, 23034" ;;
+esac
+"""
+LATE_ENGINE = ENGINE.replace(
+    '"model": asked["model"]', f'"model": os.stat("{AWAITED["ServingReady"]}") and asked["model"]'
+)
+MODINFO = '#!/bin/sh\n[ "$1" != --field=version ] || echo 580.95.05\n'
+INITRAMFS = "#!/bin/sh\ncat /etc/modprobe.d/winhost-* > /boot/initrd.img-test 2>/dev/null || true\n"
+WEIGHTS = bytes(range(256)) * (1 << 15)
+
+
+@dataclass
+class Furnished:
+    """A Debian with what it takes from elsewhere."""
+
+    debian: Debian
+    source: Entry
+    image: Registry = field(default_factory=Registry)
+
+    @property
+    def size(self) -> str:
+        """Of the disk, in bytes."""
+        return self.debian.run("blockdev", "--getsize64", self.debian.devices[0]).strip()
+
+    def stack(self, resource: str) -> Sequence[Entry]:
+        return [each for each in list[Any](serving_stack().entries) if each["resource"] == resource]
+
+
+def furnish(debian: Debian, keyring: Keyring) -> Furnished:
+    """Programs that stand in for those of GPUs, which no test machine has; packages, an image and a model to fetch."""
+    root = debian.root
+    make_repository(root / REPOSITORY.lstrip("/"), keyring, CONTROLS, {})
+    for name, text in (("nvidia-smi", SMI), ("modinfo", MODINFO), ("nvidia-ctk", CTK), ("update-initramfs", INITRAMFS)):
+        put_program(root, name, text)
+    put_dockerd(root)
+    program = root / PROGRAM.lstrip("/")
+    program.parent.mkdir(parents=True)
+    assert LATE_ENGINE != ENGINE
+    program.write_text(LATE_ENGINE)
+    program.chmod(0o755)
+    (root / "etc/containers").mkdir()
+    (root / "etc/containers/storage.conf").write_text(STORAGE)
+    where = {"uri": f"file:{REPOSITORY}", "suite": "/", "components": []}
+    made = Furnished(debian, {"present": True, **where, "key": keyring.public, "key_sha256": keyring.sha256})
+    (root / INCOMING.lstrip("/")).mkdir()
+    (root / INCOMING.lstrip("/") / "model.safetensors").write_bytes(WEIGHTS)
+    (root / ARCHIVE.lstrip("/")).write_bytes(archive_of(made.image))
+    # Where a kernel says which driver runs; of a container /sys is a folder of systemd-nspawn's.
+    debian.run("mount", "-o", "remount,rw", "/sys")
+    debian.run("mkdir", "-p", "/sys/module/nvidia")
+    debian.run("sh", "-c", "echo 580.95.05 > /sys/module/nvidia/version")
+    debian.run("update-initramfs", "-u")
+    debian.run("systemctl", "start", "docker.service")
+    debian.run("apt-get", "--quiet", "update")
+    return made
+
+
+def archive_of(image: Registry) -> bytes:
+    """As `docker save` writes it."""
+    config, layer = "config.json", "layer.tar"
+    listed = [{"Config": config, "RepoTags": ["localhost/saved:1"], "Layers": [layer]}]
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for name, data in (
+            (config, image.config),
+            (layer, image.layer),
+            ("manifest.json", json.dumps(listed).encode()),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return raw.getvalue()
+
+
+def wanted(key: Mapping[str, str], **desired: Any) -> Callable[[Furnished], Sequence[Entry]]:
+    return lambda here: [entry(key, desired)]
+
+
+def entry(key: Mapping[str, str], desired: Mapping[str, Any]) -> Entry:
+    return {"key": key, "desired": desired}
+
+
+def _image(here: Furnished) -> Sequence[Entry]:
+    digest = hashlib.sha256((here.debian.root / ARCHIVE.lstrip("/")).read_bytes()).hexdigest()
+    key = {"engine": "podman", "image": f"registry.example.com/winhost/test@sha256:{'ab' * 32}"}
+    return [entry(key, {"present": True, "archive": ARCHIVE, "archive_sha256": digest})]
+
+
+def _files(here: Furnished) -> Sequence[Entry]:
+    """The first may cut SSH access."""
+    sshd = entry({"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}, {"text": "MaxAuthTries 3\n"})
+    return [sshd, *here.stack("LinuxFile")]
+
+
+_PACKAGES = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
+_MODEL = {"source": INCOMING, "revision": None, "files": [line_of("model.safetensors", WEIGHTS)], "token": None}
+_USER = {"there": True, "shell": "/bin/bash", "groups": ["models"]}
+
+# The first of each is where runs are killed.
+EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
+    "AptPackages": wanted({"packages": "podman"}, **_PACKAGES),
+    "AptSource": lambda here: [entry({"name": SOURCE}, here.source)],
+    "CdiSpec": wanted({}, present=True, fresh=True),
+    "ContainerImage": _image,
+    "DataDisk": lambda here: [
+        entry({"serial": SERIAL, "size": here.size}, {"filesystem": "ext4", "label": "models", "uuid": UUID})
+    ],
+    "DebianPackage": wanted({"package": "wh-tool"}, version="1.0", held=True),
+    "DockerSetting": wanted({"pointer": "/features/cdi"}, value=True),
+    "EngineUnit": lambda here: here.stack("EngineUnit"),
+    "FirewallPort": wanted({"port": "8000"}, allowed=["10.0.0.0/8"]),
+    "KernelModule": wanted({"module": "nouveau"}, blacklisted=True, options="modeset=0", initramfs_due=False),
+    "LinuxFile": _files,
+    "LinuxGroup": lambda here: [entry({"group": "models"}, {"there": True}), *here.stack("LinuxGroup")],
+    "LinuxUser": wanted({"user": "ada"}, **_USER),
+    "ModelFiles": wanted({"folder": "/srv/winhost/models/test"}, **_MODEL),
+    "Mount": wanted({"path": "/srv/data"}, uuid=UUID, filesystem="ext4", options="noatime", mounted=True),
+    "ServingReady": wanted({}, ready=True),
+    "ShownGpus": wanted({}, count=1),
+    "SshHostKey": wanted({}, prepared=True),
+    "SshKey": wanted({"user": "ada", "key": public_line(b"5" * 32)}, present=True, comment="ada's"),
+    "Sysctl": wanted({"name": "net.core.somaxconn"}, live="2048", at_boot="2048"),
+    "SystemdUnit": lambda here: here.stack("SystemdUnit"),
+}
+
+
+def entries(here: Furnished) -> list[Entry]:
+    """Of a playbook."""
+    return [
+        {"resource": resource, "title": resource, "why": "For the test.", **each}
+        for resource, make in EVERY.items()
+        for each in make(here)
+    ]
