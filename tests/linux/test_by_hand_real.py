@@ -1,6 +1,7 @@
 """run.py as a process of its own, on this very machine, in a view of its file system of its own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,23 @@ import pytest
 
 from tests.linux.sandbox import Sandbox
 from tests.linux.unpacked import unpack_linux
+from tests.serving.situations import linux
+from tests.serving.stacks import request
 from winhost.bundle.linux_run import FILES, HOST_KEY
 from winhost.connect.agent import Agent
+from winhost.core.answers import Record
 from winhost.core.steps import DesiredResource
 from winhost.engine.host_steps import steps_on
+from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
+from winhost.serving.stack import stack
 
 pytestmark = pytest.mark.real
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIWhoeverThisIs"
 PLACE = "/var/by-hand"
+WAY_IN = {"WslAccess": (Record({"active": True, "host_key": KEY}, {"account": "a", "distro": "d"}),)}
 NETWORK, CONF, DOCKER = "/etc/systemd/network/10-winhost.network", "/etc/wsl.conf", "/etc/docker/daemon.json"
 HOSTILE = "[x]\n$(touch /var/pwned) `id` \u202e\x1b[2J \\ ' \" \u00e4\n"
 # Kills or interrupts itself where a line of the journal is to be written.
@@ -94,6 +101,30 @@ def test_it_goes_there_says_so_and_goes_back(here: Sandbox, agent: Agent, made: 
     code, said = run(here, "rollback")
     assert (code, said["outcome"], said["kept"]) == (0, "rolled back", [])
     assert states(agent) == found
+
+
+def test_the_files_of_what_serves_are_told_put_there_and_taken_back(here: Sandbox, agent: Agent) -> None:
+    """All of one plan to an endpoint that needs no engine of containers: its files, by the program itself."""
+    entries: list[Any] = [*stack(linux("ubuntu-2xh100"), request("chat")).entries]
+    desired = tuple(DesiredResource(**each) for each in entries if each["resource"] == "LinuxFile")
+    plan = replace(plan_for(agent, DESIRED), stages=(Stage(1, desired, ()),))
+    unpack_linux(plan, here.path(PLACE))
+    here.write("/root/windows.json", write_document(Facts("here", "recorded", plan.facts_read_at, "0", WAY_IN)))
+    code, facts = run(here, "facts", "/root/windows.json")
+    listed = {each["key"]["path"]: each["state"]["text"] for each in facts["resources"]["LinuxFile"]}
+    assert code == 0
+    assert {listed[each.key["path"]] for each in desired} == {None}
+    known = parse_document(facts, Facts)
+    unpack_linux(replace(plan, stages=(Stage(1, desired, steps_on(known, desired, prefix="1.")),)), here.path(PLACE))
+    code, said = run(here, "apply")
+    assert (code, said["outcome"], said["changed"]) == (0, "applied", len(desired))
+    assert run(here, "verify")[0] == 0
+    assert [agent.get("LinuxFile", each.key) for each in desired] == [
+        {**each.desired, "link": None} for each in desired
+    ]
+    code, said = run(here, "rollback")
+    assert (code, said["outcome"], said["kept"]) == (0, "rolled back", [])
+    assert {(agent.get("LinuxFile", each.key) or {})["text"] for each in desired} == {None}
 
 
 def test_it_ends_as_the_engine_would(here: Sandbox, agent: Agent, made: Path) -> None:

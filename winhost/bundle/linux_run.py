@@ -371,6 +371,7 @@ def tell_facts(bundle: Bundle, given: argparse.Namespace) -> Result:
         raise BundleRefusal(2, "WrongUsage", f"facts of this Linux {needs}", "Nothing was changed.")
     document = own_facts(bundle) if bundle.is_of_its_own else facts_of_windows(given.facts)
     resources = {resource: as_fact(answer) for resource, answer in read(bundle, list(bundle.resources)).items()}
+    add_named(bundle, resources)
     if bundle.is_of_its_own:
         refuse_other_machine(bundle)
     else:
@@ -382,6 +383,22 @@ def tell_facts(bundle: Bundle, given: argparse.Namespace) -> Result:
     with os.fdopen(made, "w", encoding="ascii") as file:
         file.write(json.dumps(whole) + "\n")
     return Result(0, {"host": whole["host"], "written": given.output}, [f"Written to {given.output}."])
+
+
+def add_named(bundle: Bundle, resources: State) -> None:
+    """What the plan names and nothing lists, such as a file of what serves: the next plan needs it."""
+    entries = [each for stage in bundle.plan["stages"] for each in stage["desired"]]
+    entries += bundle.plan["request"]["playbook"].get("resources", [])
+    for entry in entries:
+        key, listed = entry.get("key") or {}, resources.get(entry["resource"])
+        there = isinstance(listed, list) and any(each["key"] == key for each in listed)
+        if not key or there or not isinstance(listed, list) or any("${" in value for value in key.values()):
+            continue
+        (answer,) = ask(bundle, [{"resource": entry["resource"], "verb": "get", "key": key}], settled=True)
+        unread = {name: {"unknown": answer.get("error")} for name in entry["desired"]}
+        state = answer.get("state") if answer["ok"] else unread if "error" in answer else None
+        if state is not None:
+            listed.append({"key": key, "state": state})
 
 
 def own_facts(bundle: Bundle) -> State:

@@ -1,0 +1,63 @@
+"""The bundles of one plan to an endpoint: what a person reads and runs ends where `apply` ends, and goes back."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.wsl2_world import wsl2_world
+from tests.hub.stand_in_hub import StandInHub
+from tests.linux.by_hand import InLinux, with_windows_done
+from tests.linux.unpacked import unpack_linux
+from tests.serving.one_plan import CONSENTS, KEY, hub_of_model, inside, join, windows
+from winhost.bundle.bundle_files import bundle
+from winhost.lab.linux.served_engines import ServedEngines
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    with hub_of_model() as found:
+        yield found
+
+
+def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: StandInHub
+) -> None:
+    other = wsl2_world(tmp_path / "other")
+    join(other, tmp_path, hub)
+    assert other.apply(other.plan(), CONSENTS).holds
+    here = wsl2_world(tmp_path / "store")
+    join(here, tmp_path, hub)
+    hand = InLinux(with_windows_done(here), tmp_path / "journals", monkeypatch)
+    found, files = hand.linux_state(), dict(inside(here).files)
+    plan, bundles = hand.plan(unpack_linux(here.plan(), tmp_path / "reader")), []
+    while list(plan.steps):
+        made = unpack_linux(plan, tmp_path / f"linux-{len(bundles)}")
+        bundles.append(made)
+        done = hand.run(made, "apply", "--accept", ",".join(CONSENTS))
+        assert (done.code, done.document.get("outcome")) == (0, "applied"), done.document
+        assert hand.run(made, "verify").code == 0
+        plan = hand.plan(made)
+    assert inside(here).part(ServedEngines).serves()
+    assert (here.state(), inside(here).files) == (other.state(), inside(other).files)
+    for made in reversed(bundles):
+        done = hand.run(made, "rollback", "--accept", ",".join(CONSENTS))
+        assert (done.document.get("outcome"), done.document.get("kept")) == ("rolled back", []), done.document
+    assert (hand.linux_state(), {path: text for path, text in inside(here).files.items() if text["text"]}) == (
+        found,
+        files,
+    )
+
+
+@pytest.mark.parametrize("path", ["wsl2", "dda"])
+def test_what_is_read_first_names_all_that_comes_and_no_key(tmp_path: Path, hub: StandInHub, path: str) -> None:
+    here = windows(tmp_path, path)
+    join(here, tmp_path, hub)
+    files = bundle(here.plan())
+    readme = files["README.md"].decode()
+    for part in ("vLLM", "Files of chat", "Engine of chat", "winhost-gateway.service", "A completion of each model"):
+        assert part in readme, part
+    assert [name for name, content in files.items() if KEY.encode() in content] == []
