@@ -11,6 +11,7 @@ from tests.cases import read_cases
 from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.engine.test_crashes import abandon, crash_points, lines_of
 from winhost.connect.wire_errors import RemoteError
+from winhost.core.answers import Record
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.verify import verify_plan
@@ -81,6 +82,30 @@ def test_on_several_sockets_a_plan_says_that_numa_is_unverified(tmp_path: Path, 
     plan = here.plan_of(replace(facts, resources={**facts.resources, "Processor": (one,) * sockets}))
     notes = [note.partition(".")[0] for note in plan.notes if note.endswith("[vm.numa]")]
     assert notes == ["unverified: the request: The host has 2 sockets"] * (sockets - 1)
+
+
+@pytest.mark.parametrize(
+    ("node", "sockets", "said"),
+    [
+        (1, 2, "On NUMA node 1: NVIDIA "),
+        (None, 2, None),
+        (1, 16, "The 32 GiB of the VM are more than the 8 GiB of one, so they span several."),
+    ],
+)
+def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
+    tmp_path: Path, node: int | None, sockets: int, said: str | None
+) -> None:
+    here = new_vm_world(tmp_path)
+    for device in here.machine.devices:
+        device.healthy = {**device.healthy, "numa": node}
+    facts = here.facts()
+    (one,) = facts.resources["Processor"]  # type: ignore[misc]
+    (memory,) = facts.resources["Memory"]  # type: ignore[misc]
+    several = {"Processor": (one,) * sockets, "Memory": (Record({**memory.state, "total": 128 << 30}),)}
+    plan = here.plan_of(replace(facts, resources={**facts.resources, **several}))
+    (note,) = (note for note in plan.notes if note.endswith("[vm.numa]"))
+    assert ("NUMA node " in note.partition(" On which of them")[0]) is (node is not None)
+    assert said is None or said in note, note
 
 
 WITH_NAT = (*CONSENTS, "network")

@@ -12,6 +12,7 @@ from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
+from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
@@ -53,7 +54,8 @@ class DdaPlanner:
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         if self._settings.new_vm is not None:
-            general += tuple(numa_cautions(self._facts))
+            memory = parse_size(self._settings.new_vm.memory)
+            general += tuple(numa_cautions(self._facts, self.cards, memory))
         if self._request.cards:
             return general
         going = {card.location for card in self.cards}

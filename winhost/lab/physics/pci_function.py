@@ -67,7 +67,7 @@ class Device:
 
     def state(self) -> dict[str, Json]:
         """Its PciDevice state now."""
-        state = {**self.healthy, "instance": self.instance}
+        state = {"numa": None, **self.healthy, "instance": self.instance}
         if self.dismounted:
             name = _DISMOUNTED_NAMES.get(str(self.healthy["kind"]), "PCI Express Device - Dismounted")
             lost = {"problem": 0, "driver": _DISMOUNTED_DRIVER, "driver_version": None, "vram": None}

@@ -170,6 +170,7 @@ class Entity:
 _PROPERTY_TYPES = {bool: "Boolean", int: "Uint32", str: "String", list: "StringArray"}
 _PCI = "{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62}"
 _PCIE_CONTROL = "{D817FC28-793E-4B9E-9970-469D8BE63073} 17"
+_NUMA_NODE = "{540B947E-8B40-45BC-A8A2-6A0B894CBDA2} 3"
 _LOCATIONS, _PARENT = "DEVPKEY_Device_LocationPaths", "DEVPKEY_Device_Parent"
 _SUB_CLASSES = {"usb": 3}  # of the serial buses
 _CLASS_KEYS = "{4d36e968-e325-11ce-bfc1-08002be10318}"
@@ -191,6 +192,7 @@ def _functions(machine: HostState) -> Iterator[Entity]:
             f"{_PCI} 34": state["rmrr"],
             f"{_PCI} 37": state["post_path"],
             f"{_PCI} 47": state["tunneled"],
+            _NUMA_NODE: state["numa"],
             _LOCATIONS: [device.location, f"ACPI(_SB_)#ACPI(PC{number:02X})"],
             "DEVPKEY_Device_Driver": _driver_key(number) if state["driver"] else None,
             "DEVPKEY_Device_DriverVersion": state["driver_version"],

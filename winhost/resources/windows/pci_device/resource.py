@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, Within, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, Within, resource
 
 DISPLAY = 3  # PCI base class
 ADDRESSES = 1 << 64
@@ -35,7 +35,8 @@ class PciDevice(State):
     2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy,
     0 not supported, null where the bus driver does not say; rmrr: firmware reserves memory for it;
     line_interrupts_only: it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus;
-    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver reports them.
+    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver reports them;
+    numa: the NUMA node (DEVPKEY_Device_Numa_Node), null where firmware does not say.
     """
 
     instance: str
@@ -57,6 +58,7 @@ class PciDevice(State):
     tunneled: bool
     displays: int
     vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
+    numa: Annotated[int, Within(0, 1 << 32)] | None = ADDED_SINCE
 
     @property
     def dismounted(self) -> bool:

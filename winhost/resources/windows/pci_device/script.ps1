@@ -1,4 +1,4 @@
-# key {location: path, device: ids}   state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null}
+# key {location: path, device: ids}   state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null, numa: int or null}
 
 # By number, as Microsoft's SurveyDDA.ps1 asks: Windows Server 2016 does not know every one of them by name.
 $script:WinhostPciKeys = @{
@@ -10,6 +10,7 @@ $script:WinhostPciKeys = @{
     post_path = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 37'
     tunneled = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 47'
     pcie_control = '{D817FC28-793E-4B9E-9970-469D8BE63073} 17'
+    numa = '{540B947E-8B40-45BC-A8A2-6A0B894CBDA2} 3'
     locations = 'DEVPKEY_Device_LocationPaths'
     parent = 'DEVPKEY_Device_Parent'
     driver = 'DEVPKEY_Device_Driver'
@@ -41,6 +42,7 @@ function Get-WinhostPciDevice {
             tunneled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'tunneled')) }
             displays = Read-WinhostValue { Measure-WinhostDisplays $function }
             vram = Read-WinhostValue { Read-WinhostVram $function }
+            numa = Read-WinhostValue { Read-WinhostPci $function 'numa' }
         }
         @{ key = $function.key; state = $state }
     }
