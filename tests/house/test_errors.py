@@ -20,7 +20,7 @@ NoLinuxKey NoPlan
 NoPlaybook NoProfile NoRoom NoSession NoShell NoSshAccess NoStore NoSuchFile NoSuchImage NoSuchThing
 NobodyThere NotAPlan NotAsShown
 NotAsked NotAvailable NotBack NotBegun NotBeside NotBrought NotChosen NotFetched NotForwarded NotFound NotKnown
-NotListed NotTunnelled
+NetworkUnknown NotListed NotTunnelled
 NotOfPath NotPrivate NotReadable NotResolved NotSigned NotTaken NotThere NotThisImage NotVerified NothingAnew
 NothingToSign
 NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk OtherKind OtherPath OtherSystem

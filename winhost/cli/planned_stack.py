@@ -51,9 +51,12 @@ class PlannedStack:
             return self._made[facts.host]
 
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack]:
-        target = stack_target(facts, request, self.words.engine_program)
+        address, port = _place(self.words.listen or _usual(self._workload()))
+        beyond = address not in LOOPBACK
+        target = stack_target(facts, request, self.words.engine_program, beyond=beyond)
         try:
             found = stack(target.facts, self._request(target))
+            target = target.published(port, self.words.allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
         book = target.request.playbook
@@ -94,7 +97,7 @@ class PlannedStack:
             listen=listen,
             tls=tls,
             plain_http=words.plain_http,
-            allowed=words.allow,
+            allowed=words.allow if target.peers is None else target.peers or None,
         )
 
     def _once(self, name: str, ask: Any) -> Any:

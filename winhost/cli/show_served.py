@@ -11,6 +11,7 @@ from winhost.serving.deployed import Deployed, NotDeployed
 
 _HERE = ("127.0.0.1", "::1")
 _ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+_THROUGH_WINDOWS = ("PortForward", "HyperVFirewall")  # it is reached at the address of Windows
 _WAYS_IN = (ACCESS, SEED)  # to a distro or guest, whose SSH is not that of its Windows
 
 
@@ -22,11 +23,16 @@ def next_of_served(host: str, checks: Iterable[Check]) -> Iterator[str]:
         return
     address, _, port = deployed.gateway.listen.rpartition(":")
     bare, scheme = address.strip("[]"), "https" if deployed.gateway.tls else "http"
-    url = f"{scheme}://{host if bare in _ANY else address}:{port}"
+    within = any(each.resource in _WAYS_IN for each in checks)
+    own = within and not any(each.resource in _THROUGH_WINDOWS for each in checks)
+    reached = "ADDRESS" if own else host
+    url = f"{scheme}://{reached if bare in _ANY else address}:{port}"
     models = ", ".join(engine.model for engine in deployed.engines)
     yield f"Served: {models} at {url}/v1, each after a completion of its own"
     if bare in _HERE:
-        yield from _from_elsewhere(host, f"{port}:{address}:{port}", any(each.resource in _WAYS_IN for each in checks))
+        yield from _from_elsewhere(host, f"{port}:{address}:{port}", within)
+    elif own and bare in _ANY:
+        yield f"  ADDRESS is that of the Linux within {visible(host)}, which has its own in the network."
     yield "  The key is the one that you named with --api-key; the machine has its hash alone."
     body = json.dumps({"model": deployed.engines[0].model, "messages": [{"role": "user", "content": "Hello"}]})
     asks = f'-H "Authorization: Bearer $API_KEY" -H "Content-Type: application/json" -d {quote(body)}'

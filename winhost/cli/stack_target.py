@@ -1,11 +1,12 @@
 """The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from winhost.cli.plan_options import default_request
 from winhost.core.answers import Json, MissingFact, Record
 from winhost.engine.plan_dda import DdaPlanner
+from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.units import Bytes, parse_size
@@ -13,7 +14,9 @@ from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.new_vm import NewVm
 from winhost.paths.path_request import PathRequest
+from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu.resource import LinuxGpu
@@ -27,31 +30,45 @@ _GUESTS = "serving_guests"
 @dataclass(frozen=True)
 class StackTarget:
     """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
-    program; waits_for: the list of the path's decisions for which what serves there waits.
+    program; waits_for: the list of the path's decisions for which what serves there waits; peers: networks that all
+    connections come from there, where Windows forwards them and has judged them already: none where nobody knows.
     """
 
     facts: HostFacts
     request: PathRequest
     by: str
     waits_for: str | None = None
+    peers: tuple[str, ...] | None = None
+
+    def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
+        """With what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
+        book = self.request.playbook
+        if not isinstance(book.parsed_settings, Wsl2Settings | DdaSettings):
+            return self
+        endpoint: Json = {"port": port, "allow": list(allow)}
+        made = self.request.with_playbook(book.with_settings({**book.settings, "endpoint": endpoint}))
+        return replace(self, request=made)
 
 
-def stack_target(facts: HostFacts, request: PathRequest, program: str | None) -> StackTarget:
-    """program: of vLLM on that Linux, instead of containers. Raises UsageError (NoContainers, NoSshAccess, NoGuest), as
-    `wanted_driver` does, MissingFact.
+def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *, beyond: bool = False) -> StackTarget:
+    """program: of vLLM on that Linux, instead of containers; beyond: other machines reach what it serves. Raises
+    UsageError (NoContainers, NoSshAccess, NoGuest, NetworkUnknown), as `wanted_driver` does, MissingFact.
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
         if settings.access.key is None:
             raise _no_ssh_access(facts.host)
-        return StackTarget(facts, request, program or DOCKER)
+        behind_nat = beyond and Wsl2Planner(facts, request).decisions.network == "nat"
+        return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
-        return _guest(facts, request, settings, program)
+        return _guest(facts, request, settings, program, beyond)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
 
-def _guest(facts: HostFacts, request: PathRequest, settings: DdaSettings, program: str | None) -> StackTarget:
+def _guest(
+    facts: HostFacts, request: PathRequest, settings: DdaSettings, program: str | None, beyond: bool
+) -> StackTarget:
     new = settings.new_vm
     if new is None or new.guest is None:
         raise _no_guest(facts.host)
@@ -62,7 +79,24 @@ def _guest(facts: HostFacts, request: PathRequest, settings: DdaSettings, progra
     engine = settings.containers.engine if settings.containers else DOCKER
     by = program or _engine_of(facts, DOCKER if engine == "auto" else engine)
     going = DdaPlanner(facts, request).cards
-    return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS)
+    peers = _peers(facts, new) if beyond else None
+    return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS, peers)
+
+
+def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
+    """Behind NAT the host's own address there, from which its forwarded ports come."""
+    try:
+        network = vm_network(facts, new.name, new)
+    except MissingFact as missing:
+        raise UsageError(
+            "NetworkUnknown",
+            what=f"the network of {visible(new.name)} is not known yet, so nobody can be let in to its endpoint",
+            meaning=f"The virtual switches of {visible(facts.host)} could not be read.",
+            hint="Apply the plan without --workload first, then plan again with it.\n"
+            "Or serve within the guest alone: exposure: loopback in the workload",
+            host=facts.host,
+        ) from missing
+    return (f"{network.gateway}/32",) if network.nat else None
 
 
 def _as_in_guest(facts: HostFacts, going: tuple[Card, ...], memory: Bytes) -> HostFacts:

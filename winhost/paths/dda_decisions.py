@@ -85,7 +85,9 @@ class DdaDecisions:
     def guest_forwards(self) -> tuple[Mapping[str, Json], ...]:
         """How the new VM is reached behind NAT."""
         new = self._settings.new_vm
-        return () if new is None else forwards(self._facts, vm_network(self._facts, new.name, new), new)
+        if new is None:
+            return ()
+        return forwards(self._facts, vm_network(self._facts, new.name, new), new, self._settings.endpoint)
 
     @cached_property
     def new_images(self) -> tuple[Mapping[str, str], ...]:

@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
+from winhost.paths.published_endpoint import PublishedEndpoint
 
 
 class DdaSettings(BaseModel):
@@ -18,3 +19,5 @@ class DdaSettings(BaseModel):
     containers: LinuxSettings | None = None
     """What runs containers in the guest that winhost sets up, as the path linux has it. Left out: nothing, unless a
     workload is to be served there."""
+    endpoint: PublishedEndpoint | None = None
+    """What serves in the guest for other machines: behind NAT Windows forwards its port. `--workload` sets it."""

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
+from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import address_value
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
@@ -95,15 +96,23 @@ def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Jso
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
 
 
-def forwards(facts: HostFacts, network: VmNetwork, asked: VmNetworkSettings) -> tuple[Mapping[str, Json], ...]:
-    """The port of the host that leads to the guest's SSH, where that is behind NAT. Raises MissingFact."""
+def forwards(
+    facts: HostFacts, network: VmNetwork, asked: VmNetworkSettings, endpoint: PublishedEndpoint | None = None
+) -> tuple[Mapping[str, Json], ...]:
+    """The ports of the host that lead to the guest's SSH, and to what it serves, where it is behind NAT. Raises
+    MissingFact.
+    """
     if network.nat is None or network.address is None:
         return ()
     allowed = list(map(str, asked.allow)) or list(networks(facts))
     target = str(IPv4Interface(network.address).ip)
     named = "as you set it" if asked.allow else "the host's own; others: --set new_vm.allow=[…]"
     who = f"{', '.join(allowed)} ({named})"
-    return ({"port": str(asked.ssh_port), "target": target, "connect": _SSH, "allowed": allowed, "who": who},)
+    ssh = {"port": str(asked.ssh_port), "target": target, "connect": _SSH, "allowed": allowed, "who": who}
+    if endpoint is None:
+        return ({**ssh, "what": "SSH"},)
+    served = {"port": str(endpoint.port), "target": target, "connect": endpoint.port, "allowed": endpoint.networks}
+    return ({**ssh, "what": "SSH"}, {**served, "who": endpoint.who, "what": "the endpoint"})
 
 
 def _outside(asked: VmNetworkSettings, switch: Instance[VmSwitch] | None) -> VmNetwork:

@@ -72,7 +72,7 @@ VOCABULARIES = {
             "new_vms": _NEW_VM,
             "new_images": _STAGED,
             "nat_switches": ("name", "network"),
-            "guest_forwards": ("port", "target", "connect", "allowed", "who"),
+            "guest_forwards": ("port", "target", "connect", "allowed", "who", "what"),
             "seeds": ("name", "stage", "user", "address", "template"),
             "known_guests": ("name", "stage", "host_keys"),
             "guests": ("name",),

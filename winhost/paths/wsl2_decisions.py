@@ -12,6 +12,7 @@ from winhost.hardware.cards import card_label, runs_cuda
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
 from winhost.paths.never_sleep import power_plans
+from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
@@ -139,14 +140,28 @@ class Wsl2Decisions:
         """Behind NAT the distro is reached only through a forwarded port of Windows."""
         if self._mode != "nat" or not self.ways_in:
             return ()
-        return ({"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who},)
+        ssh = {"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who}
+        endpoint = self._settings.endpoint
+        if endpoint is None:
+            return (ssh,)
+        served = {"port": str(endpoint.port), "connect": endpoint.port, "allowed": endpoint.networks}
+        return (ssh, {**served, "who": endpoint.who})
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
         """With mirrored networking the Hyper-V firewall blocks inbound connections by default."""
         if self._mode != "mirrored" or not self.ways_in:
             return ()
-        return ({"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who},)
+        ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}
+        endpoint = self._settings.endpoint
+        if endpoint is None:
+            return (ssh,)
+        # It knows one set of networks for all ports; sshd and the firewall of the distro keep each to its own.
+        allowed = [*self._allowed, *(each for each in endpoint.networks if each not in self._allowed)]
+        return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": self._who_of_both(endpoint)},)
+
+    def _who_of_both(self, endpoint: PublishedEndpoint) -> str:
+        return f"SSH from {self._who}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
 
     @cached_property
     def _allowed(self) -> list[str]:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
+from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import (
     NO_SWAP,
     Account,
@@ -137,6 +138,8 @@ class Wsl2Settings(_Closed):
     containers: Containers
     never_sleep: bool = False
     """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    endpoint: PublishedEndpoint | None = None
+    """What serves in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."""
 
     @model_validator(mode="after")
     def _agrees(self) -> "Wsl2Settings":

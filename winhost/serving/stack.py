@@ -34,7 +34,7 @@ class StackRequest:
 
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
-    this machine.
+    this machine; None where that is judged before it, by the Windows around it.
     """
 
     workload: Workload
@@ -45,7 +45,7 @@ class StackRequest:
     listen: tuple[str, int]
     tls: tuple[str, str] | None = None
     plain_http: bool = False
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] | None = ()
     path: str | None = None
 
 
@@ -75,7 +75,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [each for engine in engines for each in _files(engine)]
     entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
     entries.append(_file("What is served", PATH, deployed.text()))
-    if request.listen[0] not in LOOPBACK:
+    if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
         entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, {"allowed": sorted(request.allowed)}))
     entries += [_unit(engine) for engine in engines]

@@ -1,0 +1,27 @@
+"""An endpoint in the Linux of a Windows host that other machines reach: what Windows opens and forwards for it."""
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PublishedEndpoint(BaseModel):
+    """Where it listens and who may come there. `winhost plan --workload` sets it, by --listen and --allow."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)]
+    """Of the Linux, and the same of Windows where that forwards it."""
+    allow: tuple[IPv4Network | IPv6Network, ...]
+    """Networks that may come to it."""
+
+    @property
+    def networks(self) -> list[str]:
+        """As resources have them."""
+        return sorted(map(str, self.allow))
+
+    @property
+    def who(self) -> str:
+        """For the reader of a plan."""
+        return f"{', '.join(self.networks)} (--allow)"
