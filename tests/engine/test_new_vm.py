@@ -10,14 +10,17 @@ import pytest
 from tests.cases import read_cases
 from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.engine.test_crashes import abandon, crash_points, lines_of
+from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.answers import Record
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, check_plan
+from winhost.engine.run import apply
 from winhost.engine.verify import verify_plan
 from winhost.knowledge import catalogue
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_section import GuestPhysics
+from winhost.model.fleet import Host, Transport
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 
@@ -106,6 +109,16 @@ def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
     (note,) = (note for note in plan.notes if note.endswith("[vm.numa]"))
     assert ("NUMA node " in note.partition(" On which of them")[0]) is (node is not None)
     assert said is None or said in note, note
+
+
+def test_sftp_that_nobody_said_how_to_enter_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path, upload="sftp")
+    found, plan = here.state(), here.plan()
+    of_fleet = Host(here.host, "192.0.2.5", Transport(5986))
+    with raises("NoSftp", match="OpenSSH server") as refused:
+        apply(check_plan(plan), CONSENTS, replace(here.context, machine=of_fleet))
+    assert f"hosts.{here.host}.sftp: {{}}" in str(refused.value.hint)
+    assert (here.state(), here.store.runs()) == (found, ())
 
 
 WITH_NAT = (*CONSENTS, "network")

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.core.answers import Id, Key, MissingFact, Unavailable, identity
 from winhost.core.dependents import seen
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine import amending, uploads
+from winhost.engine import amending
 from winhost.engine.amending import Amendment
 from winhost.engine.drift import refuse_drift
 from winhost.engine.endings import reaching
@@ -222,7 +222,7 @@ class Runner(OpenRun):
         risks = asked_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
         steps = steps_on(facts, (*stage.desired, *pending.values()), prefix=f"{stage.number}.", extra_risks=risks)
-        uploads.check(steps, self.files.find)
+        self.files.check(steps)
         return tuple(_as_restore(step, pending) for step in steps)
 
     def _note_dependents(self, facts: Facts) -> None:

@@ -1,11 +1,13 @@
 """The files that a run sends to its host: where each is on this computer, and by which way it goes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
 from winhost.engine.run_context import RunContext
+from winhost.model.errors import UsageError
 from winhost.paths.path_request import PathRequest
 from winhost.resources.base import Attachment
 
@@ -21,6 +23,19 @@ class RunFiles:
     def find(self, desired: Attachment) -> Path:
         """Where it is. Raises UploadInterrupted, and what `disk_images.made_disk` raises."""
         return disk_images.found(self._folder, self._request(), self._tell_of_disk)(desired)
+
+    def check(self, steps: Iterable[Step]) -> None:
+        """What these steps send, and that it can be sent as the request says. Raises UsageError (NotBeside, NoSftp)."""
+        steps = tuple(steps)
+        uploads.check(steps, self.find)
+        machine = self._context.machine
+        if self._upload == "sftp" and machine and machine.sftp is None and any(map(uploads.attachment_of, steps)):
+            raise UsageError(
+                "NoSftp",
+                what=f"fleet.yaml does not say how the OpenSSH server of {machine.name} is entered",
+                meaning="The plan was made with --upload sftp, and nothing was sent.",
+                hint=f"hosts.{machine.name}.sftp: {{}} logs on as for transport; or plan with another --upload",
+            )
 
     def offer(self) -> uploads.Offer | None:
         """Where the request has the host fetch files from this computer."""
