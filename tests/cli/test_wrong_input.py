@@ -28,6 +28,19 @@ def test_no_fleet_file_says_where_it_looked_and_what_to_write(line: Line) -> Non
     assert "schema: winhost.fleet/1" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("lab", "up", "x.yaml", "--speed", "fast"), "'fast' is not a valid number"),
+        (("detect", "gpu-01", "--at-once", "many"), "'many' is not a valid whole number"),
+        (("detect", "gpu-01", "--at-once", "0"), "0 is not in the range 1<=x<=256"),
+    ],
+)
+def test_what_is_no_number_is_told_in_plain_words(line: Line, words: tuple[str, ...], says: str) -> None:
+    said = line(*words)
+    assert (said.code, says in said.err) == (2, True), said.err
+
+
 def test_an_unknown_host_is_corrected(line: Line, lab: Lab) -> None:
     said = line("detect", "gpu-3")
     assert said.code == 2

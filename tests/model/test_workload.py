@@ -120,6 +120,7 @@ def test_a_size_that_is_shown_in_one_unit_is_read_back(n: int) -> None:
 def test_gib_rounds_for_the_eye() -> None:
     assert gib(15_231_233_024) == "14.19 GiB"
     assert gib(2048 * GiB) == "2,048.00 GiB"
+    assert [gib(n) for n in (0, 5_002, 1_300_000, GiB // 100)] == ["0.00 GiB", "5,002 bytes", "1.24 MiB", "0.01 GiB"]
 
 
 @pytest.mark.parametrize(

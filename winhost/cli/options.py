@@ -26,9 +26,21 @@ def fleet_option(command: F) -> F:
     )(log_options()(command))
 
 
+class Number(click.FloatRange):
+    """Click would say that what is none is not a valid float range."""
+
+    name = "number"
+
+
+class WholeNumber(click.IntRange):
+    """Likewise."""
+
+    name = "whole number"
+
+
 at_once_option = click.option(
     "--at-once",
-    type=click.IntRange(1, 256),
+    type=WholeNumber(1, 256),
     default=16,
     show_default=True,
     help="How many hosts to work on at the same time.",

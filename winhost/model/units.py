@@ -29,7 +29,11 @@ def size(n: Bytes) -> str:
 
 
 def gib(n: Bytes) -> str:
-    """`n` in GiB with two decimals, where the last byte does not matter: `14.96 GiB`."""
+    """`n` in GiB with two decimals, where the last byte does not matter: `14.96 GiB`; what that shows nothing of, in
+    MiB or bytes.
+    """
+    if 0 < n < GiB // 200:
+        return f"{n / MiB:,.2f} MiB" if n >= MiB // 100 else f"{n:,} bytes"
     return f"{n / GiB:,.2f} GiB"
 
 

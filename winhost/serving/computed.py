@@ -31,6 +31,10 @@ class Computed:
     doubt: str | None = None
 
 
+# Hyper-V gives each GPU a PCI domain out of its VMBus id, by which the guest counts them.
+_ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of its own, and these GPUs are not alike"
+
+
 def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     """Size of /dev/shm for a model's container, and how: the budget plus a margin, rounded up, at least 8 GiB."""
     counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
@@ -100,7 +104,14 @@ def _vram(case: Case, place: MemoryPlace) -> Bytes:
 
 def _cards(case: Case) -> Computed:
     cards = case.budget.placement.cards[case.model.name]
-    return Computed(",".join(map(str, cards)), "where the budget places it, in the order of the PCI bus")
+    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(cards)) else None
+    return Computed(",".join(map(str, cards)), "where the budget places it, in the order of the PCI bus", doubt)
+
+
+def _differ(case: Case, taken: int) -> bool:
+    """Whether it matters which of the GPUs a number means."""
+    kinds = {card.gpu.key["device"] for card in case.target.gpus}
+    return taken < len(case.target.gpus) and (len(kinds) > 1 or len(set(case.vram)) > 1)
 
 
 def _ram(case: Case) -> Computed:

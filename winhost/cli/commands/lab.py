@@ -6,7 +6,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, implemented_in
-from winhost.cli.options import engine_option, force_option
+from winhost.cli.options import Number, engine_option, force_option
 from winhost.cli.outputs import answers
 
 
@@ -37,7 +37,7 @@ def lab() -> None:
 @engine_option
 @click.option(
     "--speed",
-    type=click.FloatRange(0.001, 1_000_000),
+    type=Number(0.001, 1_000_000),
     callback=_number,
     default=1.0,
     show_default=True,

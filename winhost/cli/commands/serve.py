@@ -6,7 +6,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, implemented_in
-from winhost.cli.options import Duration, fleet_option, yes_option
+from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, yes_option
 from winhost.cli.outputs import answers
 
 
@@ -35,7 +35,7 @@ def serve() -> None:
 )
 @click.option(
     "--read-speed",
-    type=click.IntRange(1, 1_000_000),
+    type=WholeNumber(1, 1_000_000),
     default=2400,
     show_default=True,
     metavar="MB/S",
@@ -174,7 +174,7 @@ def status() -> None:
 @click.option(
     "--lines",
     "-n",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=100,
     show_default=True,
     help="How many of the last lines to show.",
@@ -217,9 +217,9 @@ def down() -> None:
 
 
 @serve.command()
-@click.option("--weights", type=click.FloatRange(0.1), metavar="GIB", help="The size of the model's weights.")
-@click.option("--host-memory", type=click.FloatRange(0), metavar="GIB", help="Host memory that backups may take.")
-@click.option("--swap-within", type=click.FloatRange(0), metavar="SECONDS", help="How soon the model has to answer.")
+@click.option("--weights", type=Number(0.1), metavar="GIB", help="The size of the model's weights.")
+@click.option("--host-memory", type=Number(0), metavar="GIB", help="Host memory that backups may take.")
+@click.option("--swap-within", type=Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
 @implemented_in("winhost.cli.resting")
