@@ -37,29 +37,40 @@ def check_key(plan: Plan) -> None:
         SecretRef.parse(plan.request.asks_with).resolve()
 
 
-def completions(tell: Callable[[ProgressEvent], None]) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
-    """What a run tries in the end: nothing where its plan makes no endpoint or names no key."""
+def completions(
+    tell: Callable[[ProgressEvent], None], stop: Callable[[], bool]
+) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
+    """What a run tries in the end: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
+    more for the turn of a model.
+    """
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
         deployed = _deployed(record)
         if deployed is None or record.plan.request.asks_with is None:
             return ()
-        return tuple(_checks(record, deployed, session, tell))
+        return tuple(_checks(record, deployed, session, tell, stop))
 
     return ask
 
 
 def _checks(
-    record: RunState, deployed: Deployed, session: HostSession, tell: Callable[[ProgressEvent], None]
+    record: RunState,
+    deployed: Deployed,
+    session: HostSession,
+    tell: Callable[[ProgressEvent], None],
+    stop: Callable[[], bool],
 ) -> Iterator[Check]:
     key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
     for engine in deployed.engines:
         title = f"A completion of {engine.model}, from this computer"
         tell(ProgressEvent(record.host, "at", title))
         over = monotonic() + (_TURN if engine.turns else 0)
-        while (answer := _asked(deployed, session, engine.model, key)).status == _BUSY and monotonic() < over:
-            tell(ProgressEvent(record.host, "waiting", f"{title}: waiting for its turn"))
-            sleep(_PAUSE)
+        with session.cuttable():
+            answer = _asked(deployed, session, engine.model, key)
+            while answer.status == _BUSY and monotonic() < over and not stop():
+                tell(ProgressEvent(record.host, "waiting", f"{title}: waiting for its turn"))
+                sleep(_PAUSE)
+                answer = _asked(deployed, session, engine.model, key)
         good = answer.status == 200
         said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
         if good:
