@@ -32,7 +32,7 @@ Step = list[Any]  # a resource type and a key
 HOST = "llm-01"
 ACCEPT = ("--accept", "network,data,restart,containers", "--yes")
 # What others write as they please: logs, caches, what apt, dpkg and podman know, and what useradd keeps of before.
-THEIRS: tuple[str, ...] = ("/tmp", "/etc/cni", "/srv/packages", "/var/log", "/var/cache")
+THEIRS: tuple[str, ...] = ("/tmp", "/var/tmp", "/etc/cni", "/srv/packages", "/var/log", "/var/cache")
 THEIRS += tuple(f"/var/lib/{name}" for name in ("apt", "dpkg", "containers", "systemd/timers"))
 COPIES = tuple(f"/etc/{name}-" for name in ("passwd", "shadow", "group", "gshadow", "subuid", "subgid"))
 NEXT_KEY = "/etc/ssh/ssh_host_ed25519_key.winhost"

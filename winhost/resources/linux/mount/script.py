@@ -196,10 +196,11 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     run("systemctl", "disable", "--quiet", "--", unit)
     if not for_good:
         return
-    remove(f"{MOUNT_UNITS}/{unit}")
-    must("systemctl", "daemon-reload")
     if remembered("mount", path):
         with suppress(OSError), folder_of(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
         forget("mount", path)
+    # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
+    remove(f"{MOUNT_UNITS}/{unit}")
+    must("systemctl", "daemon-reload")
     warn(f"The file system that was mounted at {path} stays on its disk, with all that is on it.")
