@@ -168,3 +168,12 @@ def test_what_is_there_runs_the_containers(tmp_path: Path) -> None:
     here.own.linux.apt.packages["docker-ce"] = LabPackage("24.0.7")
     (step,) = (step for step in here.plan().steps if step.resource == "DockerSetting")
     assert step.key == {"pointer": "/runtimes/nvidia"}, "this Docker has no CDI"
+
+
+def test_where_nothing_is_to_be_done_it_is_read_once(here: LinuxWorld) -> None:
+    plan = here.plan()
+    assert here.apply(plan).holds
+    here.events.clear()
+    again = here.apply(plan)
+    assert (again.outcome, again.changed, again.holds) == ("nothing to do", 0, True)
+    assert [event.text for event in here.events] == ["reading"]

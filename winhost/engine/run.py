@@ -117,8 +117,8 @@ class Runner(OpenRun):
             if amendment is not None:
                 self._amend(amendment, accepted, facts)
             while (stage := self._next_stage(facts)) is not None:
-                self._run_stage(stage, facts)
-                facts = self.read()
+                if self._run_stage(stage, facts):
+                    facts = self.read()
                 self._note_dependents(facts)
             self._note_dependents(facts)  # also where the run was killed before it could
             return self._finish(facts)
@@ -200,9 +200,12 @@ class Runner(OpenRun):
             return error.in_run(self.name, retry_options)
         return halted(self.record.host, self.name, error, retry_options=retry_options)
 
-    def _run_stage(self, stage: Stage, facts: Facts) -> None:
+    def _run_stage(self, stage: Stage, facts: Facts) -> bool:
+        """Whether the host may be another than in these facts, and is to be read again."""
         there = _of_what_is_there(stage, facts)
-        do(self, self._steps(there, facts), facts)
+        steps = self._steps(there, facts)
+        did = bool(steps) or self.record.restart_due or there != stage
+        do(self, steps, facts)
         if there != stage:
             # It was broken off while the VM was off for other steps; by now it runs again, and its guest can be asked.
             facts = self.read()
@@ -211,6 +214,7 @@ class Runner(OpenRun):
             self.write("stage", number=stage.number)
         else:  # nothing was to be done, so there is no run to keep a record of
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
+        return did
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
         """What of a stage is left to do, if it may be done. Raises WinhostError: PlanRefused, NotAPlan,
