@@ -12,6 +12,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.resources.factsfile import read_facts
 
+EXAMPLES = Path(__file__).parents[2] / "examples/linux"
 DONE = {"driver", "shm", "copies", "ipc-legacy", "managed"}
 
 
@@ -61,6 +62,54 @@ def test_it_is_kept_as_facts_and_verdicts_rest_on_it(line: Line) -> None:
         assert (found[name]["because"], found[name]["grounds"]) == ([code], ["probe-measured"])
     assert "896 MiB or more, as measured" in found["pinned-memory"]["measure"]
     assert {each["capability"]: each["because"] for each in before}["uvm"] == ["uvm.behind-windows"]
+
+
+def test_a_linux_of_its_own_is_probed_itself(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what it can do no page tells enough to simulate it."""
+    with Lab([EXAMPLES / "ubuntu-2xh100.json"], tmp_path / "own", scale=0.001) as lab:
+        monkeypatch.setenv("WINHOST_FLEET", str(lab.fleet_file))
+        said = line("probe", "llm-01", "-o", "facts", "--json")
+    assert said.code == 0, said.err
+    measured = said.result["measured"]
+    assert (measured["path"], measured["target"]) == ("linux", "llm-01")
+    assert {each["outcome"] for each in measured["found"]["outcomes"]} == {"skipped"}
+    assert json.loads(Path("facts/llm-01.json").read_text(encoding="utf-8"))["measured"] == [measured]
+
+
+@pytest.fixture
+def guest(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """gpu-03, with a VM that winhost made and set up."""
+    with Lab([find("server2025-role-installed")], tmp_path / "guest", scale=0.001) as lab:
+        monkeypatch.setenv("WINHOST_FLEET", str(lab.fleet_file))
+        monkeypatch.setenv("WINHOST_CACHE", str(tmp_path / "cache"))
+        Path("noble.vhdx").write_bytes(b"a disk")
+        sizes = ("--cpus", "8", "--memory", "32GiB", "--disk", "100GiB", "--vhdx", "./noble.vhdx")
+        key = ("--ssh-key", str(lab.folder / "ssh-key.pub"))
+        said = line("plan", "gpu-03", "--new-vm", "llm-02", *sizes, *key, "-o", "plan.json")
+        assert said.code == 0, said.err
+        said = line("apply", "plan.json", "--accept", "vm-stop,restart,force-dismount,network", "--yes")
+        assert said.code == 0, said.err
+        yield lab
+
+
+def test_a_guest_is_probed_where_it_is_found(guest: Lab, line: Line) -> None:
+    said = line("probe", "gpu-03", "-o", "facts", "--json")
+    assert said.code == 0, said.err
+    assert (said.result["measured"]["path"], said.result["measured"]["target"]) == ("dda", "llm-02")
+    found = line("assess", "facts/gpu-03.json", "--path", "dda", "--json")
+    assert found.code == 0, found.err
+    machine = guest.hosts["gpu-03"].machine
+    machine.turn_vm_off(next(guid for guid, vm in machine.vms.items() if vm.name == "llm-02"))
+    off = line("probe", "gpu-03", "--json")
+    assert (off.code, off.result["error"]["kind"]) == (1, "NotAvailable"), off.out
+
+
+def test_a_guest_that_nobody_sees_yet_is_told_of(guest: Lab, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(guest.hosts["gpu-03"].machine), "neighbours", lambda machine: [])
+    text = guest.fleet_file.read_text("utf-8")
+    guest.fleet_file.write_text(text.replace('      address: "127.0.0.1"\n', ""), "utf-8")
+    said = line("probe", "gpu-03", "--json")
+    assert (said.code, said.result["error"]["kind"]) == (5, "NotThere"), said.out
 
 
 @pytest.mark.usefixtures("served")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.conftest import line
 from tests.linux.debian import Debian, NoDebian
 from tests.linux.distro import STAGED, Distro
 from tests.linux.sandbox import NoSandbox, Sandbox
@@ -60,3 +61,6 @@ def wsl(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -
         pytest.skip(f"no Debian with systemd can be made here: {why}")
     with Wsl(folder, {STAGED: image}) as running:
         yield running
+
+
+__all__ = ["line"]  # a fixture of the command line's tests

@@ -207,21 +207,33 @@ def test_without_a_driver_every_part_says_so_and_shm_is_done() -> None:
     assert outcomes(found)["container"] == "skipped"
 
 
-@STANDIN
-def test_a_container_runs_the_same_program(tmp_path: Path, driver: Path) -> None:
-    """By a stand-in for docker, which runs here what it is told to run there."""
-    docker = tmp_path / "docker"
-    docker.write_text(
-        f'#!/bin/sh\necho "$@" >{tmp_path}/asked\nwhile [ "$1" != -I ]; do shift; done\nexec {sys.executable} "$@"\n'
+def put_engine(folder: Path, name: str, has_image: bool) -> None:
+    """A stand-in, which runs here what it is told to run there."""
+    engine = folder / name
+    engine.write_text(
+        f'#!/bin/sh\n[ "$1" != image ] || exit {0 if has_image else 1}\necho "$@" >{folder}/asked-of-{name}\n'
+        f'while [ "$1" != -I ]; do shift; done\nexec {sys.executable} "$@"\n'
     )
-    docker.chmod(0o755)
+    engine.chmod(0o755)
+
+
+@STANDIN
+@pytest.mark.parametrize(
+    ("docker_has_it", "runtime", "gpus"),
+    [(True, "docker", "--gpus=all"), (False, "podman", "--device=nvidia.com/gpu=all")],
+)
+def test_a_container_runs_the_same_program_where_its_image_is(
+    tmp_path: Path, driver: Path, docker_has_it: bool, runtime: str, gpus: str
+) -> None:
+    put_engine(tmp_path, "docker", docker_has_it)
+    put_engine(tmp_path, "podman", not docker_has_it)
     request = {"parts": ["container"], "container": {"image": "vllm:1", "program": probe_text()}}
     found = tried(request, driver, tmp_path)
     inside = some(found.container)
-    assert (inside.image, inside.runtime) == ("vllm:1", "docker")
+    assert (inside.image, inside.runtime) == ("vllm:1", runtime)
     assert outcomes(some(inside.answer)) == {"driver": "done", "nccl": "done"}
-    asked = (tmp_path / "asked").read_text()
-    for word in ("--pull=never", "--network=none", "--gpus=all", "-- vllm:1 -I"):
+    asked = (tmp_path / f"asked-of-{runtime}").read_text()
+    for word in ("--pull=never", "--network=none", gpus, "-- vllm:1 -I"):
         assert word in asked
 
 

@@ -343,9 +343,7 @@ def container(say: Any, request: Any) -> None:
     image, program = asked.get("image"), asked.get("program")
     if not image or not program:
         raise Skipped("no image was named")
-    runtime = next((path for path in map(program_at, RUNTIMES) if path), None)
-    if runtime is None:
-        raise Skipped("there is no docker and no podman")
+    runtime = runtime_with(image)
     found: dict[str, Any] = {"image": image, "runtime": Path(runtime).name, "answer": None}
     say("container", found)
     gpus = "--gpus=all" if found["runtime"] == "docker" else "--device=nvidia.com/gpu=all"
@@ -362,6 +360,20 @@ def container(say: Any, request: Any) -> None:
         raise Unfit(f"{found['runtime']} ended with {ran.returncode}: {said[:300]}")
     found["answer"] = json.loads(answer.decode("ascii"))["answers"][0]
     say("container", found)
+
+
+def runtime_with(image: str) -> str:
+    """Of several engines the first that has it: neither sees what the other has."""
+    found = [path for path in map(program_at, RUNTIMES) if path]
+    if not found:
+        raise Skipped("there is no docker and no podman")
+    for runtime in found[:-1]:
+        seen = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
+            [runtime, "image", "inspect", "--", image], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if seen.returncode == 0:
+            return runtime
+    return found[-1]
 
 
 def program_at(name: str) -> str | None:

@@ -8,7 +8,7 @@ from winhost.cli.watch import Watch
 from winhost.connect.agent import Connector
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.patience import Patience
-from winhost.connect.ssh import SshConnector, SshWire, target_of
+from winhost.connect.ssh import SshConnector, SshTarget, SshWire, target_of
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests
 from winhost.connect.windows import WindowsConnector
@@ -44,13 +44,15 @@ def connector_for(host: AnyHost) -> Connector:
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
     """What a host says of itself, with what its Linux was measured to do. Raises as `linux_targets` and `probe` do."""
     facts = read_live(host, watch)
+    program = linux_scripts.probe_text()
     with watch.at(host.name, "probing"):
         if isinstance(host, LinuxHost):
-            measured = probe(target_of(host), "linux", also, image)
+            path, wire = "linux", SshWire(target_of(host), program)
         else:
-            target, *_ = linux_targets(host, facts.resources, "probe")
-            measured = probe(target, "dda" if running_guests(facts.resources) else "wsl2", also, image)
-    return replace(facts, measured=(measured,))
+            path = "dda" if running_guests(facts.resources) else "wsl2"
+            wire = _wire_to_first(host, linux_targets(host, facts.resources, "probe"), program)
+        with closing(wire):
+            return replace(facts, measured=(probe(wire, program, path, also, image),))
 
 
 def serving_wire(host: AnyHost) -> SshWire:
@@ -59,7 +61,11 @@ def serving_wire(host: AnyHost) -> SshWire:
     if isinstance(host, LinuxHost):
         return SshWire(target_of(host), program)
     with closing(WindowsConnector(host, windows_scripts.session_text(), misfit).open()) as windows:
-        targets = linux_targets(host, windows.read(TELLING), "serve")
+        return _wire_to_first(host, linux_targets(host, windows.read(TELLING), "serve"), program)
+
+
+def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:
+    """At the first place where the host's Linux is found. Raises as SshWire does."""
     lost: WinhostError | None = None
     for target in targets:  # what else has an address that was its own once shows another key
         try:

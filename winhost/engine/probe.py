@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 
 from winhost.connect.one_answer import one_answer
-from winhost.connect.ssh import SshTarget, SshWire
+from winhost.connect.ssh import SshWire
 from winhost.model.measured import Measurement, ProbeAnswer
-from winhost.resources.linux.linux_scripts import probe_text
 
 # In the order in which they run. Each ends by a deadline of its own, which the script has.
 PARTS = ("driver", "shm", "copies", "peers", "ipc-legacy", "ipc-fd", "managed")
@@ -18,18 +16,18 @@ DISTURBING = ("pin-limit", "checkpoint", "nccl", "container")
 WITHIN = 900  # seconds: more than all deadlines of the script together
 
 
-def probe(target: SshTarget, path: str, also: Sequence[str], image: str | None) -> Measurement:
-    """Try each part, and those of DISTURBING that are in `also`. Raises WireError, RemoteError, UsageError."""
-    program = probe_text()
+def probe(wire: SshWire, program: str, path: str, also: Sequence[str], image: str | None) -> Measurement:
+    """Try each part, and those of DISTURBING that are in `also`, through a wire to this program. Raises WireError,
+    RemoteError, UsageError.
+    """
     request = {
         "parts": [*PARTS, *(part for part in DISTURBING if part in also)],
         "container": {"image": image, "program": program} if image else None,
     }
-    with closing(SshWire(target, program)) as wire:
-        answer = one_answer(target.name, wire.invoke(json.dumps(request), WITHIN), ProbeAnswer, "probe")
+    answer = one_answer(wire.host, wire.invoke(json.dumps(request), WITHIN), ProbeAnswer, "probe")
     return Measurement(
         path=path,
-        target=target.name.partition("/")[2] or target.name,
+        target=wire.host.partition("/")[2] or wire.host,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         script=sha256(program.encode("ascii")).hexdigest(),
         found=answer,

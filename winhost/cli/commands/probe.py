@@ -37,7 +37,7 @@ def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ..
 def probe() -> None:
     """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
 
-    Reads each host as detect does, then tries in its WSL distro, over SSH, with little memory and in seconds: CUDA,
-    copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest on what was measured. A part for
-    which too little memory is free is skipped.
+    Reads each host as detect does, then tries in its Linux (WSL distro, guest, or a host of its own), over SSH, with
+    little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest
+    on what was measured. A part for which too little memory is free is skipped.
     """
