@@ -176,6 +176,13 @@ def test_the_gateway_starts_models_that_take_turns(line: Line, host: str, by_tur
     assert line("serve", "status", host).code == 4
 
 
+def test_a_gateway_that_a_plan_started_has_had_each_of_them_up(
+    line: Line, host: str, by_turns: SimulatedServing
+) -> None:
+    by_turns.linux.systemd.start(GATEWAY["unit"])
+    assert line("serve", "test", host, "--key", "env:CAROL").code == 0
+
+
 def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns: SimulatedServing) -> None:
     by_turns.linux.part(ServedEngines).units[UNITS[1]]["failed"] = True  # of an earlier start, which is no news
     by_turns.fails[UNITS[1]] = ("ValueError: No available memory for the cache blocks.",)

@@ -67,8 +67,9 @@ def _checks(
         over = monotonic() + (_TURN if engine.turns else 0)
         with session.cuttable():
             answer = _asked(deployed, session, engine.model, key)
-            while answer.status == _BUSY and monotonic() < over and not stop():
+            if answer.status == _BUSY and engine.turns:
                 tell(ProgressEvent(record.host, "waiting", f"{title}: waiting for its turn"))
+            while answer.status == _BUSY and monotonic() < over and not stop():
                 sleep(_PAUSE)
                 answer = _asked(deployed, session, engine.model, key)
         good = answer.status == 200

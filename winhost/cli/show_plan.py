@@ -1,7 +1,7 @@
 """A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -156,30 +156,41 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
-    """A row per property; the reasons of what is asked for below. wide: of every step, and whole values."""
-    format_ = format_full_value if wide else format_value
+    """A row per property, one for what is new altogether; the reasons of what is asked for below. wide: of every step,
+    a row for each property, and whole values.
+    """
+    steps = tuple(steps)
     rows = [
-        (
-            step.id,
-            step.title,
-            name,
-            f"{format_(step.before[name])} → {format_(desired)}",
-            _asks(step),
-            ROLES[step.role],
-        )
+        (step.id, step.title, name, change, _asks(step), ROLES[step.role])
         for step in steps
-        for name, desired in step.desired.items()
+        for name, change in _changes(step, wide)
     ]
     table(("step", "what", "property", "before → after", "approvals", ""), rows, title=title)
+    told = [step for step in steps if step.role == "desired" or wide]
+    for why, group in groupby(told, key=lambda step: step.why):
+        _say_why([step.id for step in group], why)
     for step in steps:
-        if step.role == "desired" or wide:
-            first, *more = step.why.splitlines() or [""]
-            say(f"  {step.id} {first}", hang=len(step.id) + 1)
-            for line in more:
-                say(f"  {' ' * len(step.id)} {line}")
         if step.irreversible:
             say(f"  {step.id} cannot be undone: {step.irreversible}", hang=len(step.id) + 1, fg="red")
     click.echo()
+
+
+def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
+    format_ = format_full_value if wide else format_value
+    if not wide and len(step.desired) > 1 and all(step.before[name] is None for name in step.desired):
+        yield ", ".join(step.desired), f"none → {', '.join(map(format_, step.desired.values()))}"
+        return
+    for name, desired in step.desired.items():
+        yield name, f"{format_(step.before[name])} → {format_(desired)}"
+
+
+def _say_why(numbers: Sequence[str], why: str) -> None:
+    """numbers: of steps one after the other, all for this reason."""
+    place = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    first, *more = why.splitlines() or [""]
+    say(f"  {place} {first}", hang=len(place) + 1)
+    for line in more:
+        say(f"  {' ' * len(place)} {line}")
 
 
 def _asks(step: Step) -> str:

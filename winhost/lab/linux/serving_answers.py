@@ -159,9 +159,14 @@ class SimulatedServing:
         version = planned.get("version")
         return {"socket": socket, "health": 200, "version": version, "models": models, "metrics": metrics}
 
-    def _engines(self) -> list[dict[str, Any]]:
+    def _served(self) -> dict[str, Any]:
+        """What the file says."""
         text = self.linux.file(FILE)["text"]
-        found: list[dict[str, Any]] = json.loads(str(text))["engines"] if text else []
+        found: dict[str, Any] = json.loads(str(text)) if text else _NOTHING
+        return found
+
+    def _engines(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._served()["engines"]
         return found
 
     def _gateway(self, unit: str, key: str | None) -> dict[str, Json]:
@@ -237,8 +242,7 @@ class SimulatedServing:
 
     def listens(self, address: str, port: int) -> bool:
         """Whether its gateway runs and is what listens there."""
-        text = self.linux.file(FILE)["text"]
-        gateway = json.loads(str(text))["gateway"] if text else {"unit": "", "listen": ""}
+        gateway = self._served()["gateway"]
         there, _, number = gateway["listen"].rpartition(":")
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
         return found and self._active(gateway["unit"])
@@ -250,10 +254,14 @@ class SimulatedServing:
         engine = next((each for each in self._engines() if each["model"] == body.get("model")), None)
         if path not in COMPLETIONS or engine is None:
             return 404
-        self._go_on(engine["unit"])
+        if engine.get("turns"):
+            self._prepare(self._served()["gateway"]["unit"])
+        else:
+            self._go_on(engine["unit"])
         if not self._serves(engine):
             return 503
         return 400 if len(body.get("prompt") or ()) > LENGTH else 200
 
 
+_NOTHING: dict[str, Any] = {"engines": [], "gateway": {"unit": "", "listen": ""}}
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"
