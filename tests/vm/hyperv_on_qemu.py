@@ -11,19 +11,16 @@ from tests.vm.qemu_vm import GATEWAY, GUEST, RESOLVER, QemuVm, Shape
 from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
 from winhost.connect.windows_with_linux import WindowsWithLinux
-from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.model.facts import Facts
 from winhost.model.fleet import Host, Ssh, Transport
-from winhost.model.plan import Plan, PlanRequest
+from winhost.model.plan import PlanRequest
 from winhost.model.secrets import SecretRef
-from winhost.paths.path_request import parse_request
-from winhost.resources.host import HostFacts
+from winhost.paths.path_request import PathRequest, parse_request
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX
 
@@ -88,13 +85,13 @@ class QemuWorld(NewVmWorld):
             self.connector, self.store, UNHURRIED, 600, self.events.append, self.stop, self.around, self.folder
         )
 
-    def plan_of(self, facts: Facts, vm: str | None = None, **request: Any) -> Plan:
+    def request(self, vm: str | None = None, **more: Any) -> PathRequest:
         book = copy.deepcopy(PLAYBOOK)
         book["settings"] = {"new_vm": dict(self.settings)}
         book["resources"] = [
             each for each in book["resources"] if not {each["resource"], each.get("for_each")} & set(self.without)
         ]
-        return make_plan(HostFacts(facts), parse_request(PlanRequest("dda", book, vm, **request)))
+        return parse_request(PlanRequest("dda", book, vm, **more))
 
     def known_keys(self) -> list[str]:
         """By which the host's records say that the guest is known."""
