@@ -12,7 +12,7 @@ from tests.linux.debian import Debian, Keyring, make_repository
 from tests.linux.debian_disk import SERIAL, UUID
 from tests.linux.hub import line_of
 from tests.linux.registry import Registry
-from tests.linux.standins import put_dockerd, put_program
+from tests.linux.standins import put_dockerd, put_gpu, put_program
 from tests.linux.test_agent import CTK
 from tests.linux.test_debian_stack import ENGINE, PROGRAM
 from tests.linux.test_debian_stack import made as serving_stack
@@ -34,17 +34,9 @@ graphroot = "/var/lib/containers/storage"
 """
 # What is only waited for is so once its file is there.
 AWAITED = {"ShownGpus": "/opt/stand-in/gpu-is-shown", "ServingReady": "/opt/stand-in/engine-answers"}
-SMI = f"""\
-#!/bin/sh
-case "$1" in
--L) [ ! -e {AWAITED["ShownGpus"]} ] || echo "GPU 0: NVIDIA L4 (UUID: GPU-5f0e2d7a)" ;;
-*) echo "00000000:01:00.0, GPU-5f0e2d7a, NVIDIA L4, 23034" ;;
-esac
-"""
 LATE_ENGINE = ENGINE.replace(
     '"model": asked["model"]', f'"model": os.stat("{AWAITED["ServingReady"]}") and asked["model"]'
 )
-MODINFO = '#!/bin/sh\n[ "$1" != --field=version ] || echo 580.95.05\n'
 INITRAMFS = "#!/bin/sh\ncat /etc/modprobe.d/winhost-* > /boot/initrd.img-test 2>/dev/null || true\n"
 WEIGHTS = bytes(range(256)) * (1 << 15)
 
@@ -70,8 +62,9 @@ def furnish(debian: Debian, keyring: Keyring) -> Furnished:
     """Programs that stand in for those of GPUs, which no test machine has; packages, an image and a model to fetch."""
     root = debian.root
     make_repository(root / REPOSITORY.lstrip("/"), keyring, CONTROLS, {})
-    for name, text in (("nvidia-smi", SMI), ("modinfo", MODINFO), ("nvidia-ctk", CTK), ("update-initramfs", INITRAMFS)):
-        put_program(root, name, text)
+    put_program(root, "nvidia-ctk", CTK)
+    put_program(root, "update-initramfs", INITRAMFS)
+    put_gpu(debian, shown_once=AWAITED["ShownGpus"])
     put_dockerd(root)
     program = root / PROGRAM.lstrip("/")
     program.parent.mkdir(parents=True)
@@ -85,10 +78,6 @@ def furnish(debian: Debian, keyring: Keyring) -> Furnished:
     (root / INCOMING.lstrip("/")).mkdir()
     (root / INCOMING.lstrip("/") / "model.safetensors").write_bytes(WEIGHTS)
     (root / ARCHIVE.lstrip("/")).write_bytes(archive_of(made.image))
-    # Where a kernel says which driver runs; of a container /sys is a folder of systemd-nspawn's.
-    debian.run("mount", "-o", "remount,rw", "/sys")
-    debian.run("mkdir", "-p", "/sys/module/nvidia")
-    debian.run("sh", "-c", "echo 580.95.05 > /sys/module/nvidia/version")
     debian.run("update-initramfs", "-u")
     debian.run("systemctl", "start", "docker.service")
     debian.run("apt-get", "--quiet", "update")

@@ -3,6 +3,8 @@
 import stat
 from pathlib import Path
 
+from tests.linux.debian import Debian
+
 # What dockerd answers to --validate, and how it ends with settings that it does not know.
 DOCKERD = """\
 #!/usr/bin/python3
@@ -35,6 +37,16 @@ DOCKER = """\
 exit 0
 """
 
+DRIVER = "580.95.05"
+SMI = """\
+#!/bin/sh
+case "$1" in
+-L) [ ! -e "{shown_once}" ] || echo "GPU 0: NVIDIA L4 (UUID: GPU-5f0e2d7a)" ;;
+*) echo "00000000:01:00.0, GPU-5f0e2d7a, NVIDIA L4, 23034" ;;
+esac
+"""
+MODINFO = f'#!/bin/sh\n[ "$1" != --field=version ] || echo {DRIVER}\n'
+
 
 def put_program(root: Path, name: str, text: str) -> None:
     """In /usr/bin, for everybody to run."""
@@ -53,3 +65,13 @@ def put_dockerd(root: Path) -> None:
     """Its daemon alone."""
     put_program(root, "dockerd", DOCKERD)
     (root / "etc/systemd/system/docker.service").write_text(DOCKER_UNIT)
+
+
+def put_gpu(debian: Debian, shown_once: str = "/") -> None:
+    """One that its driver lists, once that file is there. Until the next start."""
+    put_program(debian.root, "nvidia-smi", SMI.format(shown_once=shown_once))
+    put_program(debian.root, "modinfo", MODINFO)
+    # Where a kernel says which driver runs; of a container /sys is a folder of systemd-nspawn's.
+    debian.run("mount", "-o", "remount,rw", "/sys")
+    debian.run("mkdir", "-p", "/sys/module/nvidia")
+    debian.run("sh", "-c", f"echo {DRIVER} > /sys/module/nvidia/version")
