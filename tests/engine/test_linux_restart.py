@@ -105,6 +105,7 @@ def test_a_host_that_never_comes_back_is_told_of(here: LinuxWorld, monkeypatch: 
         here.apply(plan)
     assert re.search("llm-01 was not back 0 s after its restart: .*restarting", caught.value.what)
     assert f"winhost resume {here.run}" in str(caught.value.hint)
+    assert "if it hangs, turn it off and on" in str(caught.value.meaning)
     monkeypatch.undo()
     assert here.resume().holds
 

@@ -74,7 +74,8 @@ def wait(
         raise WireError(
             "NotBack",
             what=f"{connector.host} was not back {patience.deadline:.0f} s after its restart: {last}",
-            meaning="The restart was requested, and the host may still be starting. Nothing else was done since.",
+            meaning="The restart was requested, and the host may still be starting. Nothing else was done since. "
+            "Look at its console; if it hangs, turn it off and on there or by its management controller.",
             hint="When it is back: winhost resume with the run's name (winhost runs lists them).",
             host=connector.host,
         ) from last

@@ -66,13 +66,18 @@ def _ending(
         return EndOfRun(
             "OutOfReach",
             what=error.what,
-            meaning=error.meaning if isinstance(error, GuestSilent) else _NOTHING_LOST,
+            meaning=error.meaning if _has_advice(error) else _NOTHING_LOST,
             host=host,
             run=run.name,
             going_back=back,
             exit_code=error.exit_code,
         )
     return error if run.record.unchanged else halted(host, run.name, error, back)
+
+
+def _has_advice(error: WireError) -> bool:
+    """It says what to look at where nobody answers."""
+    return isinstance(error, GuestSilent) or error.code == "NotBack"
 
 
 def _write_stopped(run: OpenRun, ending: WinhostError | KeyboardInterrupt) -> None:
