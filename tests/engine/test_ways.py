@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Unreachable
-from winhost.core.answers import Id
-from winhost.engine.detect import read_facts
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import PlanRefused
@@ -24,7 +21,6 @@ from winhost.lab.contract.resource_table import SET_ON_HOST
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts
 
 INSTALLED = "server2025-role-installed"
 REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
@@ -270,25 +266,6 @@ def test_a_refusal_after_a_stage_that_needed_nothing_names_no_run(tmp_path: Path
         here.apply(plan)
     assert refused.value.run is None
     assert len(here.store.runs()) == 1
-
-
-def test_a_refusal_of_the_second_stage_names_no_run_that_was_not_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = world(tmp_path)
-    plan = here.plan()
-    here.apply(plan)
-    vm, reads = here.machine.vms[here.vm()], iter((0, 1))
-
-    def checkpoint_appears(agent: Agent, named: Iterable[Id] = (), *, settled: bool = False) -> Facts:
-        vm.traits = {**vm.traits, "checkpoints": next(reads)}
-        return read_facts(agent, named, settled=settled)
-
-    monkeypatch.setattr("winhost.engine.host_session.read_facts", checkpoint_appears)
-    with pytest.raises(PlanRefused) as refused:
-        here.apply(plan)
-    assert refused.value.run is None
-    assert next(reads, None) is None
 
 
 # ---- a journal that cannot be written

@@ -169,13 +169,22 @@ def _expanded(path: Path) -> tuple[Facts, LabSection]:
 
 def _as_seen(written: Facts, lab: LabSection) -> tuple[Facts, LabSection]:
     facts = Machine(written, lab).facts()
-    differ = {resource: answer for resource, answer in written.resources.items() if answer != facts.resources[resource]}
+    shown = facts.resources
+    differ = {resource: answer for resource, answer in written.resources.items() if not _shows(shown[resource], answer)}
     hidden = {
         resource: tuple({"key": dict(r.key), "state": dict(r.state)} for r in answer)
         for resource, answer in differ.items()
         if isinstance(answer, tuple)
     }
     return facts, lab.model_copy(update={"hidden": hidden})
+
+
+def _shows(seen: Answer, written: Answer) -> bool:
+    """A property that the file does not name is no difference."""
+    if not isinstance(seen, tuple) or not isinstance(written, tuple):
+        return seen == written
+    states = [{name: each.state.get(name) for name in other.state} for each, other in zip(seen, written, strict=False)]
+    return [each.key for each in seen] == [each.key for each in written] and states == [each.state for each in written]
 
 
 def _recorded(path: Path) -> Facts:

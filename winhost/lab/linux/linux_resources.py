@@ -247,6 +247,9 @@ def _shown_gpus(linux: Linux, key: Key | None) -> Iterable[Record]:
 
 
 def _await_gpus(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    if desired.get("loaded", True) is not True or desired.get("unplaced", 0) != 0:
+        message = "A driver is waited for until it runs, and BARs until each has its address."
+        raise refused("BadRequest", "InvalidArgument", message)
     (now,) = _shown_gpus(linux, None)
     if lacks := {each: now.state[each] for each in desired if now.state[each] != desired[each]}:
         raise refused("GpusMissing", "ObjectNotFound", f"Not as desired: {lacks}.")

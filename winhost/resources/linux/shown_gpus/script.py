@@ -1,11 +1,23 @@
-# key {}   state {count: int, loaded: bool, unplaced: int, needed_high: bytes | null, needed_low: bytes | null}
+# key {}   state {count: int, needed_high: bytes | null, needed_low: bytes | null, loaded: bool, unplaced: int}
 from __future__ import annotations
 
 import re
 import time
 from functools import partial
 
-from winhost.agent.linux_agent import AgentFault, Found, Key, State, changes, place_of, reads, run, value, waiting
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    place_of,
+    reads,
+    run,
+    value,
+    waiting,
+)
 from winhost.agent.linux_gpus import driver_kind, gpus_on_bus, of_bus
 
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
@@ -54,6 +66,8 @@ def most_needed(log: str, which: str) -> int | None:
 
 @changes("ShownGpus", "count", "loaded", "unplaced")
 def await_gpus(key: Key, desired: State, how: State) -> None:
+    if desired.get("loaded", True) is not True or desired.get("unplaced", 0) != 0:
+        raise bad_request("A driver is waited for until it runs, and BARs until each has its address.")
     limit = min(float(how.get("within") or LONGEST), LONGEST)
     over = time.monotonic() + limit
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
