@@ -137,7 +137,7 @@ def assert_gives_back(here: Wsl2World | GuestWorld, run: Straight) -> None:
     assert here.state() == run.found
 
 
-@pytest.mark.parametrize("point", few(POINTS, one_in=2))
+@pytest.mark.parametrize("point", few(POINTS))
 def test_resumed_it_ends_at_the_same_endpoint_and_goes_back(tmp_path: Path, straight: Straight, point: Point) -> None:
     here = abandoned(tmp_path, straight, point)
     outcome = here.resume(CONSENTS)
