@@ -14,7 +14,8 @@ from winhost.resources.linux.linux_scripts import session_text
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = ("mount", "nsenter", "python3", "unshare")
-# /run is empty there, and what is written to the others goes to the folder $1.
+# /run is empty there, and what is written to the others goes to the folder $1. So is the store of Podman's images: one
+# that this machine began on its own disk cannot be used on an overlay.
 VIEW = """
 set -e
 mount -t tmpfs tmpfs /run
@@ -22,6 +23,8 @@ for each in etc opt usr var; do
     mkdir "$1/$each" "$1/$each.item"
     mount -t overlay overlay -o "lowerdir=/$each,upperdir=$1/$each,workdir=$1/$each.item" "/$each"
 done
+mkdir -p /var/lib/containers
+mount -t tmpfs tmpfs /var/lib/containers
 echo ready
 exec sleep infinity
 """
