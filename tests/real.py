@@ -71,7 +71,10 @@ PARTS = {
             ),
             f"{LINUX}test_by_hand.py",
             "tests/render/test_report.py",
-            *(f"tests/serving/test_{name}.py" for name in ("command", "one_plan_abandoned", "profiles")),
+            *(
+                f"tests/serving/test_{name}.py"
+                for name in ("command", "one_plan_abandoned", "one_plan_drift", "profiles")
+            ),
         ],
         {},
         lambda: True,

@@ -266,7 +266,9 @@ def test_a_start_without_seed_and_with_cloud_init_would_make_it_another_machine(
     assert here.guest.distro.host_key != first
 
 
-@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.crash)])
+@pytest.mark.parametrize(
+    "every", [40, pytest.param(15, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
+)
 def test_a_crash_at_any_line_ends_with_a_guest_or_with_nothing(tmp_path: Path, every: int) -> None:
     straight = guest_world(tmp_path / "straight")
     found, plan = straight.state(), straight.plan()
