@@ -344,7 +344,7 @@ class Straight:
 # Restarts and no restart, a wire that is cut on the way, and what is there already.
 CRASHED = ("pro", "nothing there", "bridged over the wire itself")
 SOME = pytest.mark.parametrize(
-    "every", [54, pytest.param(9, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
+    "every", [108, pytest.param(9, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
 )
 
 

@@ -129,7 +129,7 @@ def test_a_default_that_changed_is_told(version: str, says: str) -> None:
     assert changed_default("--uds", Version(version)) is None
 
 
-@pytest.mark.parametrize("version", few({str(version): str(version) for version in seen_versions()}))
+@pytest.mark.parametrize("version", few({str(version): str(version) for version in seen_versions()}, one_in=8))
 @pytest.mark.parametrize("state", ModelState)
 @pytest.mark.parametrize("host", [TWO_CARDS, "server2025-4xh200", "ubuntu-2xh100"])
 def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelState, version: str) -> None:
@@ -152,7 +152,7 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("must", [(), ("pinned-memory",)], ids=["", "pinned"])
-@pytest.mark.parametrize("situation", few({name: name for name in SITUATIONS}))
+@pytest.mark.parametrize("situation", few({name: name for name in SITUATIONS}, one_in=8))
 @pytest.mark.parametrize("name", [PLAIN, NO_SLEEP])
 def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tuple[str, ...]) -> None:
     if situation == "sleeping" and must:
