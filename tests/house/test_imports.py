@@ -28,10 +28,11 @@ MAY_IMPORT = {
     "wslconfig": {"model", "resources"},
     "web": {"model"},
     "images": {"model", "web"},
+    "autoinstall": {"model", "web", "images", "resources"},
     "hub": {"model", "web"},
     "offline": {"model", "web", "images", "hub"},
     "gateway": set(),  # runs on the Linux that serves
-    "paths": {"model", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "images"},
+    "paths": {"model", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "images", "autoinstall"},
     "compat": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "paths"},
     "serving": {
         "gateway",
@@ -53,6 +54,7 @@ MAY_IMPORT = {
         "resources",
         "resources/linux",
         "images",
+        "autoinstall",
         "paths",
         "compat",
         "connect",
@@ -68,7 +70,19 @@ MAY_IMPORT = {
     "render": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "paths", "compat"},
     "cli": {
         *("model", "knowledge", "resources", "resources/linux", "sizing", "wslconfig", "images", "paths", "compat"),
-        *("connect", "engine", "imports", "lab", "bundle", "render", "serving", "symptoms", "hub", "offline"),
+        *(
+            "connect",
+            "engine",
+            "imports",
+            "lab",
+            "bundle",
+            "render",
+            "serving",
+            "symptoms",
+            "hub",
+            "offline",
+            "autoinstall",
+        ),
     },
     "__main__": {"cli"},
 }

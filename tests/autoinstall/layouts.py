@@ -1,0 +1,44 @@
+"""Disks as Windows lays them out: manifests of them, and images that hold the same."""
+
+from winhost.autoinstall.manifest import (
+    BASIC_DATA_TYPE,
+    ESP_TYPE,
+    LINUX_TYPE,
+    MSR_TYPE,
+    RECOVERY_TYPE,
+    DiskManifest,
+    MachineIdentity,
+    PartitionRecord,
+    PartitionRole,
+)
+from winhost.model.units import Bytes, MiB
+
+MACHINE = MachineIdentity("4c4c4544-0042-3510-8052-b4c04f4e3132", "B5RN12")
+
+
+def guid_of(number: int) -> str:
+    return f"{number:08x}-1111-4222-8333-44444444beef"
+
+
+# Role, type, MiB, file system; Windows 11 has them in this order, and the target is cut from the end of C:.
+WINDOWS_11 = (
+    (PartitionRole.ESP, ESP_TYPE, 100, "vfat"),
+    (PartitionRole.MSR, MSR_TYPE, 16, None),
+    (PartitionRole.WINDOWS, BASIC_DATA_TYPE, 160, "ntfs"),
+    (PartitionRole.TARGET, LINUX_TYPE, 96, None),
+    (PartitionRole.RECOVERY, RECOVERY_TYPE, 48, "ntfs"),
+)
+Rows = tuple[tuple[PartitionRole, str, int, str | None], ...]
+
+
+def manifest_of(rows: Rows = WINDOWS_11, sector: Bytes = 512, first: int = 1) -> DiskManifest:
+    """first: the number from which its GUIDs count, so that two disks differ."""
+    partitions, offset = [], MiB
+    for number, (role, type_, mib, filesystem) in enumerate(rows, 1):
+        guid = guid_of(first + number)
+        partitions.append(PartitionRecord(guid, offset, mib * MiB, type_, role, number, filesystem))
+        offset += mib * MiB
+    return DiskManifest(MACHINE, guid_of(first), offset + MiB, sector, "QEMU HARDDISK", tuple(partitions), "00c0ffee")
+
+
+MANIFEST = manifest_of()

@@ -1,0 +1,186 @@
+"""The disk manifest: which machine and which disk an installer may touch, down to the byte.
+
+Made from facts that Windows told, and carried to the installer, where the guard compares it with what Linux finds,
+before anything is written. All of it is what both systems agree on: the SMBIOS UUID, the GUIDs in the GPT, bytes.
+Numbers of disks and partitions are not among that, and neither are the names that Windows gives a serial number.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+
+from pydantic import RootModel
+
+from winhost.model.documents import write_document
+from winhost.model.units import Bytes
+from winhost.model.yamlfile import load_json
+
+SCHEMA = "winhost.disk-manifest/1"
+
+ESP_TYPE = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
+MSR_TYPE = "e3c9e316-0b5c-4db8-817d-f92df00215ae"
+BASIC_DATA_TYPE = "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"
+RECOVERY_TYPE = "de94bba4-06d1-4d40-a16a-bfd50179d6ac"
+LINUX_TYPE = "0fc63daf-8483-4772-8e79-3d69d8477de4"
+LDM_TYPES = frozenset({"5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9b60a0-1431-4f62-bc68-3311714a69ad"})
+SPACES_TYPE = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
+
+# What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
+_NOBODYS_UUIDS = {
+    "00000000-0000-0000-0000-000000000000",
+    "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    "03000200-0400-0500-0006-000700080009",
+    "12345678-1234-5678-90ab-cddeefaabbcc",
+}
+_NOBODYS_SERIALS = {"", "0", "0123456789", "default string", "none", "not specified", "system serial number"}
+_GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RUN = re.compile(r"[0-9a-f]{8}")
+
+
+class PartitionRole(StrEnum):
+    """What a partition is to the install. ESP and TARGET are what it uses; all others it only lists, and keeps."""
+
+    ESP = "esp"
+    MSR = "msr"
+    WINDOWS = "windows"
+    RECOVERY = "recovery"
+    STAGING = "staging"
+    TARGET = "target"
+    OTHER = "other"
+
+
+def normal_guid(text: str) -> str:
+    """In lower case and without braces, as Linux writes it. Raises ValueError for what is no GUID."""
+    guid = text.strip().strip("{}").lower()
+    if not _GUID.fullmatch(guid):
+        raise ValueError(f"{text[:60]!r} is not a GUID")
+    return guid
+
+
+@dataclass(frozen=True)
+class MachineIdentity:
+    """SMBIOS type 1. uuid: as Windows (Win32_ComputerSystemProduct) and Linux write it; serial: None where the vendor
+    left a placeholder.
+    """
+
+    uuid: str
+    serial: str | None = None
+
+    def __post_init__(self) -> None:
+        if normal_guid(self.uuid) != self.uuid:
+            raise ValueError(f"uuid {self.uuid!r} should be in lower case, without braces")
+        if self.serial is not None and is_placeholder(self.serial):
+            raise ValueError(f"serial {self.serial[:60]!r} names no machine: leave it out")
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether it tells this machine from all others, not only from those of other models."""
+        return self.uuid not in _NOBODYS_UUIDS
+
+
+def is_placeholder(serial: str) -> bool:
+    """Whether this serial number is what a vendor leaves where none was set."""
+    text = " ".join(serial.lower().split())
+    return text in _NOBODYS_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
+
+
+@dataclass(frozen=True)
+class PartitionRecord:
+    """A partition by its GUID. offset and size in bytes; type: its GPT type.
+
+    number: as Windows counts, for people; Linux counts the entries of the table, which the guard reads.
+    filesystem: as ntfs, vfat or BitLocker, where it is known; what is not known is not compared.
+    """
+
+    guid: str
+    offset: Bytes
+    size: Bytes
+    type: str
+    role: PartitionRole
+    number: int | None = None
+    filesystem: str | None = None
+
+    def __post_init__(self) -> None:
+        for guid in (self.guid, self.type):
+            if normal_guid(guid) != guid:
+                raise ValueError(f"{guid!r} should be in lower case, without braces")
+        if self.offset <= 0 or self.size <= 0:
+            raise ValueError(f"partition {self.guid} has offset {self.offset} and size {self.size}")
+
+    @property
+    def end(self) -> Bytes:
+        """The first byte behind it."""
+        return self.offset + self.size
+
+
+@dataclass(frozen=True)
+class DiskManifest:
+    """A GPT disk with all its partitions, in the order of their offsets, on this machine.
+
+    guid: of the disk; size: of all of it; sector: its logical sectors; run: 8 hexadecimal digits of the run that
+    prepared it, which stand in the label of its target.
+    """
+
+    machine: MachineIdentity
+    guid: str
+    size: Bytes
+    sector: Bytes
+    model: str
+    partitions: tuple[PartitionRecord, ...]
+    run: str
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema is {self.schema[:60]!r}, not {SCHEMA!r}")
+        if normal_guid(self.guid) != self.guid:
+            raise ValueError(f"{self.guid!r} should be in lower case, without braces")
+        if self.sector not in (512, 4096):
+            raise ValueError(f"disks have sectors of 512 or 4096 bytes, not {self.sector}")
+        if not _RUN.fullmatch(self.run):
+            raise ValueError(f"run {self.run[:60]!r} should be 8 hexadecimal digits in lower case")
+        _check_layout(self)
+
+    @property
+    def label(self) -> str:
+        """Of the file system that Windows puts on the target, so that the guard knows it again."""
+        return f"WINHOST-{self.run}"
+
+    def one(self, role: PartitionRole) -> PartitionRecord:
+        """The partition with this role. Raises ValueError unless there is exactly one."""
+        found = [each for each in self.partitions if each.role is role]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} partitions of disk {self.guid} have the role {role}, and one is needed")
+        return found[0]
+
+
+def _check_layout(disk: DiskManifest) -> None:
+    """Raises ValueError for what no GPT can be, so that a mistake here is not found on the other side."""
+    guids = [disk.guid, *(each.guid for each in disk.partitions)]
+    if len(set(guids)) != len(guids):
+        raise ValueError("two of the GUIDs are the same: a cloned disk, or a mistake")
+    for each in disk.partitions:
+        if each.offset % disk.sector or each.size % disk.sector:
+            raise ValueError(f"partition {each.guid} does not begin and end with a sector of {disk.sector} bytes")
+    _check_order(disk.partitions, disk.size)
+
+
+def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
+    for before, after in pairwise(partitions):
+        if after.offset < before.end:
+            raise ValueError(f"partition {after.guid} begins before {before.guid} ends; list them by offset")
+    if partitions and partitions[-1].end > size:
+        raise ValueError(f"partition {partitions[-1].guid} ends behind the end of the disk")
+
+
+def read_manifest(path: Path) -> DiskManifest:
+    """From its file. Raises UsageError (FileFaults)."""
+    return load_json(path, RootModel[DiskManifest]).root
+
+
+def written_manifest(manifest: DiskManifest) -> str:
+    """The text of its file."""
+    return write_document(manifest)
