@@ -113,7 +113,10 @@ PARTS = {
     ),
     "smb": Part(["tests/connect/test_admin_share.py"], {"smbd": "samba", "smbpasswd": "samba"}, is_root_of_linux),
     "agent": Part(
-        [f"{LINUX}test_{name}.py" for name in ("agent", "by_hand_real", "probe", "user_processes", "written")],
+        [
+            f"{LINUX}test_{name}.py"
+            for name in ("agent", "by_hand_real", "host_key", "probe", "user_processes", "written")
+        ],
         {"cc": "gcc", "nsenter": "util-linux", "sshd": "openssh-server", "systemd-analyze": "systemd"},
         is_root_of_linux,
     ),

@@ -1,5 +1,6 @@
 """A Linux gives itself another SSH host key: both halves change together, and nothing else is left of it."""
 
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ KEY = "/etc/ssh/ssh_host_ed25519_key"
 @pytest.fixture
 def _keys(sandbox: Sandbox) -> None:
     """With a host key, and where sshd checks itself."""
+    if shutil.which("sshd", path="/usr/sbin:/sbin") is None:
+        pytest.skip("there is no sshd here")
     sandbox.run("sh", "-c", f"mkdir -p /run/sshd; rm -f {KEY}*; ssh-keygen -q -t ed25519 -N '' -f {KEY}")
 
 
