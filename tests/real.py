@@ -183,6 +183,11 @@ PARTS = {
         },
         can_install,
     ),
+    "compose": Part(
+        ["tests/serving/test_compose_parser.py"],
+        {"dpkg-deb": "dpkg"},
+        lambda: can_install() and platform.machine() == "x86_64",
+    ),
     "guest": Part(
         ["tests/vm"],
         {

@@ -58,8 +58,9 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     return said
 
 
-# Theirs need a hub, a registry or an endpoint: test_workload_init, test_fetch and test_serve_target have them.
-ELSEWHERE = {"draft", "fetched", "serving", "serving-change", "serving-log", "serving-test"}
+# Theirs need a hub, a registry, an endpoint or a key: test_workload_init, test_fetch, test_serve_target and test_render
+# have them.
+ELSEWHERE = {"draft", "fetched", "rendered", "serving", "serving-change", "serving-log", "serving-test"}
 
 
 def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:

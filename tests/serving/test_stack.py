@@ -23,6 +23,7 @@ from winhost.serving.engine_files import ServedEngine
 from winhost.serving.stack import Stack, StackRequest, stack
 
 HOST = "ubuntu-2xh100"
+BY_CDI = {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"], "capabilities": ["gpu"]}
 
 
 def made(asked: StackRequest | None = None, virtualization: str = "none") -> Stack:
@@ -64,7 +65,7 @@ def test_an_engine_in_compose_has_no_port_no_network_and_no_rights() -> None:
     assert (service["network_mode"], service["pull_policy"], service["cap_drop"]) == ("none", "never", ["ALL"])
     assert "ports" not in service
     assert "/srv/winhost/models/chat:/model:ro" in service["volumes"]
-    assert service["devices"] == ["nvidia.com/gpu=all"]
+    assert service["deploy"]["resources"]["reservations"]["devices"] == [BY_CDI]
     assert service["command"][0] == "/model"
     assert "--uds=/run/winhost-engines/chat/engine.sock" in service["command"]
     assert "VLLM_SERVER_DEV_MODE" not in service["environment"]

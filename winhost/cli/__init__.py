@@ -35,6 +35,7 @@ COMMANDS = {
     "verify": "Check that hosts are still as PLANS left them.",
     "lint": "Find what WSL would silently ignore in its configuration files.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
+    "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",
     "lab": "Simulate hosts behind a real remoting endpoint.",
     "demo": "Show a complete job on simulated hosts, in under a minute.",

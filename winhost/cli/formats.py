@@ -32,6 +32,7 @@ KINDS: Mapping[str, int] = {
     "lab": 1,
     "draft": 1,
     "fetched": 1,
+    "rendered": 1,
     "error": 1,
 }
 

@@ -9,15 +9,17 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, MiB
 
-Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet", "workload"]
+Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet", "workload", "rendered"]
 
 _WORDS = {"facts": "a facts file", "plan": "a plan", "report": "a report", "lab's fleet": "the fleet file of a lab"}
 _WORDS |= {"fleet": "a fleet file", "playbook": "a playbook", "workload": "a workload", "host": "a host file"}
+_WORDS |= {"rendered": "a file of winhost render"}
 _FOREIGN = "a file that winhost did not write"
 _MOST: Bytes = 16 * MiB  # of a file of ours; a larger one is another's
 _HEAD = 4096
 _REPORT = b'<meta name="generator" content="winhost '
 _LAB = b"# Simulated hosts: "
+_RENDERED = b"# Written by winhost "
 _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 
 
@@ -47,6 +49,8 @@ def _kind(path: Path) -> str | None:
         return "report"
     if head.startswith(_LAB):
         return "lab's fleet"
+    if head.startswith(_RENDERED):
+        return "rendered"
     return _schema(data) or _FOREIGN
 
 

@@ -15,6 +15,7 @@ from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.probe import Probed
+from winhost.cli.render_compose import Rendered
 from winhost.cli.report import Reported
 from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
@@ -77,6 +78,7 @@ RESULTS: Mapping[str, Any] = {
     "lab": ListedLabHost,
     "draft": Drafted,
     "fetched": FetchedFolder,
+    "rendered": Rendered,
     "error": ErrorResult,
 }
 

@@ -20,6 +20,7 @@ from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import command
+from winhost.serving.compose_words import readable_yaml
 from winhost.serving.gateway_entries import gateway_entries, key_line
 from winhost.serving.profile import base_of
 from winhost.serving.turn_entries import SharingModel, turn_settings
@@ -124,7 +125,7 @@ def gateway(
         entries = gateway_entries(settings, [key_line(*_pair(each)) for each in keys], tls)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
-    click.echo(yaml.dump(entries, Dumper=_Readable, sort_keys=False, width=1000), nl=False)
+    click.echo(readable_yaml(entries), nl=False)
     return 0
 
 
@@ -145,17 +146,6 @@ def _take_turns(settings: dict[str, Json], sharing: list[SharingModel]) -> None:
             model["turns"] = turns
     if by_model:
         raise click.UsageError(f"--shares names {next(iter(by_model))}, which no --model does")
-
-
-class _Readable(yaml.SafeDumper):
-    """Texts of several lines stand as they are."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
-
-
-_Readable.add_representer(str, _text)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Options of `winhost plan` for what a workload is served by."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--certificate-key": {"metavar": "PATH", "help": "Workload: the key of the certificate, likewise."},
     "--plain-http": {
         "is_flag": True,
-        "help": "Workload: beyond the machine without TLS: others can read keys and prompts. Asks for: network.",
+        "help": "Workload: beyond the machine without TLS: others can read keys and prompts. A plan asks for: network.",
     },
     "--hub": {"metavar": "URL", "help": "Workload: another hub with the API of huggingface.co."},
 }
@@ -72,22 +72,30 @@ class StackWords:
     hub: str | None = None
 
 
-def stack_options(command: F) -> F:
+def stack_options(*, leave_out: Collection[str] = ()) -> Callable[[F], F]:
     """Adds them; `stack_words` hands on what they say."""
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         if value not in (None, (), False):
             context.meta.setdefault(_ASKED, {})[str(option.name)] = value
 
-    for name, more in reversed([*_OPTIONS.items()]):
-        command = click.option(name, **more, callback=keep, expose_value=False)(command)
-    return command
+    def decorate(command: F) -> F:
+        for name, more in reversed([*_OPTIONS.items()]):
+            if name not in leave_out:
+                command = click.option(name, **more, callback=keep, expose_value=False)(command)
+        return command
+
+    return decorate
 
 
-def stack_words() -> StackWords | None:
-    """None where no workload is to be served. Raises UsageError for options without one."""
+def stack_words(workload: Path | None = None) -> StackWords | None:
+    """workload: of a command that names it otherwise. None where no workload is to be served. Raises UsageError for
+    options without one.
+    """
     context = click.get_current_context(silent=True)
-    said: dict[str, Any] = context.meta.get(_ASKED, {}) if context else {}
+    said: dict[str, Any] = dict(context.meta.get(_ASKED, {}) if context else {})
+    if workload is not None:
+        said["workload"] = workload
     if said and "workload" not in said:
         option = next(iter(said)).replace("_", "-")
         raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")

@@ -9,10 +9,12 @@ from typing import Any
 
 from winhost.serving.choice import ProfileLine, Served
 from winhost.serving.command import START
+from winhost.serving.compose_words import compose_text, compose_word, hardened, options_of_container
 from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import GROUP
 
-_CACHE = "winhost-vllm"
+CACHE = "winhost-vllm"
+"""The volume with compiled graphs."""
 _READY = "ready.py"
 START_SECONDS = 3600
 """For an engine to start: to load a model and to compile its graphs."""
@@ -184,43 +186,20 @@ class ServedEngine:
 
     @property
     def _compose(self) -> str:
-        service: dict[str, Any] = {
+        return compose_text({"services": {"engine": self.service}, "volumes": {CACHE: {"name": CACHE}}})
+
+    @property
+    def service(self) -> dict[str, Any]:
+        """Of its compose project."""
+        return {
             "container_name": self._name,
-            "image": self.image,
+            **hardened(str(self.image), "no"),
             "pull_policy": "never",
-            "restart": "no",
-            "entrypoint": ["/bin/sh", "-c", _compose_word(START)],
-            "command": [*map(_compose_word, self._command)],
-            "environment": {line.name: _compose_word(str(line.value)) for line in self._lines("env")},
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges:true"],
-            "logging": {"driver": "local", "options": {"max-size": "10m", "max-file": "2"}},
+            "entrypoint": ["/bin/sh", "-c", compose_word(START)],
+            "command": [*map(compose_word, self._command)],
+            "environment": {line.name: compose_word(str(line.value)) for line in self._lines("env")},
+            **options_of_container((line.name, str(line.value)) for line in self._lines("container")),
         }
-        for line in self._lines("container"):
-            _into_compose(service, line.name, str(line.value))
-        return _yaml({"services": {"engine": service}, "volumes": {_CACHE: {"name": _CACHE}}})
-
-
-def _into_compose(service: dict[str, Any], name: str, value: str) -> None:
-    """An option of `docker run` as compose has it."""
-    match name:
-        case "--network":
-            service["network_mode"] = value
-        case "--volume":
-            service.setdefault("volumes", []).append(value)
-        case "--device":
-            service.setdefault("devices", []).append(value)
-        case "--shm-size":
-            service["shm_size"] = value
-        case "--ipc":
-            service["ipc"] = value
-        case "--stop-timeout":
-            service["stop_grace_period"] = f"{value}s"
-        case "--gpus":
-            gpus = {"driver": "nvidia", "count": value, "capabilities": ["gpu"]}
-            service["deploy"] = {"resources": {"reservations": {"devices": [gpus]}}}
-        case _:
-            raise AssertionError(f"{name} is no option of a container that compose is told")
 
 
 def _option(line: ProfileLine) -> str:
@@ -231,17 +210,6 @@ def _word(text: str) -> str:
     """A word of a unit's command line: quoted, and nothing of it is expanded."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'
-
-
-def _compose_word(text: str) -> str:
-    return text.replace("$", "$$")
-
-
-def _yaml(document: dict[str, Any]) -> str:
-    import yaml
-
-    text: str = yaml.safe_dump(document, sort_keys=False, width=1000, allow_unicode=False)
-    return f"# Written by winhost.\n{text}"
 
 
 def _ready() -> str:

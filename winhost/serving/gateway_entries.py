@@ -38,17 +38,26 @@ def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tupl
 
     Raises ValueError.
     """
+    files = gateway_files(settings, keys, tls)
+    keeper = parse_settings(files["settings.json"]).turns.keeper is not None
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
+    exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
+    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper))
+
+
+def gateway_files(
+    settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None = None
+) -> dict[str, str]:
+    """Its program in `gateway/`, `settings.json` and `keys`, checked. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
     files = {f"gateway/{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
     files["keys"] = "\n".join([*keys, ""])
-    parsed = parse_settings(files["settings.json"])
+    parse_settings(files["settings.json"])
     ApiKeys(files["keys"])
     if any(not re.fullmatch(r"/[A-Za-z0-9._/-]+", path) for path in tls or ()):
         raise ValueError("a path of a certificate has letters, digits, dots, dashes and slashes")
-    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
-    exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
-    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, parsed.turns.keeper is not None))
+    return files
 
 
 def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.model.errors import UsageError, visible
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Model, Workload
 from winhost.paths.compose_package import compose_package
@@ -81,6 +82,17 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [_unit(engine) for engine in engines]
     entries.append(_entry("ServingReady", "A completion of each model", {}, {"ready": True}))
     return Stack(tuple(entries), tuple(_notes(request, found)), deployed)
+
+
+def revision_of(model: Model) -> str:
+    """Raises UsageError: NoRevision."""
+    if model.revision is None:
+        raise UsageError(
+            "NoRevision",
+            what=f"{visible(model.name)} has no revision, so its files could be others tomorrow",
+            hint=f"Write the commit: winhost workload init {visible(model.id)} finds it",
+        )
+    return model.revision
 
 
 def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:

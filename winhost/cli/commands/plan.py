@@ -42,7 +42,7 @@ from winhost.cli.stack_options import stack_options
     help="dda: the final state of the VM. Default: as-found.",
 )
 @new_vm_options
-@stack_options
+@stack_options()
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
 @click.option(
     "--set",

@@ -1,0 +1,79 @@
+"""winhost render compose, as people call it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Line
+from tests.images.stand_in_registry import StandInRegistry, serving
+from tests.schemas import faults
+from tests.serving.one_plan import KEY, workload
+
+DIGEST = f"sha256:{'ab' * 32}"
+MACHINE = ("--gpus", "2x48GiB", "--memory", "256GiB")
+LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALICE", KEY)
+
+
+def rendered(line: Line, *words: object) -> tuple[str, ...]:
+    return ("render", "compose", str(workload(line.folder)), "--api-key", "alice=env:ALICE", *map(str, words))
+
+
+def test_it_prints_a_project_and_says_what_to_know_of_it_beside(line: Line) -> None:
+    said = line(*rendered(line, *MACHINE, "--digest", DIGEST))
+    assert said.code == 0, said.err
+    assert yaml.safe_load(said.out)["services"]["engine-chat"]["image"] == f"docker.io/vllm/vllm-openai@{DIGEST}"
+    assert KEY not in said.out
+    assert "note: chat: profile" in said.err
+
+
+def test_programs_get_it_in_the_published_envelope(line: Line) -> None:
+    said = line(*rendered(line, *MACHINE, "--digest", DIGEST, "--json"))
+    schema = line("schema", "rendered").json
+    assert [*faults(said.json, schema, schema)] == []
+    assert said.result["text"].startswith("# Written by winhost")
+    assert said.result["notes"]
+
+
+def test_the_registry_is_asked_for_the_digest_of_a_tag(line: Line) -> None:
+    with serving(StandInRegistry()) as registry:
+        digest = registry.put_image((b"layer",), "v0.33.0")
+        said = line(*rendered(line, "--facts", LINUX, "--engine-image", f"{registry.host}/org/engine:v0.33.0"))
+    assert said.code == 0, said.err
+    image = yaml.safe_load(said.out)["services"]["gateway"]["image"]
+    assert image == f"{registry.host}/org/engine@{digest}"
+
+
+def test_it_is_written_over_its_like_alone(line: Line) -> None:
+    words = rendered(line, *MACHINE, "--digest", DIGEST, "-o", "compose.yaml")
+    assert line(*words).code == line(*words).code == 0
+    Path("compose.yaml").write_text("services: {mine: {}}\n")
+    assert line(*words).code == 2
+    assert line(*words, "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which machine is to serve?"),
+        (("--gpus", "2x48GiB"), "which machine is to serve?"),
+        (("--facts", LINUX, "--gpus", "2x48GiB"), "name the one or the others"),
+        (("--gpus", "two", "--memory", "1GiB"), "such as 2x48GiB"),
+        ((*MACHINE, "--digest", DIGEST, "--listen", "0.0.0.0:8443"), "beyond this machine"),
+    ],
+)
+def test_what_is_missing_is_told(line: Line, words: tuple[object, ...], said: str) -> None:
+    found = line(*rendered(line, *words))
+    assert found.code == 2
+    assert said in " ".join(found.err.split())
+
+
+def test_without_a_key_nobody_could_use_it(line: Line) -> None:
+    file = workload(line.folder)
+    found = line("render", "compose", str(file), *MACHINE, "--digest", DIGEST)
+    assert (found.code, "name an API key" in found.err) == (2, True)

@@ -1,0 +1,137 @@
+"""What `winhost render compose` prints: one project, in which only the gateway is reached."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.serving.situations import linux, model, shipped
+from tests.serving.situations import workload as situation
+from tests.serving.stacks import FILES, IMAGE, KEY
+from winhost.compat.stated_linux import stated_linux
+from winhost.gateway.gateway_settings import parse_settings
+from winhost.model.errors import UsageError
+from winhost.model.secrets import SecretRef
+from winhost.model.units import GiB
+from winhost.model.workload import ModelState, Workload
+from winhost.resources.host import HostFacts
+from winhost.serving.compose_project import ComposeProject, ComposeRequest, compose_project
+
+REVISION = FILES["revision"]
+
+
+def asked(*names: str, **changed: Any) -> ComposeRequest:
+    """Names of models; what is changed of them, or else of the request."""
+    of_request = {key: changed.pop(key) for key in ("listen", "tls", "plain_http", "path", "hub") if key in changed}
+    models = tuple(model(name, revision=REVISION, **changed) for name in names or ("chat",))
+    plain = ComposeRequest(situation(*models), IMAGE.pinned, (KEY,), ("127.0.0.1", 8443))
+    return replace(plain, **of_request)
+
+
+def made(request: ComposeRequest, facts: HostFacts | None = None) -> ComposeProject:
+    return compose_project(facts or linux("ubuntu-2xh100"), request, "0.1.0")
+
+
+def services(project: ComposeProject) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(project.text)["services"]
+    return found
+
+
+def test_an_engine_has_no_port_and_no_network_and_the_gateway_none_but_its_own() -> None:
+    found = services(made(asked("chat", "coder")))
+    assert [*found] == ["model-chat", "engine-chat", "model-coder", "engine-coder", "gateway"]
+    for service in found.values():
+        assert "ports" not in service
+        assert "privileged" not in service
+        assert (service["image"], service["cap_drop"]) == (IMAGE.pinned, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {found[name]["network_mode"] for name in ("engine-chat", "engine-coder")} == {"none"}
+    assert found["gateway"]["user"] == "65534:0"
+
+
+def test_engines_do_not_reach_each_other() -> None:
+    found = services(made(asked("chat", "coder")))
+    mounted = {name: {each.split(":")[0] for each in found[name]["volumes"]} for name in found}
+    assert mounted["engine-chat"] & mounted["engine-coder"] == {"winhost-vllm"}
+    assert mounted["gateway"] == {"socket-chat", "socket-coder"}
+    assert all(each.endswith(":ro") for each in found["gateway"]["volumes"])
+    volumes = yaml.safe_load(made(asked()).text)["volumes"]
+    assert volumes["socket-chat"]["driver_opts"] == {"type": "tmpfs", "device": "tmpfs", "o": "mode=0750,size=1m"}
+
+
+def test_the_gateway_finds_what_it_reads() -> None:
+    document = yaml.safe_load(made(asked("chat", "coder")).text)
+    contents = {
+        each["target"]: document["configs"][each["source"]]["content"].replace("$$", "$")
+        for each in document["services"]["gateway"]["configs"]
+    }
+    settings = parse_settings(contents["/opt/winhost/settings.json"])
+    assert [*settings.models] == ["chat", "coder"]
+    sockets = {str(each.engine.socket).rpartition("/")[0] for each in settings.models.values()}
+    assert sockets == {each.split(":")[1] for each in document["services"]["gateway"]["volumes"]}
+    assert contents["/run/winhost-credentials/keys"] == f"{KEY}\n"
+    for path, text in contents.items():
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+    assert len(contents) == len({*contents}) == len(document["configs"])
+
+
+def test_engines_of_one_gpu_start_one_after_the_other() -> None:
+    found = services(made(asked("chat", "coder")))
+    done, well = ({"condition": f"service_{word}"} for word in ("completed_successfully", "healthy"))
+    assert found["engine-chat"]["depends_on"] == {"model-chat": done}
+    assert found["engine-coder"]["depends_on"] == {"model-coder": done, "engine-chat": well}
+
+
+@pytest.mark.parametrize("vllm", ["0.24.0", "0.33.0"])
+def test_development_mode_is_never_switched_on(vllm: str) -> None:
+    turning = asked("chat", "coder", state=ModelState.SLEEPING)
+    turning = replace(turning, workload=situation(*turning.workload.models, vllm=vllm))
+    project = made(turning)
+    found = services(project)
+    for name in ("engine-chat", "engine-coder"):
+        assert "VLLM_SERVER_DEV_MODE" not in found[name]["environment"]
+        assert "--enable-sleep-mode" not in found[name]["command"]
+        assert found[name]["profiles"] == ["by-turns"], "two of them would not fit"
+    assert any("none of these starts by itself" in note for note in project.notes)
+
+
+def test_a_model_is_downloaded_at_its_commit_with_a_token_that_does_not_stand_there() -> None:
+    request = asked(token=SecretRef("env", "MY_TOKEN"), hub="https://hub.example.com")
+    service = services(made(request))["model-chat"]
+    assert service["command"] == ["chat", REVISION]
+    assert service["environment"]["HF_TOKEN"].startswith("${HF_TOKEN:?")
+    assert service["environment"]["HF_ENDPOINT"] == "https://hub.example.com"
+    assert "MY_TOKEN" not in made(request).text
+    with pytest.raises(UsageError, match="has no revision"):
+        made(replace(request, workload=Workload((model(),), versions=request.workload.versions)))
+
+
+def test_nothing_of_it_is_expanded() -> None:
+    request = asked(id="org/${HOME}-$x")
+    assert services(made(request))["model-chat"]["command"] == ["org/$${HOME}-$$x", REVISION]
+    assert services(made(asked()))["engine-chat"]["entrypoint"][2].endswith('exec vllm serve "$$0" "$$@"')
+
+
+def test_beyond_the_machine_it_takes_a_certificate_or_the_users_word() -> None:
+    with pytest.raises(ValueError, match="can be read on their way"):
+        made(asked(listen=("0.0.0.0", 8443)))
+    found = services(made(asked(listen=("0.0.0.0", 8443), tls=("/etc/ssl/it.pem", "/etc/ssl/it.key"))))["gateway"]
+    assert "/etc/ssl/it.key:/run/winhost-credentials/key:ro" in found["volumes"]
+    assert made(asked(listen=("0.0.0.0", 8443), plain_http=True)).notes[-1].startswith("Others reach the endpoint")
+
+
+def test_gpus_are_those_of_the_facts_or_what_is_said_of_them() -> None:
+    linux_of_its_own, wsl = made(asked()), made(asked(path="wsl2"), shipped("win11-pro-1gpu"))
+    (by_cdi,), (all_,) = (
+        services(each)["engine-chat"]["deploy"]["resources"]["reservations"]["devices"]
+        for each in (linux_of_its_own, wsl)
+    )
+    assert (by_cdi["driver"], by_cdi["device_ids"]) == ("cdi", ["nvidia.com/gpu=all"])
+    assert (all_["driver"], all_["count"]) == ("nvidia", "all")
+    stated = made(asked(tensor=2), stated_linux("2x48GiB", 256 * GiB))
+    assert "--disable-custom-all-reduce" in services(stated)["engine-chat"]["command"], "nobody said that they can"
+    for wrong in ("2", "0x48GiB", "2x48", "x"):
+        with pytest.raises(ValueError, match="such as 2"):
+            stated_linux(wrong, 256 * GiB)

@@ -1,0 +1,234 @@
+"""All that serves a workload as one compose project, for whoever has a deployment of his own: engines, models, gateway.
+
+Nothing of it is a port of an engine: each listens on a socket in a volume that it shares with the gateway alone.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.model.workload import Model, Workload
+from winhost.resources.host import HostFacts
+from winhost.serving.choice import ProfileLine, Served, Serving, serving
+from winhost.serving.compose_words import compose_text, compose_word, hardened
+from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
+from winhost.serving.engine_names import MODEL, model_folder, slug, socket_folder
+from winhost.serving.gateway_entries import gateway_files
+from winhost.serving.profile import base_of, no_sleep
+from winhost.serving.stack import LOOPBACK, revision_of
+
+_FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
+# No capability: whoever reaches its sockets is of their group, root's.
+_USER = "65534:0"
+_HEALTH = (
+    "import http.client, socket, sys; c = http.client.HTTPConnection('localhost'); "
+    "c.sock = socket.socket(socket.AF_UNIX); c.sock.settimeout(10); c.sock.connect(sys.argv[1]); "
+    "c.request('GET', '/health'); sys.exit(c.getresponse().status != 200)"
+)
+_LISTENS = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
+_FETCH = (
+    "import sys; from huggingface_hub import snapshot_download; "
+    "snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir='/model')"
+)
+_HEAD = """\
+# Written by winhost {version}: {models} by vLLM {vllm} behind a gateway, at {url}.
+# It takes Docker Compose 2.23.1 or later and NVIDIA's Container Toolkit{cdi}.
+#   docker compose up --detach     downloads the models, starts engine after engine, then answers
+#   curl -H "Authorization: Bearer $API_KEY" {url}/v1/models
+# An engine has no network and no port: only the gateway reaches its socket. Keys stand here as hashes.
+"""
+
+
+@dataclass(frozen=True)
+class ComposeRequest:
+    """image: with its digest; keys: lines of the gateway's file; tls: paths of a certificate and its key, which the
+    group root may read, on the machine that serves; path: of a Windows host, what leads to its Linux; hub: another
+    than huggingface.co.
+    """
+
+    workload: Workload
+    image: str
+    keys: tuple[str, ...]
+    listen: tuple[str, int]
+    tls: tuple[str, str] | None = None
+    plain_http: bool = False
+    path: str | None = None
+    hub: str | None = None
+
+
+@dataclass(frozen=True)
+class ComposeProject:
+    """text: of compose.yaml; notes: what to know of it, as sentences."""
+
+    host: str
+    text: str
+    notes: tuple[str, ...]
+
+
+def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> ComposeProject:
+    """version: of winhost. Raises UsageError (NoRevision), ValueError, and as `serving` does."""
+    found = awake(facts, request.workload, request.path)
+    settings = _settings(request)
+    files = gateway_files(settings, request.keys, request.tls)
+    services: dict[str, Any] = {}
+    before: dict[int, str] = {}  # GPUs, and the last engine that starts on each
+    for model, served in zip(request.workload.models, found.models, strict=True):
+        services[f"model-{slug(model.name)}"] = _download(request, model)
+        services[f"engine-{slug(model.name)}"] = _engine(request, model, served, before)
+        if not model.sleeps:
+            before |= dict.fromkeys(served.cards, f"engine-{slug(model.name)}")
+    services["gateway"] = _gateway(request, files)
+    document = {
+        "name": "winhost",
+        "services": services,
+        "volumes": dict(_volumes(request.workload)),
+        "configs": {_config(path): {"content": compose_word(text)} for path, text in files.items()},
+    }
+    return ComposeProject(
+        found.host, compose_text(document, _head(request, found, version)), tuple(_notes(request, found))
+    )
+
+
+def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
+    """Profiles that never switch vLLM's development mode on: outside of a Linux that winhost sets up nobody sees to it
+    that the gateway alone reaches these endpoints. Raises as `serving` does.
+    """
+    found = serving(facts, workload, path=path)
+    if not any(model.sleeps for model in workload.models):
+        return found
+    return serving(facts, workload, no_sleep(base_of(found.models[0].profile)), path=path)
+
+
+def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
+    """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
+    name, socket = slug(model.name), served.socket
+    service = dict(ServedEngine(served, "compose", request.image, remote_code=model.trust_remote_code).service)
+    del service["container_name"]  # compose names it after the project
+    del service["pull_policy"]
+    sources = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
+    volumes = [each.split(":", 1) for each in service["volumes"]]
+    service["volumes"] = [f"{sources.get(source, source)}:{target}" for source, target in volumes]
+    shell, flag, start = service["entrypoint"]
+    waits = {engine: "service_healthy" for card, engine in before.items() if card in served.cards}
+    return {
+        **service,
+        "restart": "unless-stopped",
+        **({"profiles": ["by-turns"]} if model.sleeps else {}),
+        # A socket that a killed engine left would be in the way.
+        "entrypoint": [shell, flag, f"rm -f {socket}; {start}"],
+        "depends_on": {
+            f"model-{name}": {"condition": "service_completed_successfully"},
+            **{engine: {"condition": condition} for engine, condition in waits.items()},
+        },
+        "healthcheck": {
+            "test": ["CMD", "python3", "-I", "-c", _HEALTH, socket],
+            "interval": "15s",
+            "timeout": "15s",
+            "start_period": f"{START_SECONDS}s",
+        },
+    }
+
+
+def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
+    """Its files at one commit, by the library that is in the image; it ends when they are there."""
+    environment = {"NVIDIA_VISIBLE_DEVICES": "void", "HF_HOME": "/tmp"}  # noqa: S108 - of its own container
+    if request.hub:
+        environment["HF_ENDPOINT"] = compose_word(request.hub)
+    if model.token:
+        environment["HF_TOKEN"] = "${HF_TOKEN:?a token of the hub reads this model: export HF_TOKEN}"  # noqa: S105 - where it is
+    return {
+        **hardened(request.image, "no"),
+        "entrypoint": ["python3", "-I", "-c", compose_word(_FETCH)],
+        "command": [compose_word(model.id), revision_of(model)],
+        "environment": environment,
+        "volumes": [f"model-{slug(model.name)}:{MODEL}"],
+    }
+
+
+def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any]:
+    """In the network of the machine, where its firewall holds; ports that Docker publishes go past ufw. It owns no file
+    there; a file system that is read-only as a whole is one into which compose can put no configuration.
+    """
+    address, port = request.listen
+    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
+    mounts = [f"socket-{slug(model.name)}:{socket_folder(model.name)}:ro" for model in request.workload.models]
+    mounts += [
+        f"{path}:{_SECRETS}/{name}:ro" for name, path in zip(("certificate", "key"), request.tls or (), strict=False)
+    ]
+    return {
+        **hardened(request.image, "unless-stopped"),
+        "user": _USER,
+        "network_mode": "host",
+        "pids_limit": 64,
+        "ulimits": {"nofile": 65536, "core": 0},
+        "working_dir": _FOLDER,
+        "entrypoint": ["python3", "-s", "-E", "-B", "-m", "gateway.program", f"{_FOLDER}/settings.json"],
+        "environment": {"CREDENTIALS_DIRECTORY": _SECRETS, "NVIDIA_VISIBLE_DEVICES": "void"},
+        "stop_grace_period": "90s",
+        "volumes": mounts,
+        "configs": [{"source": _config(path), "target": _target(path)} for path in files],
+        "healthcheck": {"test": ["CMD", "python3", "-I", "-c", _LISTENS, asked, str(port)], "interval": "15s"},
+    }
+
+
+def _settings(request: ComposeRequest) -> dict[str, Json]:
+    address, port = request.listen
+    models: list[Json] = [
+        {"name": model.name, "engine": {"socket": f"{socket_folder(model.name)}/engine.sock"}}
+        for model in request.workload.models
+    ]
+    plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
+    return {"listen": {"address": address, "port": port}, "models": models, **plain}
+
+
+def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
+    # In memory, and entered by root and its group alone: as /run/winhost-engines on a Linux that winhost sets up.
+    entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0750,size=1m"}
+    for model in workload.models:
+        yield f"model-{slug(model.name)}", None
+        yield f"socket-{slug(model.name)}", {"driver": "local", "driver_opts": entered}
+    yield CACHE, None
+
+
+def _config(path: str) -> str:
+    return "gateway-" + re.sub(r"[^a-z0-9]+", "-", path.rpartition("/")[2].removesuffix(".py")).strip("-")
+
+
+def _target(path: str) -> str:
+    return f"{_SECRETS}/keys" if path == "keys" else f"{_FOLDER}/{path}"
+
+
+def _head(request: ComposeRequest, found: Serving, version: str) -> str:
+    address, port = request.listen
+    shown = f"[{address}]" if ":" in address else address
+    devices = any(line.name == "--device" for served in found.models for line in served.lines)
+    return _HEAD.format(
+        version=version,
+        models=", ".join(served.model for served in found.models),
+        vllm=found.vllm,
+        url=f"{'https' if request.tls else 'http'}://{shown}:{port}",
+        cdi=", with GPUs by CDI (Docker 25 or later)" if devices else "",
+    )
+
+
+def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:
+    for served in found.models:
+        yield f"{served.model}: profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
+        for line in (*served.lines, *served.left_out):
+            if line.unverified:
+                yield f"{served.model}: {_shown(line)} is unverified: {line.unverified}"
+    turning = [f"engine-{slug(model.name)}" for model in request.workload.models if model.sleeps]
+    if turning:
+        yield (
+            f"{', '.join(turning)}: in this project nobody puts a model to sleep, so none of these starts by itself. "
+            "Start one and stop it before the next: docker compose up --detach ENGINE, docker compose stop ENGINE"
+        )
+    yield "The files of models are taken from the hub at one commit, and not compared with hashes as a plan does"
+    if request.listen[0] not in LOOPBACK:
+        yield "Others reach the endpoint as far as the firewall of the machine lets them: see docs/gateway.md"
+
+
+def _shown(line: ProfileLine) -> str:
+    return line.name if line.value is None else f"{line.name}={line.value}"
