@@ -45,6 +45,9 @@ def said(served: Served, wanted: dict[str, Any]) -> dict[str, Any]:
         "left_out": [line.name for line in served.left_out],
         "shm": served.shared_memory // GiB,
         "kept": served.lost and served.lost.kept,
+        "level": served.level,
+        "rest": served.rest and served.rest.rung,
+        "soon": served.rest and served.rest.kept,
     }
     return {key: answers[key] for key in wanted}
 

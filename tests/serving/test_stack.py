@@ -16,7 +16,8 @@ from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
-from winhost.model.workload import ModelState, Workload
+from winhost.model.units import GiB
+from winhost.model.workload import Availability, ModelState, Workload
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
@@ -194,8 +195,34 @@ def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_develo
 
 
 def test_level_2_is_taken_where_the_workload_says_so() -> None:
-    turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2)))["models"][0]["turns"]
+    turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2, level_stated=True)))["models"][0]["turns"]
     assert (turns["level"], turns["reloads"]) == (2, True)
+
+
+def test_how_each_rests_is_chosen_by_memory_and_time_and_said() -> None:
+    """60 GiB twice pinned are 120; the Linux has 256 GiB."""
+    large = {"parameters": None, "weights": 60 * GiB}
+    asked = by_turns("a", "b", "c", **large)
+    models = (*asked.workload.models[:2], replace(asked.workload.models[2], dense=True))
+    wanted = replace(asked.workload, models=models, availability=Availability(swap_within=30))
+    found = made(replace(asked, workload=wanted))
+    turns = [each["turns"] for each in gateway_settings(found)["models"]]
+    assert [(each["between"], each.get("level"), each.get("reloads")) for each in turns] == [
+        ("sleep", 1, None),
+        ("stop", None, None),
+        ("sleep", 2, True),
+    ]
+    said = [note.partition("between its turns ")[2] for note in found.notes if "between its turns" in note]
+    assert said == [
+        "level 1, pinned: it answers after about 5.2 s (estimate), soon enough for swap_within",
+        "stopped, caches warm: it answers after about 88.6 s (estimate), later than swap_within allows",
+        "level 2: it answers after about 9.9 s (estimate), soon enough for swap_within",
+    ]
+
+
+def test_what_would_fit_awake_at_once_is_said() -> None:
+    assert any("state: resident" in note for note in made(by_turns("chat", "coder")).notes)
+    assert not any("state: resident" in note for note in made(by_turns("a", "b", "c", memory=70 * GiB)).notes)
 
 
 def test_one_that_is_to_leave_its_gpu_is_suspended_while_it_sleeps() -> None:

@@ -10,22 +10,9 @@ from tests.engine.linux_world import linux_world
 from winhost.cli.commands.serve import serve
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.serving.gateway_entries import gateway_entries
-from winhost.serving.ladder import choose
 from winhost.serving.turn_entries import SharingModel, turn_settings
 
 KEY = f"alice sha256:{'0' * 64}"
-
-
-def test_backups_are_given_out_in_order_and_the_rest_reloads_or_is_stopped() -> None:
-    models = [
-        SharingModel("a", (0,), "0.24.0", weights=14_000),
-        SharingModel("b", (0,), "0.24.0", weights=14_000, reloads=True),
-        SharingModel("c", (0,), "0.24.0", weights=14_000),
-        SharingModel("d", (0,), "0.24.0", weights=500, pinned=False),
-    ]
-    found, _ = turn_settings(models, {}, host_memory=30_000)
-    assert [each["between"] for each in found.values()] == ["sleep", "sleep", "stop", "sleep"]
-    assert [each.get("level") for each in found.values()] == [1, 2, None, 1]
 
 
 def taking_turns() -> dict[str, Any]:
@@ -69,20 +56,24 @@ def test_the_command_gives_settings_that_the_gateway_takes(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("weights", "host", "within", "pinned", "reloads", "rung", "kept"),
+    ("weights", "host", "within", "words", "says"),
     [
-        (14, 64, 5, True, False, "level 1, pinned", True),
-        (14, 20, 5, True, True, "level 2", True),
-        (14, 20, 5, False, False, "level 1, not pinned", True),
-        (14, 20, 5, True, False, "stopped, caches warm", False),
-        (140, 300, 5, True, False, "level 1, pinned", False),
+        ("14", "64", "5", [], "Take: level 1, pinned. |after about 1.2 s|within 5 s"),
+        ("14", "20", "5", ["--reloads"], "Take: level 2. |after about 2.3 s|within 5 s"),
+        ("14", "20", "5", ["--not-pinned"], "Take: level 1, not pinned. |after about 12.7 s|later than 5 s"),
+        ("14", "20", "5", ["--not-pinned", "--reloads"], "Take: level 2. |within 5 s"),
+        ("14", "20", "20", ["--not-pinned", "--reloads"], "Take: level 1, not pinned. |within 20 s"),
+        ("14", "20", "5", [], "Take: stopped, caches warm. |later than 5 s"),
+        ("140", "300", "5", [], "Take: level 1, pinned. |after about 12.2 s|later than 5 s"),
     ],
 )
-def test_the_fastest_way_back_that_memory_allows_is_chosen(
-    weights: float, host: float, within: float, pinned: bool, reloads: bool, rung: str, kept: bool
+def test_what_memory_and_time_allow_is_chosen(
+    weights: str, host: str, within: str, words: list[str], says: str
 ) -> None:
-    found = choose(weights, host, within, pinned, reloads)
-    assert (found.rung.name, found.kept) == (rung, kept)
+    """The time is that of a whole swap: another one like it leaves first."""
+    given = ["--weights", weights, "--host-memory", host, "--swap-within", within, *words]
+    said = " ".join(CliRunner().invoke(serve, ["explain", *given], terminal_width=200).output.split())
+    assert [part for part in says.split("|") if part not in said + " "] == []
 
 
 def test_the_page_has_the_table_of_the_command() -> None:

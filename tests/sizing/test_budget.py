@@ -225,6 +225,18 @@ def test_larger_and_more_cards_never_make_it_worse(
     assert RANK[better.fits] >= RANK[budget(workload, available_memory).fits]
 
 
+def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
+    names = "abcdefgh"
+    one = Model("a", "a", memory=60 * GiB, state=ModelState.SLEEPING, sleep_level=2)
+    memory = AvailableMemory("bare-metal", (80 * GiB,), 256 * GiB, 256 * GiB)
+    asleep = budget(Workload(tuple(replace(one, name=name) for name in names)), memory)
+    suspended = budget(Workload(tuple(replace(one, name=name, suspend=True) for name in names)), memory)
+    assert (asleep.fits, suspended.fits) == (False, True)
+    place = suspended.at("gpu0")
+    assert place is not None
+    assert place.used == 60 * GiB + len(names) * 4 * MiB
+
+
 @given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
 def test_the_order_of_cards_and_models_does_not_matter(
     workload: Workload, available_memory: AvailableMemory, random: Any

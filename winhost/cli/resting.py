@@ -3,7 +3,7 @@
 import click
 
 from winhost.cli.tables import table
-from winhost.serving.ladder import LADDER, MEASURED, ChosenRung, choose
+from winhost.serving.ladder import LADDER, MEASURED, ChosenRung, choose, preferred
 
 
 def explain(
@@ -21,12 +21,14 @@ def explain(
     )
     click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
     if weights is not None and host_memory is not None:
-        click.echo(_sentence(choose(weights, host_memory, swap_within, pinned, reloads), weights, swap_within))
+        rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
+        click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
     return 0
 
 
 def _sentence(chosen: ChosenRung, weights: float, within: float | None) -> str:
-    said = f"Take: {chosen.rung.name}. Back in about {chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
+    said = f"Take: {chosen.rung.name}. It answers, once another one like it has left, after about "
+    said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
     if within is None:
         return said + "."
     return said + (f", within {within:g} s." if chosen.kept else f", which is later than {within:g} s.")

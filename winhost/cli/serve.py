@@ -133,7 +133,7 @@ def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> Sharin
     name, cards = _pair(text)
     if not all(card.isdecimal() for card in cards.split(",")):
         raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
-    return SharingModel(name, tuple(map(int, cards.split(","))), vllm if sleeps else None, sleeps, suspend=suspend)
+    return SharingModel(name, tuple(map(int, cards.split(","))), vllm if sleeps else None, int(sleeps), suspend=suspend)
 
 
 def _take_turns(settings: dict[str, Json], sharing: list[SharingModel]) -> None:

@@ -9,9 +9,11 @@ from winhost.cli.line_breaks import wrapped
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
-from winhost.serving.choice import UNKNOWN_WORD, Because, ProfileLine, Served, Serving
+from winhost.serving.causes import Because
+from winhost.serving.choice import UNKNOWN_WORD, ProfileLine, Served, Serving
 from winhost.serving.command import command
 from winhost.serving.engine_names import model_folder
+from winhost.serving.ladder import format_rest
 from winhost.serving.lost import Lost
 
 
@@ -50,8 +52,7 @@ def _notes(served: Served) -> Iterator[str]:
     for cause in served.because:
         unsafe = "Sleep mode may be unsafe" if cause.unverified else "Sleep mode is unsafe"
         yield f"{unsafe}: {cause.why}{_doubt(cause)}"
-    if served.lost:
-        yield from _lost(served.lost)
+    yield from _between_turns(served)
     for line in served.lines:
         if line.kind == "note":
             yield f"{line.name}. {line.why}"
@@ -63,6 +64,13 @@ def _notes(served: Served) -> Iterator[str]:
     for line in served.left_out:
         undecided = "" if line.unverified == UNKNOWN_WORD else "undecided: "
         yield f"{_setting(line)} is left out, {undecided}{line.unverified}. {line.why}"
+
+
+def _between_turns(served: Served) -> Iterator[str]:
+    if served.rest:
+        yield f"Between its turns {format_rest(served.rest)}"
+    if served.lost:
+        yield from _lost(served.lost)
 
 
 def _lost(lost: Lost) -> Iterator[str]:

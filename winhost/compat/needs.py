@@ -89,7 +89,7 @@ def _implied(model: Model) -> Iterator[str]:
         yield "multi-gpu"
     if model.load_format in LOADERS:
         yield LOADERS[model.load_format]
-    if model.sleeps:
+    if model.sleeps and model.sleep_level:
         yield f"sleep-l{model.sleep_level}"
     if model.suspend:
         yield "cuda-checkpoint"

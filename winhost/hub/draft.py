@@ -169,6 +169,8 @@ def _numbers(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
         yield Line("dtype", dtype, why, assumed=True)
     if config.quantization:
         yield Line("quantization", config.quantization, f"{config.quantized}")
+    if not (config.experts or config.more or config.other_layers or config.quantized):
+        yield Line("dense", True, "no experts, and no input but text")
 
 
 def _length(config: ModelConfig) -> Iterator[Line]:

@@ -126,8 +126,8 @@ class Model:
     revision: the commit of its repository; token: a secret reference to what reads it there; trust_remote_code:
     programs of its repository may run;
     weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
-    context: tokens of one sequence; sequences: at once, in each data parallel copy; suspend: its process leaves the GPU
-    while it sleeps.
+    context: tokens of one sequence; sequences: at once, in each data parallel copy; dense: no experts, and text alone;
+    level_stated: somebody wrote its level of sleep; suspend: its process leaves the GPU while it sleeps.
     """
 
     name: str
@@ -152,6 +152,8 @@ class Model:
     state: ModelState = ModelState.RESIDENT
     sleep_level: int = 1
     """0, which no file says: it is stopped between its turns, and nothing of it stays."""
+    level_stated: bool = False
+    dense: bool = False
     suspend: bool = False
     tensor: int = 1
     pipeline: int = 1

@@ -186,7 +186,9 @@ class ModelOptions(Written):
     state: ModelState | None = None
     """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
     sleep_level: Literal[1, 2] | None = None
-    """1 keeps the weights in host memory, 2 loads them again. Default: 1."""
+    """1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within allow, 1 first."""
+    dense: bool | None = None
+    """Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
     suspend: bool | None = None
     """Whether its process leaves the card altogether while it sleeps. One card, Linux's own driver, no container.
     Default: false.
@@ -322,6 +324,7 @@ _TAKEN_OVER = (
     "load_format",
     "state",
     "sleep_level",
+    "dense",
     "suspend",
 )
 
@@ -338,6 +341,7 @@ def _model(name: str, options: ModelOptions) -> Model:
         attention=_attention(shape),
         embedding=_embedding(shape),
         kv_bytes=1 if options.kv_dtype == "fp8" else given.get("dtype", DType.BFLOAT16).bytes,
+        level_stated=options.sleep_level is not None,
         **given,
     )
 

@@ -1,7 +1,7 @@
 """Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -21,8 +21,11 @@ from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config.resource import WslConfig
 from winhost.resources.windows.wsl_vm.resource import WslVm
+from winhost.serving.causes import Because, causes_of
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
+from winhost.serving.ladder import Rest
+from winhost.serving.levels import Levels, fit_together, levels_of, rest_of
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import Kind, ProfileRow, base_of, no_sleep, profile
 from winhost.serving.vllm_options import changed_default, knows
@@ -57,22 +60,13 @@ class ProfileLine:
 
 
 @dataclass(frozen=True)
-class Because:
-    """Why a profile was chosen. unverified: what is missing to be sure of it."""
-
-    why: str
-    when: str
-    evidence: tuple[str, ...]
-    unverified: str | None = None
-
-
-@dataclass(frozen=True)
 class Served:
     """One model. because: empty where nothing rules out sleep, or the profile was named by the user and nothing ruled
     it out;
 
     cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
-    that this version of vLLM does not know; lost: the cost of not sleeping.
+    that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
+    rest: how it rests between its turns, where it takes turns.
     """
 
     model: str
@@ -85,11 +79,15 @@ class Served:
     lines: tuple[ProfileLine, ...]
     left_out: tuple[ProfileLine, ...]
     lost: Lost | None
+    level: int
+    rest: Rest | None
 
 
 @dataclass(frozen=True)
 class Serving:
-    """All models of a workload on one variant; vllm: its version, if stated; chosen: why this variant."""
+    """All models of a workload on one variant; vllm: its version, if stated; chosen: why this variant; together: those
+    that take turns would fit awake at once.
+    """
 
     host: str
     origin: str
@@ -98,6 +96,7 @@ class Serving:
     verdict: Verdict
     vllm: str | None
     models: tuple[Served, ...]
+    together: bool = False
 
 
 def serving(
@@ -140,7 +139,9 @@ def _serving(
     by_default = available_memory(target)
     granted = _granted(by_default, workload) if path == WSL else by_default
     set_now = _set_now(facts, by_default.ram) if path == WSL else by_default.ram
-    choices = [_choice(case, base, named) for case in _cases(target, workload, granted, set_now)]
+    levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
+    workload = levels.workload
+    choices = [_choice(case, base, named, levels.stopped) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
     if path == WSL:
         running, own = _running(facts), _own(judged)
@@ -153,11 +154,12 @@ def _serving(
         why = "what was asked for" if told else "what can carry this workload here"
     cases = _cases(target.on(variant), awake, granted, set_now)
     models = tuple(
-        _served(case, choice, _lost(replace(case, model=model), choice, read_speed))
+        _served(case, choice, _lost(replace(case, model=model), choice, read_speed), rest_of(case, granted))
         for case, choice, model in zip(cases, choices, workload.models, strict=True)
     )
     vllm, document = workload.versions.get("vllm"), facts.document
-    return Serving(document.host, document.origin, variant, why, verdict, str(vllm) if vllm else None, models)
+    together = fit_together(workload, granted)
+    return Serving(document.host, document.origin, variant, why, verdict, str(vllm) if vllm else None, models, together)
 
 
 def base_profile(target: Target) -> str:
@@ -202,9 +204,9 @@ def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now
 Choice: TypeAlias = tuple[str, tuple[Because, ...]]
 
 
-def _choice(case: Case, base: str, named: str | None) -> Choice:
-    """Raises RefusedError: UnsafeSleep."""
-    causes = tuple(_causes(case, no_sleep(base)))
+def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Because, ...]]) -> Choice:
+    """stopped: models that are, and why. Raises RefusedError: UnsafeSleep."""
+    causes = stopped.get(case.model.name) or tuple(causes_of(case, no_sleep(base)))
     known = tuple(cause for cause in causes if cause.unverified is None)
     if named == base and known:
         raise RefusedError(
@@ -214,13 +216,6 @@ def _choice(case: Case, base: str, named: str | None) -> Choice:
             hint=f"Use --profile {no_sleep(base)}, or leave --profile out.",
         )
     return named or (no_sleep(base) if causes else base), causes
-
-
-def _causes(case: Case, fallback: str) -> Iterator[Because]:
-    for cause in profile(fallback).chosen:
-        found = evaluate(cause.when, case)
-        if found.holds is not False:
-            yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)
 
 
 def _as_served(model: Model, choice: Choice) -> Model:
@@ -327,7 +322,7 @@ def _format_reason(reason: Reason) -> str:
 # --- Filling in ------------------------------------------------------------------------------------------------------
 
 
-def _served(case: Case, choice: Choice, lost: Lost | None) -> Served:
+def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) -> Served:
     name, because = choice
     found = [(row, as_known(line, case)) for row in profile(name).rows if (line := _line(row, case))]
     size, _ = shared_memory(case.model, case.budget)
@@ -343,6 +338,8 @@ def _served(case: Case, choice: Choice, lost: Lost | None) -> Served:
         lines=tuple(line for (_, line), left in zip(found, out, strict=True) if not left),
         left_out=tuple(line for (_, line), left in zip(found, out, strict=True) if left),
         lost=lost,
+        level=case.model.sleep_level,
+        rest=rest,
     )
 
 

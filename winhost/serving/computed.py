@@ -11,7 +11,7 @@ from winhost.serving.engine_names import MODEL, model_folder, socket, socket_fol
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import VIDEO
-from winhost.sizing.engines import engine
+from winhost.sizing.engines import REMAINS, engine
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
@@ -93,8 +93,8 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)
     sleepers = {model.name for model in case.workload.models if model.sleeps}
-    process = engine(case.model).stays
-    return process.bytes + sum(line.bytes for line in lines if line.model in sleepers and line.what != process.what)
+    stays = engine(case.model).stays.bytes
+    return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 
 def _vram(case: Case, place: MemoryPlace) -> Bytes:

@@ -1,60 +1,94 @@
 """How a model may rest between its turns: what each way keeps, and how long the way back was measured to take."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MEASURED = "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs"
 _WEIGHTS_GIB = 14.29
+_LOADING = 10  # seconds of a start
 
 
 @dataclass(frozen=True)
 class Rung:
-    """back, away: seconds, fastest and slowest measured; of_weights: of the host's memory, in multiples of the weights;
-    gpu: what stays on the GPU; grows: whether the way back takes longer with more weights.
+    """back, away: seconds, fastest and slowest measured; leaves: the slowest of a later leave, in seconds; gpu: what
+    stays on the GPU; fixed: seconds that are the same with any weights; of_weights: of host memory, in multiples of
+    the weights.
     """
 
     name: str
     back: tuple[float, float]
     away: str
+    leaves: float
     of_weights: float
     gpu: str
     needs: str
-    grows: bool = True
+    fixed: float = 0
 
-    def slowest(self, weights_gib: float) -> float:
-        """Seconds, in proportion to the weights; an estimate where they are not those that were measured."""
-        return self.back[1] * (weights_gib / _WEIGHTS_GIB if self.grows else 1)
+    def swap(self, weights_gib: float) -> float:
+        """Seconds until it answers where another one like it has to leave first, in proportion to the weights; an
+        estimate where they are not those that were measured.
+        """
+        return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / _WEIGHTS_GIB
 
 
 _ASLEEP, _OUT = "1.8 to 2.7 GiB", "0.6 to 6 s"
-LADDER = (
-    Rung("awake", (0, 0), "-", 0, "all of it", "room beside the others", grows=False),
-    Rung("level 1, pinned", (0.39, 0.82), "12.2 to 13.8 s first, then 0.43 s", 1.95, _ASLEEP, "memory stays taken"),
-    Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.95, "4 MiB", "Linux's own driver, one GPU"),
-    Rung("level 2", (2.1, 2.3), "0.05 s", 1.0, _ASLEEP, "dense bf16, no adapters, files cached"),
-    Rung("level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 1.0, _ASLEEP, "as in WSL without pinning"),
-    Rung("stopped, caches warm", (47.2, 50.6), _OUT, 0, "nothing", "nothing"),
-    Rung("cold", (91.5, 91.5), _OUT, 0, "nothing", "nothing"),
+_FIRST, _NATIVE = "12.2 to 13.8 s first, then 0.43 s", "Linux's own driver, one GPU"
+AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
+PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST, 0.43, 1.95, _ASLEEP, "memory stays taken")
+SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
+RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
+UNPINNED = Rung(
+    "level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 10.2, 1.0, _ASLEEP, "as in WSL without pinning"
 )
+STOPPED = Rung("stopped, caches warm", (47.2, 50.6), _OUT, 6, 0, "nothing", "nothing", fixed=50.6 + 6 - _LOADING)
+COLD = Rung("cold", (91.5, 91.5), _OUT, 6, 0, "nothing", "nothing", fixed=91.5 + 6 - _LOADING)
+LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED, UNPINNED, STOPPED, COLD)
 
 
 @dataclass(frozen=True)
 class ChosenRung:
-    """rung: the fastest that the host's memory holds; seconds: its way back; kept: whether that is soon enough."""
+    """seconds: a swap to it, None where the size of its weights is not known; kept: whether that is soon enough, None
+    where that is not known, or nobody asked.
+    """
 
     rung: Rung
-    seconds: float
+    seconds: float | None
     kept: bool | None
 
 
-def choose(weights_gib: float, host_gib: float, within: float | None, pinned: bool, reloads: bool) -> ChosenRung:
-    """pinned: whether backups are; reloads: whether level 2 is safe.
+def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> ChosenRung:
+    if weights_gib is None:
+        return ChosenRung(rung, None, None)
+    seconds = rung.swap(weights_gib)
+    return ChosenRung(rung, seconds, None if within is None else seconds <= within)
 
-    Suspending is chosen only where it is asked for, so it is never the answer here.
+
+def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> ChosenRung:
+    """The first that is soon enough, else the fastest. possible: the preferred first, and at least one."""
+    found = [chosen(rung, weights_gib, within) for rung in possible]
+    return next((each for each in found if each.kept is not False), min(found, key=lambda each: each.seconds or 0))
+
+
+def preferred(pinned: bool, reloads: bool, suspend: bool = False) -> tuple[Rung, ...]:
+    """Level 1 changes no answer, so it comes before level 2, which must be safe (reloads). pinned: whether backups are.
+    Suspended only where it is asked for.
     """
-    possible = {"level 1, pinned": pinned, "level 1, not pinned": not pinned, "level 2": reloads}
-    for rung in LADDER:
-        fits = rung.of_weights * weights_gib <= host_gib
-        if fits and (possible.get(rung.name) or rung.name == "stopped, caches warm"):
-            seconds = rung.slowest(weights_gib)
-            return ChosenRung(rung, seconds, None if within is None else seconds <= within)
-    raise AssertionError("stopped needs nothing")
+    level_1 = SUSPENDED if suspend else PINNED if pinned else UNPINNED
+    return (level_1, *([RELOADED] if reloads else []), STOPPED)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A ChosenRung, with the name of its rung."""
+
+    rung: str
+    seconds: float | None
+    kept: bool | None
+
+
+def format_rest(found: Rest) -> str:
+    """For people: which rung, how long a swap takes, and whether that is soon enough."""
+    if found.seconds is None:
+        return f"{found.rung}; the size of its weights is not known, so neither is the time of a swap"
+    soon = {None: "", True: ", soon enough for swap_within", False: ", later than swap_within allows"}[found.kept]
+    return f"{found.rung}: it answers after about {found.seconds:.1f} s (estimate){soon}"

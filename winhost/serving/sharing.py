@@ -18,9 +18,9 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
         if not model.sleeps:
             continue
         if served.lost is not None:
-            yield SharingModel(model.name, served.cards, sleeps=False)
+            yield SharingModel(model.name, served.cards, level=0)
         else:
-            level = model.sleep_level
+            level = served.level
             yield SharingModel(
                 model.name, served.cards, found.vllm, level=level, reloads=level == 2, suspend=model.suspend
             )

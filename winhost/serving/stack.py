@@ -15,6 +15,7 @@ from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGat
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, gateway_entries
+from winhost.serving.ladder import format_rest
 from winhost.serving.sharing import refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
 
@@ -183,10 +184,14 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
+        if served.rest:
+            yield f"{served.model}: between its turns {format_rest(served.rest)}"
         for line in (*served.lines, *served.left_out):
             if line.unverified:
                 name = line.name if line.value is None else f"{line.name}={line.value}"
                 yield f"{served.model}: {name} is unverified: {line.unverified}"
+    if found.together:
+        yield "those that take turns would all fit awake at once: state: resident answers without a swap"
     if request.image:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
 

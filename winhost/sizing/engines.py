@@ -28,6 +28,7 @@ BITS = {
 
 PROCESS = ceil(Fraction(23, 10) * GiB)  # on each card, while it is awake: CUDA context, CUDA graphs, NCCL
 SLEEPING_PROCESS = 2780 * MiB  # what of them stays during sleep: most where the engine has just compiled its graphs
+SUSPENDED_PROCESS = 4 * MiB
 PROCESS_LEAST = ceil(Fraction(8, 10) * GiB)
 ACTIVATIONS = GiB + 512 * MiB
 ACTIVATIONS_LEAST = 512 * MiB
@@ -87,7 +88,7 @@ def engine(model: Model) -> Engine:
         found = [weights(model), _pool_copy(model), kv_cache(model), _activations(model), _lora(model)]
     process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, MemoryPart))
     if model.sleeps and not _sleeps_in_place(model):
-        process, turn = _NOTHING, (*turn, process)
+        process, turn = _SUSPENDED if _is_suspended(model) else _NOTHING, (*turn, process)
     return Engine(
         model,
         process,
@@ -98,8 +99,12 @@ def engine(model: Model) -> Engine:
 
 
 def _sleeps_in_place(model: Model) -> bool:
-    """Whether it sleeps between its turns instead of being stopped."""
-    return model.sleeps and model.sleep_level > 0
+    """Whether its process stays on the GPU between its turns, instead of being stopped or suspended."""
+    return model.sleeps and model.sleep_level > 0 and not model.suspend
+
+
+def _is_suspended(model: Model) -> bool:
+    return model.suspend and model.sleep_level > 0
 
 
 # --- On a card -------------------------------------------------------------------------------------------------------
@@ -160,7 +165,7 @@ def _pool_copy(model: Model) -> MemoryPart | None:
     loaded, and a live pool gives nothing back. Of weights in 16 bits nothing was left behind where it was measured.
     """
     share = weights(model)
-    if model.quantization is None or not _sleeps_in_place(model) or isinstance(share, Missing):
+    if model.quantization is None or not (model.sleeps and model.sleep_level) or isinstance(share, Missing):
         return None
     how = f"up to as much again: {model.quantization} weights change their shape, and the pool that sleeps keeps both"
     return MemoryPart("pool copy", share.bytes, 0, how, ("vllm-pool-copy",), estimate=True)
@@ -201,14 +206,20 @@ def _lora(model: Model) -> MemoryPart | None:
     return MemoryPart("LoRA adapters", total, total // model.tensor, how, ("vllm-lora-slots",), estimate=True)
 
 
-_NOTHING = MemoryPart("stopped process", 0, 0, "a process that is stopped leaves nothing")
+SLEEPING, SUSPENDED, STOPPED = "sleeping process", "suspended process", "stopped process"
+REMAINS = (SLEEPING, SUSPENDED, STOPPED)
+"""What each model keeps of its GPUs between its turns."""
+_NOTHING = MemoryPart(STOPPED, 0, 0, "a process that is stopped leaves nothing")
+_SUSPENDED = MemoryPart(
+    SUSPENDED, SUSPENDED_PROCESS, 0, "4 MiB were measured of one", ("suspend-measured",), estimate=True
+)
 
 
 def _process(model: Model, counted: Bytes) -> MemoryPart:
     asleep = _sleeps_in_place(model)
     most, evidence = (SLEEPING_PROCESS, "sleeping-residue") if asleep else (PROCESS, "process-measured")
     how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(most)} have been seen"
-    what = "sleeping process" if asleep else "process"
+    what = SLEEPING if asleep else "process"
     return MemoryPart(what, counted, min(counted, PROCESS_LEAST), how, (evidence,), estimate=True)
 
 

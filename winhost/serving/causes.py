@@ -1,0 +1,25 @@
+"""Why a model may not sleep: the causes of a profile without sleep that hold in a case."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from winhost.serving.profile import profile
+from winhost.serving.when import Case, evaluate, format_when
+
+
+@dataclass(frozen=True)
+class Because:
+    """Why a profile was chosen. unverified: what is missing to be sure of it."""
+
+    why: str
+    when: str
+    evidence: tuple[str, ...]
+    unverified: str | None = None
+
+
+def causes_of(case: Case, fallback: str) -> Iterator[Because]:
+    """Of the fallback's, those that hold or may."""
+    for cause in profile(fallback).chosen:
+        found = evaluate(cause.when, case)
+        if found.holds is not False:
+            yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)
