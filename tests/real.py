@@ -172,6 +172,19 @@ PARTS = {
         },
         lambda: is_root_of_linux() and Path("/dev/loop-control").exists(),
     ),
+    # On image files: no disk of this machine is touched, and no loop device is needed.
+    "autoinstall": Part(
+        ["tests/autoinstall"],
+        {
+            "sgdisk": "gdisk",
+            "sfdisk": "fdisk",
+            "mkntfs": "ntfs-3g",
+            "mkfs.vfat": "dosfstools",
+            "mke2fs": "e2fsprogs",
+            "blkid": "util-linux",
+        },
+        can_install,
+    ),
     "images": Part(
         ["tests/images"],
         {

@@ -28,6 +28,13 @@ WINDOWS_11 = (
     (PartitionRole.TARGET, LINUX_TYPE, 96, None),
     (PartitionRole.RECOVERY, RECOVERY_TYPE, 48, "ntfs"),
 )
+# Nobody's file system fits here, and none is made: it is what a table says of them.
+SMALL = tuple((role, type_, mib, kind) for (role, type_, _, kind), mib in zip(WINDOWS_11, (1, 1, 4, 9, 2), strict=True))
+# As small as mkfs makes them.
+WITH_BITLOCKER = tuple(
+    (role, type_, mib, "BitLocker" if role is PartitionRole.WINDOWS else kind)
+    for (role, type_, _, kind), mib in zip(WINDOWS_11, (40, 16, 24, 32, 16), strict=True)
+)
 Rows = tuple[tuple[PartitionRole, str, int, str | None], ...]
 
 

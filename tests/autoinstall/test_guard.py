@@ -1,0 +1,198 @@
+"""The guard: it lets the machine pass that it was told of, and stops at anything else before the first write."""
+
+import ast
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.autoinstall.layouts import SMALL, WITH_BITLOCKER, manifest_of
+from tests.autoinstall.made_disk import made_by_hand, made_by_tools, missing_tools, ntfs, put, tool, write_table
+from tests.autoinstall.mutations import DISK, Mutation, mutations
+from tests.autoinstall.rig import Maker, Rig, digest, outside, rig_of
+from tests.cases import few
+from winhost.autoinstall import installer_boot, installer_guard
+from winhost.autoinstall.manifest import DiskManifest, PartitionRole
+
+needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")
+BY_HAND = {f"{sector}": manifest_of(SMALL, sector) for sector in (512, 4096)}
+BY_TOOLS = {f"{sector}": manifest_of(WITH_BITLOCKER, sector) for sector in (512, 4096)}
+
+
+@pytest.fixture(autouse=True)
+def _sbin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+def stops(rig: Rig, capsys: pytest.CaptureFixture[str]) -> str:
+    """The code with which it stopped; nothing of the disk and of the installer's file is other than before."""
+    file = rig.root / "autoinstall.yaml"
+    before = file.read_bytes() if file.exists() else b""
+    disks = [rig.device(name) for name in (DISK, "sdb") if rig.device(name).exists()]
+    digests = [digest(disk) for disk in disks]
+    assert rig.guard() == 1
+    assert [digest(disk) for disk in disks] == digests
+    assert (file.read_bytes() if file.exists() else b"") == before
+    words = capsys.readouterr().err.splitlines()[-1]
+    return words.removeprefix("winhost guard: stopped before the first write: ").partition(":")[0]
+
+
+CASES = {
+    f"{sector}: {each.name}": (manifest, each)
+    for sector, manifest in BY_HAND.items()
+    for each in (mutations(manifest) if sector == "512" else ())  # the other sectors with make real
+}
+
+
+@needs_blkid
+@pytest.mark.parametrize("case", few(CASES, one_in=6))
+def test_whatever_is_not_as_it_was_told_stops_it(
+    case: tuple[DiskManifest, Mutation], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest, mutation = case
+    rig = rig_of(tmp_path, manifest, made_by_hand)
+    mutation.change(rig, manifest)
+    assert stops(rig, capsys) == mutation.code
+
+
+def test_there_are_as_many_mutations_as_the_docs_say() -> None:
+    assert len(CASES) >= 40
+    assert len({each.name for _, each in CASES.values()}) == len(CASES)
+    codes = {each.code for _, each in CASES.values()}
+    source = Path(installer_guard.__file__).read_text("utf-8")
+    raised = {
+        node.args[0].value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "GuardStop"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert raised - codes == OTHERS
+
+
+# Stops that these cases do not meet: of whole disks, which have their own below, and of programs that fail.
+OTHERS = {"no-blkid", "ambiguous", "partition-twice", "sector-size", "not-blank"}
+
+
+@needs_blkid
+@pytest.mark.parametrize("manifest", BY_HAND.values(), ids=BY_HAND)
+def test_the_machine_that_it_was_told_of_passes(manifest: DiskManifest, tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, manifest, made_by_hand)
+    before = digest(rig.device(DISK))
+    assert rig.guard() == 0
+    assert digest(rig.device(DISK)) == before
+    check_resolved(rig, manifest)
+
+
+def check_resolved(rig: Rig, manifest: DiskManifest, numbers: list[int] | None = None) -> None:
+    disk, *others = rig.resolved["config"]
+    assert disk == {"type": "disk", "id": "disk-0", "ptable": "gpt", "preserve": True, "path": f"/dev/{DISK}"}
+    parts = [each for each in others if each["type"] == "partition"]
+    assert [(each["offset"], each["size"]) for each in parts] == [(e.offset, e.size) for e in manifest.partitions]
+    assert [each["number"] for each in parts] == (numbers or list(range(1, len(parts) + 1)))
+    assert all(each["preserve"] is True for each in parts)
+    formats = {each["volume"]: each.get("preserve", False) for each in others if each["type"] == "format"}
+    target, esp = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.ESP)
+    assert formats == {f"partition-{esp.guid}": True, f"partition-{target.guid}": False}
+
+
+@needs_blkid
+def test_numbers_are_those_of_the_table_and_not_of_windows(tmp_path: Path) -> None:
+    """Windows numbers by place; in the table what was made last has the last entry."""
+    manifest = BY_HAND["512"]
+    slots = [0, 1, 2, 4, 3]
+
+    def make(image: Path, wanted: DiskManifest) -> None:
+        made_by_hand(image, wanted)
+        write_table(image, wanted, slots=slots)
+
+    rig = rig_of(tmp_path, manifest, make)
+    assert rig.guard() == 0
+    check_resolved(rig, manifest, [slot + 1 for slot in slots])
+
+
+@needs_blkid
+def test_a_target_with_its_label_passes_with_whatever_else_it_holds(tmp_path: Path) -> None:
+    """What Windows cut from C: holds what was there before; the quick format says that it may go."""
+    manifest = BY_HAND["512"]
+    target = manifest.one(PartitionRole.TARGET)
+    rig = rig_of(tmp_path, manifest, made_by_hand)
+    put(rig.device(DISK), target.end - 4096, b"an old cluster")
+    put(rig.device(DISK), target.offset, ntfs(manifest.label, target.size, manifest.sector))
+    assert rig.guard() == 0
+
+
+@needs_blkid
+def test_two_partitions_with_one_guid_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = BY_HAND["512"]
+    rig = rig_of(tmp_path, manifest, made_by_hand)
+    first, second, *rest = manifest.partitions
+    both = manifest.__class__.__new__(manifest.__class__)
+    for name, value in vars(replace(manifest)).items():
+        object.__setattr__(both, name, value)
+    object.__setattr__(both, "partitions", (first, replace(second, guid=first.guid), *rest))
+    write_table(rig.device(DISK), both)
+    assert stops(rig, capsys) == "partition-twice"
+
+
+def test_without_blkid_nothing_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert stops(rig, capsys) == "no-blkid"
+
+
+def test_the_scripts_of_the_installer_stand_alone() -> None:
+    for module in (installer_guard, installer_boot):
+        source = Path(str(module.__file__)).read_text("utf-8")
+        tree = ast.parse(source, feature_version=(3, 10))
+        names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        names |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+        assert {str(name).split(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+# --- With real tools, in files as large as mkfs wants them -----------------------------------------------------------
+
+needs_tools = pytest.mark.skipif(bool(missing_tools()), reason=f"not here: {', '.join(missing_tools())}")
+REAL_CASES = [
+    pytest.param(manifest, each, id=f"{sector}: {each.name}")
+    for sector, manifest in BY_TOOLS.items()
+    for each in mutations(manifest)
+]
+
+
+def by_tools(folder: Path) -> Maker:
+    return lambda image, manifest: made_by_tools(image, manifest, folder)
+
+
+@pytest.mark.real
+@needs_tools
+@pytest.mark.parametrize(("manifest", "mutation"), REAL_CASES)
+def test_so_it_is_with_real_file_systems(
+    manifest: DiskManifest, mutation: Mutation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = rig_of(tmp_path, manifest, by_tools(tmp_path))
+    mutation.change(rig, manifest)
+    assert stops(rig, capsys) == mutation.code
+
+
+@pytest.mark.real
+@needs_tools
+@pytest.mark.parametrize("manifest", BY_TOOLS.values(), ids=BY_TOOLS)
+def test_what_the_installer_then_formats_is_the_target_alone(manifest: DiskManifest, tmp_path: Path) -> None:
+    """mke2fs where the resolved section says, as the installer does; every byte outside is as it was."""
+    rig = rig_of(tmp_path, manifest, by_tools(tmp_path))
+    disk, spans = rig.device(DISK), outside(manifest)
+    before = digest(disk, spans)
+    assert rig.guard() == 0
+    written = {
+        each["volume"] for each in rig.resolved["config"] if each["type"] == "format" and not each.get("preserve")
+    }
+    (part,) = (each for each in rig.resolved["config"] if each["id"] in written)
+    tool("mke2fs", "-q", "-F", "-t", "ext4", "-E", f"offset={part['offset']}", disk, f"{part['size'] // 1024}k")
+    assert digest(disk, spans) == before
+    assert before[1] == manifest.size - manifest.one(PartitionRole.TARGET).size
+    found = installer_guard.InstallDisk(rig.root, DISK).signature(part["offset"], part["size"])
+    assert found["TYPE"] == "ext4"

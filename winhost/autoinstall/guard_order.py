@@ -1,0 +1,75 @@
+"""guard.json: what the guard compares in the installer, made of the manifest and of what the user consented to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
+from winhost.autoinstall.storage_section import DiskChoice
+from winhost.model.units import Bytes
+
+SCHEMA = "winhost.guard-order/1"
+
+
+@dataclass(frozen=True)
+class WholeDisk:
+    """A disk that Ubuntu gets whole, with what is on it now. wipe: the GUID that somebody typed to consent to that.
+
+    guid: None where there is no table; serial: as either system writes it, and then the only name that the disk has.
+    """
+
+    choice: DiskChoice
+    sector: Bytes
+    partitions: tuple[PartitionRecord, ...] = ()
+    wipe: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.choice.guid is None and not self.choice.serial:
+            raise ValueError(f"{self.choice.id} has neither a GUID nor a serial number: nothing names it")
+        if self.wipe is not None and self.wipe != self.choice.guid:
+            raise ValueError(f"the consent names {self.wipe}, and {self.choice.id} is {self.choice.guid}")
+
+
+def order_beside(disk: DiskManifest, report: str | None = None) -> dict[str, Any]:
+    """For a partition beside Windows. report: where the guard says how it ended."""
+    wanted = {
+        "id": "disk-0",
+        "use": "beside",
+        "guid": disk.guid,
+        "size": disk.size,
+        "sector": disk.sector,
+        "label": disk.label,
+        "partitions": [_partition(each) for each in disk.partitions],
+    }
+    return _order(disk.machine, [wanted], report) | {"windows_esp": disk.one(PartitionRole.ESP).guid}
+
+
+def order_whole(machine: MachineIdentity, disks: Sequence[WholeDisk], report: str | None = None) -> dict[str, Any]:
+    """For whole disks."""
+    return _order(machine, [_whole(each) for each in disks], report)
+
+
+def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report: str | None) -> dict[str, Any]:
+    who = {"uuid": machine.uuid} | ({"serial": machine.serial} if machine.serial else {})
+    order = {"schema": SCHEMA, "machine": who, "disks": list(disks)}
+    return order | ({"report": report} if report else {})
+
+
+def _partition(each: PartitionRecord) -> dict[str, Any]:
+    told = {"guid": each.guid, "offset": each.offset, "size": each.size, "type": each.type, "role": str(each.role)}
+    return told | ({"filesystem": each.filesystem} if each.filesystem else {})
+
+
+def _whole(disk: WholeDisk) -> dict[str, Any]:
+    name = {"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}
+    wipe = {"wipe": disk.wipe} if disk.wipe else {}
+    partitions = [_partition(each) for each in disk.partitions]
+    return {
+        "id": disk.choice.id,
+        "use": "whole",
+        **name,
+        **wipe,
+        "size": disk.choice.size,
+        "sector": disk.sector,
+        "partitions": partitions,
+    }

@@ -1,0 +1,109 @@
+"""Runs in the installer: what the firmware starts next, and first. Constant, and of the standard library alone.
+
+`windows`, where the install failed: sets BootNext to Windows, and restarts. `order`, where it is done: puts Windows
+first in BootOrder, where Ubuntu's installer put itself, and sets BootNext to Ubuntu, once. Only where exactly one entry
+is Windows on the recorded ESP; each variable is read back, as some firmware takes a value and forgets it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
+WINDOWS = "\\efi\\microsoft\\boot\\bootmgfw.efi"
+UBUNTU = "\\efi\\ubuntu\\shimx64.efi"
+ATTRIBUTES = 7  # kept without power, and there while the firmware and while a system runs
+MEDIA, HARD_DRIVE, FILE_PATH = 4, 1, 4
+DIGITS = "[0-9A-F]" * 4
+
+
+def nodes(path: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The nodes of a device path: type, subtype and content."""
+    while len(path) >= 4:
+        kind, sub, length = struct.unpack_from("<BBH", path)
+        if length < 4 or length > len(path):
+            return
+        yield kind, sub, path[4:length]
+        path = path[length:]
+
+
+def starts(option: bytes, esp: str, loader: str) -> bool:
+    """Whether this Boot#### starts that loader from the partition with this GUID."""
+    if len(option) < 6:
+        return False
+    (length,) = struct.unpack_from("<H", option, 4)
+    end = 6
+    while end + 2 <= len(option) and option[end : end + 2] != b"\0\0":
+        end += 2
+    partition, file = "", ""
+    for kind, sub, content in nodes(option[end + 2 : end + 2 + length]):
+        if (kind, sub) == (MEDIA, HARD_DRIVE) and len(content) >= 38:
+            partition = str(uuid.UUID(bytes_le=content[20:36]))
+        elif (kind, sub) == (MEDIA, FILE_PATH):
+            file += content.decode("utf-16-le", "replace").rstrip("\0")
+    return partition == esp and file.lower() == loader
+
+
+class BootVariables:
+    """The firmware's variables, as Linux shows them."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "sys/firmware/efi/efivars"
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}-{GLOBAL}"
+
+    def entry(self, esp: str, loader: str) -> int:
+        """The one entry that starts that loader. Raises ValueError."""
+        files = sorted(self._folder.glob(f"Boot{DIGITS}-{GLOBAL}"))
+        found = [int(file.name[4:8], 16) for file in files if starts(file.read_bytes()[4:], esp, loader)]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} boot entries start {loader} from the partition {esp}")
+        return found[0]
+
+    def read(self, name: str) -> list[int]:
+        file = self._file(name)
+        raw = file.read_bytes()[4:] if file.exists() else b""
+        return [number for (number,) in struct.iter_unpack("<H", raw)]
+
+    def write(self, name: str, numbers: list[int]) -> None:
+        """Raises OSError where it reads back as something else."""
+        self._file(name).write_bytes(struct.pack(f"<I{len(numbers)}H", ATTRIBUTES, *numbers))
+        if self.read(name) != numbers:
+            raise OSError(f"{name} reads back as something else")
+
+
+def windows_next(esp: str, firmware: BootVariables) -> None:
+    firmware.write("BootNext", [firmware.entry(esp, WINDOWS)])
+
+
+def windows_first(esp: str, firmware: BootVariables) -> None:
+    first, order = firmware.entry(esp, WINDOWS), firmware.read("BootOrder")
+    if order[:1] != [first]:
+        firmware.write("BootOrder", [first, *(number for number in order if number != first)])
+    firmware.write("BootNext", [firmware.entry(esp, UBUNTU)])
+
+
+VERBS: dict[str, Callable[[str, BootVariables], None]] = {"windows": windows_next, "order": windows_first}
+
+
+def main(verb: str, folder: Path, root: Path = Path("/")) -> int:
+    try:
+        VERBS[verb](json.loads((folder / "guard.json").read_text("utf-8"))["windows_esp"], BootVariables(root))
+    except (OSError, ValueError, KeyError) as error:
+        sys.stderr.write(f"winhost: {verb}: the firmware's boot entries are not as they should be: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1], Path(__file__).resolve().parent)
+    if sys.argv[1] == "windows":
+        subprocess.run(["systemctl", "reboot"])  # noqa: S607 - as the installer finds it
+    sys.exit(code)
