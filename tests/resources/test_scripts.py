@@ -43,6 +43,7 @@ SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledEx
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
 # Among the arguments of New-Object: their constructors with as many have a text there, and no number.
 TAKES_TEXT = {"System.Threading.Mutex", "System.Security.Principal.SecurityIdentifier"}
+COMPILED = ("helpers/firmware.ps1", "$script:WinhostNativeSource")  # constant, and only there
 CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a resource hands over, a function that was looked up
 
 
@@ -176,6 +177,9 @@ def makes_code_of_text(script: Script) -> Iterator[str]:
             parent = node.parent
             if parent is not None and parent.type == "invokation_expression":
                 yield f"{said(node)} makes code of text"
+    for call in calls(script):
+        if call.name == "Add-Type" and (script.name, call.named.get("TypeDefinition")) != COMPILED:
+            yield "Add-Type makes code of text"
     for node in script.nodes("member_name"):
         if said(node).lower() in ("invokescript", "newscriptblock"):
             yield f".{said(node)} makes code of text"
@@ -245,6 +249,7 @@ QUIET = {
     "ConvertFrom-WinhostBase64": "its caller takes nothing for no base64, and says so",
     "Close-WinhostRun": "it was told when the line was written",
     "ConvertFrom-WinhostLine": "its caller tells of a damaged journal, with the line",
+    "Read-WinhostVolumeFiles": "what is told of the file has neither size nor hash",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
 TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_\s")

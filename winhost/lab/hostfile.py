@@ -50,8 +50,12 @@ READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed tim
 _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
+_SIZES |= {"offset", "smallest", "largest"}
 # What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
+# What is as usual where nobody says otherwise: the lab knows how Windows lays out its disks, and what a new machine boots.
+_USUAL = {"BootVariables", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
+_USUAL |= {"SecureBoot", "StorageController"}
 
 ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""
@@ -221,7 +225,8 @@ class _Whole:
             elif "unknown" in edits:
                 self.resources[resource] = edits
             else:
-                self.resources[resource][0]["state"] |= _in_bytes(edits)
+                usual = self.resources.setdefault(resource, [{"key": {}, "state": {}}])
+                usual[0]["state"] |= _in_bytes(edits)
         for resource in ("resources", "change"):
             for name in getattr(self.loaded.value, resource):
                 yield from _state_findings((resource, name), name, self.resources[name])
@@ -259,7 +264,8 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.resources:
-        for resource in sorted(name for name, type_ in WINDOWS.items() if not type_.key and name not in file.resources):
+        once = {name for name, type_ in WINDOWS.items() if not type_.key} - _USUAL
+        for resource in sorted(once - set(file.resources)):
             yield ("resources",), f"{resource} is missing"
     for section, given in (("resources", file.resources), ("change", file.change)):
         for resource, value in given.items():
@@ -306,7 +312,7 @@ def _complete(file: HostFile) -> ResourceStates:
         else:
             resources[resource] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
     for resource in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
-        if resource not in _DERIVED:
+        if resource not in _DERIVED | _USUAL:
             resources.setdefault(resource, [])  # of what nobody wrote there is nothing
     resources.setdefault("AssignableDevice", [_place(each) for each in resources.get("PciDevice", ())])
     return resources

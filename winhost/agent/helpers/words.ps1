@@ -25,3 +25,13 @@ function ConvertFrom-WinhostWord {
     }
     Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Word is none of $($Names -join ', ')."
 }
+
+function ConvertTo-WinhostGuid {
+    param($Text)
+    # Lower case and without braces; nothing where there is none.
+    $bare = "$Text".Trim().Trim([char[]]'{}').ToLowerInvariant()
+    if ($bare -eq '') {
+        return $null
+    }
+    $bare
+}

@@ -48,6 +48,7 @@ class WindowsHost(Protocol):
     known_as: dict[str, Callable[[Key], Key]]
     awaits: dict[str, Callable[[], str | None]]
     registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]]
+    registry_writers: dict[str, Callable[[str, Json], None]]
     cim_classes: dict[str, Callable[[], Iterable[Any]]]
     programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]]
     changes: dict[str, Callable[[Key, Mapping[str, Json]], None]]

@@ -139,6 +139,13 @@ function Read-WinhostBytes {
     }
 }
 
+function Read-WinhostFirmwareVariable {
+    param([string]$Name, [string]$Space)
+    foreach ($text in @(Read-Lab 'Read-WinhostFirmwareVariable' @{ Name = $Name; Space = $Space })) {
+        , [System.Convert]::FromBase64String($text)
+    }
+}
+
 function Read-WinhostOwnSid {
     'S-1-5-21-7-8-9-500'
 }

@@ -18,7 +18,7 @@ _ENGINES_OWN = "Microsoft.PowerShell."
 _WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
 # The engine has them, but of another machine.
 _ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Remove-Job", "Start-Sleep"}
-_ALSO |= {"Test-Connection"}
+_ALSO |= {"Get-WinEvent", "Test-Connection"}
 _PLAIN = {
     "Boolean": "bool",
     "Guid": "guid",
@@ -39,6 +39,8 @@ _HANDED_ON = (
     "Read-WinhostAttributes Path",
     "Read-WinhostOwner Path",
     "Read-WinhostFileTime Path",
+    "Read-WinhostFirmwareKind",
+    "Read-WinhostVolumeFiles Root",
     "Read-WinhostHash Path",
     "Read-WinhostLength Path",
     "Read-WinhostGroup Sid",

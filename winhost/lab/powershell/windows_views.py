@@ -178,7 +178,14 @@ _CLASS_KEYS = "{4d36e968-e325-11ce-bfc1-08002be10318}"
 
 def entities(machine: HostState) -> list[Entity]:
     """What is plugged in."""
-    return [*_roots(machine), *_others(machine), *_functions(machine), *_monitors(machine)]
+    return [*_roots(machine), *_others(machine), *_controllers(machine), *_functions(machine), *_monitors(machine)]
+
+
+def _controllers(machine: HostState) -> Iterator[Entity]:
+    for record in machine.instances("StorageController"):
+        service = record.state["service"]
+        class_name = "HDC" if service == "storahci" else "SCSIAdapter"
+        yield Entity(record.key["instance"], record.state["name"], class_name, service)
 
 
 def _functions(machine: HostState) -> Iterator[Entity]:

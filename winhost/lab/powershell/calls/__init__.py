@@ -2,6 +2,7 @@
 
 from winhost.lab.powershell.calls import (
     account_calls,
+    disk_calls,
     host_calls,
     network_calls,
     plain_calls,
@@ -12,6 +13,7 @@ from winhost.lab.powershell.calls import (
 
 __all__ = [
     "account_calls",
+    "disk_calls",
     "host_calls",
     "network_calls",
     "plain_calls",

@@ -67,3 +67,8 @@ def our_word(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))
+
+
+def braced(guid: Any) -> Any:
+    """A GUID as Windows writes it; nothing stays nothing."""
+    return None if guid is None else "{" + str(guid).upper() + "}"

@@ -12,7 +12,14 @@ from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import (
+    BoundParameters,
+    CmdletProcess,
+    answers,
+    braced,
+    our_word,
+    windows_word,
+)
 
 Call = Callable[[Machine, BoundParameters], Any]
 
@@ -37,6 +44,10 @@ def _feature_result(restart: bool) -> WindowsObject:
 
 
 def _write_registry(machine: Machine, bound: BoundParameters) -> None:
+    if (written := machine.registry_writers.get(bound["Path"])) is not None:
+        with machine.changing("Write-WinhostRegistry"):
+            written(bound["Name"], bound["Value"])
+        return
     if bound["Path"] != RECORD:
         raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
     machine.software.write_registry(bound["Name"], bound["Value"])
@@ -202,23 +213,21 @@ OBJECTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
         "VMHostPartitionableGpu",
         {"Name": "gpu", "PartitionCount": "partitions", "ValidPartitionCounts": "valid_counts"},
     ),
-    "Get-BitLockerVolume": (
-        "BitLocker",
-        "BitLockerVolume",
-        {"MountPoint": "volume", "ProtectionStatus": "word protection", "VolumeType": "word volume_type"},
-    ),
     "Get-Disk": (
         "Disk",
         "MSFT_Disk",
         {"UniqueId": "disk", "FriendlyName": "model", "BusType": "bus", "Size": "size", "PartitionStyle": "style"}
-        | {"IsBoot": "boot", "IsSystem": "system"},
+        | {"IsBoot": "boot", "IsSystem": "system", "Guid": "braced guid", "Number": "number"}
+        | {"LogicalSectorSize": "sector", "IsOffline": "offline", "IsReadOnly": "read_only"}
+        | {"HealthStatus": "word health"},
     ),
 }
 
 
 def _register_objects(name: str, resource: str, type_name: str, properties: Mapping[str, str]) -> None:
     def value(known: Mapping[str, Any], source: str) -> Any:
-        return windows_word(known[source[5:]]) if source.startswith("word ") else known[source]
+        how, _, name = source.rpartition(" ")
+        return {"": lambda each: each, "word": windows_word, "braced": braced}[how](known[name])
 
     def answer(process: CmdletProcess, _: BoundParameters) -> Iterable[Any]:
         for record in process.machine.instances(resource):

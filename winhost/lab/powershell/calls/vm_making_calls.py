@@ -82,11 +82,6 @@ def _connect(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return ()
 
 
-@answers("Get-Volume", "FilePath")
-def _volume(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    return [of_type("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
-
-
 @answers("Test-Connection", "ComputerName", "Count", "Quiet")
 def _ping(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [process.machine.answers_ping(bound["ComputerName"][0])]

@@ -1,11 +1,34 @@
 """BitLocker on the host's volumes."""
 
-from winhost.resources.base import ResourceType, State, resource
+from dataclasses import dataclass
+
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+
+RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
+
+
+@dataclass(frozen=True)
+class KeyProtector:
+    """What opens a volume, by its id. What it holds never leaves the host."""
+
+    id: str
+    kind: str
 
 
 @resource(ResourceType("BitLocker", title="BitLocker", order=250, key=("volume",)))
 class BitLocker(State):
-    """A volume by its mount point. protection: on, off or unknown."""
+    """A volume by its mount point. protection: on, off or unknown.
+
+    conversion: fully-encrypted, fully-decrypted, or on its way (encryption-in-progress …): a volume that is encrypted
+    and not protected may wait for its owner to log on, as with device encryption. suspended: after how many restarts
+    protection comes back, 0 for when somebody says so; null where it is not suspended. pcrs: of the TPM, what must be as
+    it was for the volume to open by itself; none without a TPM among the protectors.
+    """
 
     protection: str
     volume_type: str
+    conversion: str = ADDED_SINCE
+    percentage: int = ADDED_SINCE
+    suspended: int | None = ADDED_SINCE
+    protectors: tuple[KeyProtector, ...] = ADDED_SINCE
+    pcrs: tuple[int, ...] = ADDED_SINCE

@@ -23,11 +23,6 @@ function Get-WinhostNetworkAdapter {
     }
 }
 
-function ConvertTo-WinhostGuid {
-    param($Guid)
-    "$Guid".Trim('{}').ToLowerInvariant()
-}
-
 function ConvertTo-WinhostMac {
     param($Adapter)
     if ("$($Adapter.MacAddress)".Length -eq 0) {

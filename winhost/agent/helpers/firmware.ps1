@@ -1,0 +1,236 @@
+# Firmware variables and volumes without a drive letter: no cmdlet reads either, so that a constant piece of C# does.
+$script:WinhostGlobalVariables = '{8be4df61-93ca-11d2-aa0d-00e098032b8c}'
+$script:WinhostSecurityVariables = '{d719b2cb-3d3a-4596-a3bc-dad00e67656f}'
+$script:WinhostShimVariables = '{605dab50-e046-4300-abb6-3dd810dd8b23}'
+# C# 5, which is what Windows PowerShell compiles. .NET itself refuses paths that begin with \\?\ there.
+$script:WinhostNativeSource = @'
+using System;
+using System.Collections.Generic;
+using System.ComponentModel;
+using System.IO;
+using System.Runtime.InteropServices;
+using System.Security.Cryptography;
+using Microsoft.Win32.SafeHandles;
+
+public static class WinhostNative
+{
+    [StructLayout(LayoutKind.Sequential, Pack = 4)]
+    private struct Privilege
+    {
+        public uint Count;
+        public long Luid;
+        public uint Attributes;
+    }
+
+    [StructLayout(LayoutKind.Sequential, CharSet = CharSet.Unicode)]
+    private struct Found
+    {
+        public uint Attributes;
+        public long Created;
+        public long Accessed;
+        public long Written;
+        public uint SizeHigh;
+        public uint SizeLow;
+        public uint Reserved0;
+        public uint Reserved1;
+        [MarshalAs(UnmanagedType.ByValTStr, SizeConst = 260)]
+        public string Name;
+        [MarshalAs(UnmanagedType.ByValTStr, SizeConst = 14)]
+        public string Short;
+    }
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern uint GetFirmwareEnvironmentVariableW(string name, string space, byte[] buffer, uint size);
+
+    [DllImport("kernel32.dll", SetLastError = true)]
+    private static extern bool GetFirmwareType(out uint kind);
+
+    [DllImport("kernel32.dll")]
+    private static extern IntPtr GetCurrentProcess();
+
+    [DllImport("kernel32.dll")]
+    private static extern bool CloseHandle(IntPtr handle);
+
+    [DllImport("advapi32.dll", SetLastError = true)]
+    private static extern bool OpenProcessToken(IntPtr process, uint access, out IntPtr token);
+
+    [DllImport("advapi32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool LookupPrivilegeValueW(string system, string name, out long luid);
+
+    [DllImport("advapi32.dll", SetLastError = true)]
+    private static extern bool AdjustTokenPrivileges(IntPtr token, bool none, ref Privilege wanted, uint size, IntPtr old, IntPtr length);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern IntPtr FindFirstFileW(string path, out Found found);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool FindNextFileW(IntPtr search, out Found found);
+
+    [DllImport("kernel32.dll")]
+    private static extern bool FindClose(IntPtr search);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
+
+    public static string Kind()
+    {
+        uint kind;
+        if (!GetFirmwareType(out kind))
+        {
+            throw new Win32Exception();
+        }
+        return kind == 2 ? "uefi" : "bios";
+    }
+
+    public static byte[] Read(string name, string space)
+    {
+        Allow();
+        for (uint size = 4096; size <= 1 << 22; size *= 4)
+        {
+            byte[] buffer = new byte[size];
+            uint length = GetFirmwareEnvironmentVariableW(name, space, buffer, size);
+            int error = Marshal.GetLastWin32Error();
+            if (length > 0)
+            {
+                Array.Resize(ref buffer, (int)length);
+                return buffer;
+            }
+            if (error == 203)
+            {
+                return null;
+            }
+            if (error != 122)
+            {
+                throw new Win32Exception(error);
+            }
+        }
+        throw new Win32Exception(122);
+    }
+
+    private static void Allow()
+    {
+        IntPtr token;
+        if (!OpenProcessToken(GetCurrentProcess(), 0x28, out token))
+        {
+            throw new Win32Exception();
+        }
+        try
+        {
+            Privilege wanted = new Privilege();
+            wanted.Count = 1;
+            wanted.Attributes = 2;
+            if (!LookupPrivilegeValueW(null, "SeSystemEnvironmentPrivilege", out wanted.Luid))
+            {
+                throw new Win32Exception();
+            }
+            // It also succeeds where the token lacks the privilege: then the error is 1300.
+            bool adjusted = AdjustTokenPrivileges(token, false, ref wanted, 0, IntPtr.Zero, IntPtr.Zero);
+            int error = Marshal.GetLastWin32Error();
+            if (!adjusted || error != 0)
+            {
+                throw new Win32Exception(error);
+            }
+        }
+        finally
+        {
+            CloseHandle(token);
+        }
+    }
+
+    public static string[] Files(string root)
+    {
+        List<string> names = new List<string>();
+        Collect(root, "", names, 0);
+        names.Sort(StringComparer.Ordinal);
+        return names.ToArray();
+    }
+
+    private static void Collect(string root, string folder, List<string> names, int depth)
+    {
+        Found found;
+        IntPtr search = FindFirstFileW(root + folder + "*", out found);
+        if (search == new IntPtr(-1))
+        {
+            throw new Win32Exception();
+        }
+        try
+        {
+            do
+            {
+                if (found.Name == "." || found.Name == "..")
+                {
+                    continue;
+                }
+                if ((found.Attributes & 0x10) == 0)
+                {
+                    names.Add(folder + found.Name);
+                }
+                else if ((found.Attributes & 0x400) == 0 && depth < 16 && names.Count < 5000)
+                {
+                    Collect(root, folder + found.Name + "\\", names, depth + 1);
+                }
+            }
+            while (FindNextFileW(search, out found));
+        }
+        finally
+        {
+            FindClose(search);
+        }
+    }
+
+    public static string Hash(string path, out long length)
+    {
+        using (SafeFileHandle handle = CreateFileW(path, 0x80000000, 7, IntPtr.Zero, 3, 0, IntPtr.Zero))
+        {
+            if (handle.IsInvalid)
+            {
+                throw new Win32Exception();
+            }
+            using (FileStream stream = new FileStream(handle, FileAccess.Read))
+            using (SHA256 hash = SHA256.Create())
+            {
+                length = stream.Length;
+                return BitConverter.ToString(hash.ComputeHash(stream)).Replace("-", "").ToLowerInvariant();
+            }
+        }
+    }
+}
+'@
+
+function Import-WinhostNative {
+    if ($null -eq ('WinhostNative' -as [type])) {
+        Add-Type -TypeDefinition $script:WinhostNativeSource -ErrorAction Stop
+    }
+}
+
+function Read-WinhostFirmwareKind {
+    Import-WinhostNative
+    [WinhostNative]::Kind()
+}
+
+function Read-WinhostFirmwareVariable {
+    param([string]$Name, [string]$Space)
+    # Its bytes, or nothing where there is no such variable.
+    Import-WinhostNative
+    $bytes = [WinhostNative]::Read($Name, $Space)
+    if ($null -ne $bytes) {
+        , $bytes
+    }
+}
+
+function Read-WinhostVolumeFiles {
+    param([string]$Root)
+    # Path, size and SHA-256 of each file. What is open to somebody alone has neither of the latter.
+    Import-WinhostNative
+    foreach ($name in @([WinhostNative]::Files($Root))) {
+        $length = [long]0
+        try {
+            $hash = [WinhostNative]::Hash("$Root$name", [ref]$length)
+        }
+        catch [System.ComponentModel.Win32Exception] {
+            $hash = $null
+            $length = $null
+        }
+        @{ path = $name; size = $length; sha256 = $hash }
+    }
+}

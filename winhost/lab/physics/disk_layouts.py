@@ -1,0 +1,123 @@
+"""What a host file need not say of disks: how Windows lays them out when it is installed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from winhost.core.answers import Json, Record
+from winhost.model.units import GiB, MiB
+from winhost.resources.windows.partition.resource import BASIC_DATA, EFI, RECOVERY, RESERVED
+
+_LETTERS = "DEFGHIJKLMNOPQRSTUVW"
+_SERVICES = {"NVMe": ("Standard NVM Express Controller", "stornvme")}
+_SERVICES |= dict.fromkeys(("SATA", "ATA"), ("Standard SATA AHCI Controller", "storahci"))
+_SERVICES |= {"RAID": ("Avago MegaRAID SAS Adapter", "megasas35i"), "SAS": ("Microsemi HBA", "SmartPqi")}
+
+
+def made_guid(*names: object) -> str:
+    """The same for the same names."""
+    return str(uuid5(NAMESPACE_OID, "/".join(map(str, names))))
+
+
+def whole_disk(record: Record, number: int) -> Record:
+    """A disk with all that a host file did not say of it."""
+    gpt = record.state.get("style") == "GPT"
+    more: Mapping[str, Json] = {
+        "guid": made_guid(record.key["disk"]) if gpt else None,
+        "number": number,
+        "sector": 512,
+        "offline": False,
+        "read_only": False,
+        "health": "healthy",
+    }
+    return Record({**more, **record.state}, record.key)
+
+
+def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
+    """As Windows Setup makes them; of a disk for data, what Disk Management does."""
+    if disk.state["style"] != "GPT":
+        return
+    kinds = _system_kinds(disk) if disk.state["boot"] or disk.state["system"] else [(RESERVED, 16 * MiB), (BASIC_DATA, 0)]
+    offset, end = MiB, int(disk.state["size"]) // MiB * MiB - MiB
+    fixed = sum(size for _, size in kinds)
+    for number, (kind, size) in enumerate(kinds, 1):
+        length = size or end - MiB - fixed
+        yield _partition(disk, number, kind, offset, length, letters)
+        offset += length
+
+
+def _system_kinds(disk: Record) -> list[tuple[str, int]]:
+    kinds = [(EFI, 260 * MiB)] if disk.state["system"] else []
+    kinds.append((RESERVED, 16 * MiB))
+    return kinds + ([(BASIC_DATA, 0), (RECOVERY, 768 * MiB)] if disk.state["boot"] else [])
+
+
+def _partition(disk: Record, number: int, kind: str, offset: int, size: int, letters: Iterator[str]) -> Record:
+    boots = kind == BASIC_DATA and bool(disk.state["boot"])
+    letter = ("C" if boots else next(letters)) if kind == BASIC_DATA else None
+    state = {
+        "disk": disk.state["guid"],
+        "number": number,
+        "offset": offset,
+        "size": size,
+        "type": kind,
+        "letter": letter,
+        "boot": boots,
+        "system": kind == EFI,
+        "hidden": kind == RECOVERY,
+        "no_letter": kind != BASIC_DATA,
+    }
+    return Record(state, {"partition": made_guid(disk.key["disk"], number)})
+
+
+def letters() -> Iterator[str]:
+    """Of drives, after C."""
+    return iter(_LETTERS)
+
+
+def limits(state: Mapping[str, Any]) -> dict[str, Json]:
+    """How far a volume shrinks of which a host file says nothing: Windows keeps two fifths, at least 40 GiB."""
+    smallest = min(state["size"], max(40 * GiB, state["size"] // 5 * 2 // MiB * MiB))
+    held = ["page-file"]
+    return {
+        "smallest": smallest,
+        "largest": state["size"],
+        "free": state["size"] - smallest,
+        "health": "healthy",
+        "holders": held,
+        "last_held_by": None,
+    }
+
+
+def boot_files(state: Mapping[str, Any]) -> dict[str, Json]:
+    """What Windows has on its EFI system partition."""
+    paths = ("EFI\\Boot\\bootx64.efi", "EFI\\Microsoft\\Boot\\BCD", "EFI\\Microsoft\\Boot\\bootmgfw.efi")
+    boot_manager = "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"
+    files = [{"path": p, "size": None if p.endswith("BCD") else 2_886_040, "sha256": None if p.endswith("BCD") else boot_manager} for p in paths]
+    return {"free": state["size"] - 34 * MiB, "file_system": "FAT32", "files": files}
+
+
+def controllers(disks: list[Record]) -> Iterator[Record]:
+    """One for each kind of bus that a disk is on."""
+    for number, bus in enumerate(dict.fromkeys(str(disk.state["bus"]) for disk in disks)):
+        if bus in _SERVICES:
+            name, service = _SERVICES[bus]
+            instance = f"PCI\\VEN_144D&DEV_A80C&SUBSYS_A801144D&REV_00\\4&{number:08X}&0&00E{number}"
+            mode = "raid" if service in ("megasas35i", "SmartPqi") else "standard"
+            yield Record({"name": name, "service": service, "mode": mode}, {"instance": instance})
+
+
+def encryption(record: Record) -> Record:
+    """A volume with all that a host file did not say of its BitLocker."""
+    encrypted = record.state["protection"] != "off"
+    kinds = ["tpm", "recovery-password"] if encrypted else []
+    volume = record.key["volume"]
+    protectors = [{"id": made_guid("protector", volume, kind), "kind": kind} for kind in kinds]
+    more: Mapping[str, Json] = {
+        "conversion": "fully-encrypted" if encrypted else "fully-decrypted",
+        "percentage": 100 if encrypted else 0,
+        "suspended": None,
+        "protectors": protectors,
+        "pcrs": [7, 11] if encrypted else [],
+    }
+    return Record({**more, **record.state}, record.key)

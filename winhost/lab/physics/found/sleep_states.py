@@ -1,0 +1,92 @@
+"""Fast Startup, hibernation, the power source and the hardware clock of a simulated host."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pydantic import Field
+
+from winhost.core.answers import Json, Key, Record
+from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.lab_section import Closed
+from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
+
+_CONTROL = "SYSTEM\\CurrentControlSet\\Control"
+_FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
+_REFUSED = (1, "Hibernation failed with the following error: The request is not supported.")
+
+
+class SleepPhysics(Closed):
+    """`lab: {found: {sleep_states: …}}` in a host file."""
+
+    refuses: bool = Field(default=False, description="its firmware cannot hibernate")
+
+
+class SleepStates:
+    """What of them a host file does not say is as Windows is installed: a client hibernates, and is fast at startup."""
+
+    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
+        self._host = host
+        self._physics = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {}))
+        self._inner = host.programs["powercfg.exe"]
+        client = host.is_client
+        self._states = {"hibernation": client, "fast_startup": client}
+        self._states |= _first(initial, "FastStartup")
+        self._power: dict[str, Json] = {"batteries": 0, "on_battery": False, **_first(initial, "PowerSource")}
+        self._clock: dict[str, Json] = {"utc": False, **_first(initial, "HardwareClock")}
+        host.registry_keys.append(self._keys)
+        host.registry_writers[_FAST_STARTUP] = self._write
+        host.cim_classes["Win32_Battery"] = self._batteries
+        host.programs["powercfg.exe"] = self.powercfg
+        host.changes["FastStartup"] = self.change
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """The calls that list the instances."""
+        return {
+            "FastStartup": lambda: [Record(dict(self._states))],
+            "PowerSource": lambda: [Record(dict(self._power))],
+            "HardwareClock": lambda: [Record(dict(self._clock))],
+        }
+
+    def restarted(self) -> bool:
+        """All of it outlives restarts."""
+        return False
+
+    def change(self, _: Key, desired: Mapping[str, Json]) -> None:
+        """What the script does. Raises CmdletError."""
+        if "hibernation" in desired:
+            code, output = self.powercfg(["/hibernate", "on" if desired["hibernation"] else "off"])
+            if code:
+                raise own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {code} {output}")
+        if "fast_startup" in desired:
+            with self._host.changing("Write-WinhostRegistry"):
+                self._write("HiberbootEnabled", int(bool(desired["fast_startup"])))
+
+    def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
+        """Its exit code and what it prints; the rest is of power plans."""
+        if arguments[0] != "/hibernate":
+            return self._inner(arguments)
+        with self._host.changing("powercfg.exe"):
+            if self._physics.refuses:
+                return _REFUSED
+            self._states["hibernation"] = arguments[1] == "on"
+            return 0, ""
+
+    def _write(self, name: str, value: Json) -> None:
+        assert name == "HiberbootEnabled"
+        self._states["fast_startup"] = bool(value)
+
+    def _keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        yield f"{_CONTROL}\\Power", {"HibernateEnabled": int(bool(self._states["hibernation"]))}
+        yield _FAST_STARTUP, {"HiberbootEnabled": int(bool(self._states["fast_startup"]))}
+        yield f"{_CONTROL}\\TimeZoneInformation", {"RealTimeIsUniversal": 1 if self._clock["utc"] else None}
+
+    def _batteries(self) -> Iterator[WindowsObject]:
+        for _ in range(int(self._power["batteries"])):
+            yield of_type("Win32_Battery", BatteryStatus=1 if self._power["on_battery"] else 2)
+
+
+def _first(initial: Mapping[str, Sequence[Record]], resource: str) -> dict[str, Json]:
+    return dict(next(iter(initial.get(resource, ())), Record({})).state)
+
+
+part = SleepStates

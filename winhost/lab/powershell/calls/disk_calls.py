@@ -1,0 +1,131 @@
+"""Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from winhost.core.answers import Record
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, braced, windows_word
+
+
+def _disks(process: CmdletProcess) -> Disks:
+    return next(part for part in process.machine.parts if isinstance(part, Disks))
+
+
+def _firmware(process: CmdletProcess) -> FirmwarePart:
+    return next(part for part in process.machine.parts if isinstance(part, FirmwarePart))
+
+
+def _partition(disks: Disks, record: Record) -> WindowsObject:
+    state, disk = record.state, disks.disk_of(record.state)
+    return of_type(
+        "MSFT_Partition",
+        DeviceID=record.key["partition"],
+        DiskNumber=disk.state["number"] if disk else None,
+        PartitionNumber=state["number"],
+        DriveLetter=state["letter"] or "\0",
+        Guid=braced(record.key["partition"]),
+        GptType=braced(state["type"]),
+        Offset=state["offset"],
+        Size=state["size"],
+        IsBoot=state["boot"],
+        IsSystem=state["system"],
+        IsHidden=state["hidden"],
+        NoDefaultDriveLetter=state["no_letter"],
+    )
+
+
+def _asked(process: CmdletProcess, given: Any) -> Record:
+    return next(r for r in process.machine.instances("Partition") if r.key["partition"] == given["DeviceID"])
+
+
+@answers("Get-Partition")
+def _partitions(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    return [_partition(_disks(process), record) for record in process.machine.instances("Partition")]
+
+
+@answers("Get-PartitionSupportedSize", "InputObject")
+def _supported(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for given in bound["InputObject"]:
+        limits = _disks(process).limits(_asked(process, given))
+        yield of_type("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
+
+
+@answers("Get-Volume", "FilePath", "Partition")
+def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if "Partition" not in bound:
+        return [of_type("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
+    disks, record = _disks(process), _asked(process, bound["Partition"])
+    path = f"\\\\?\\Volume{braced(record.key['partition']).lower()}\\"
+    if record.state["boot"]:
+        limits = disks.limits(record)
+        health = windows_word(limits["health"])
+        return [of_type("MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health)]
+    found = disks.efi_files(record)
+    return [of_type("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
+
+
+@answers("Get-WinEvent", "FilterHashtable", "MaxEvents")
+def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    disks = _disks(process)
+    held = [disks.limits(r)["last_held_by"] for r in process.machine.instances("Partition") if r.state["boot"]]
+    for file in filter(None, held[:1]):
+        properties = [of_type("EventProperty", Value=each) for each in ("(C:)", file, 4)]
+        return [of_type("EventRecord", Id=259, Properties=properties)]
+    raise process.machine.fail("no-events", "Get-WinEvent")
+
+
+@answers("Get-BitLockerVolume")
+def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    password = _disks(process).physics.recovery_password
+    for record in process.machine.instances("BitLocker"):
+        protectors = [
+            of_type(
+                "BitLockerVolumeKeyProtector",
+                KeyProtectorId=braced(each["id"]),
+                KeyProtectorType=windows_word(each["kind"]),
+                RecoveryPassword=password if each["kind"] == "recovery-password" else None,
+            )
+            for each in record.state["protectors"]
+        ]
+        yield of_type(
+            "BitLockerVolume",
+            MountPoint=record.key["volume"],
+            ProtectionStatus=windows_word(record.state["protection"]),
+            VolumeType=windows_word(record.state["volume_type"]),
+            VolumeStatus=windows_word(record.state["conversion"]),
+            EncryptionPercentage=record.state["percentage"],
+            KeyProtector=protectors,
+        )
+
+
+@answers("Invoke-CimMethod", "InputObject", "MethodName", "Arguments")
+def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    volume = _disks(process).volumes[bound["InputObject"]["DeviceID"]]
+    if bound["MethodName"] == "GetSuspendCount":
+        return [of_type("SuspendCount", SuspendCount=volume["suspended"] or 0)]
+    return [of_type("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
+
+
+# ---- helpers of the agent
+
+
+@answers("Read-WinhostFirmwareKind")
+def _kind(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    return [_firmware(process).kind]
+
+
+@answers("Read-WinhostFirmwareVariable", "Name", "Space")
+def _variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    found = _firmware(process).variable(bound["Name"], bound["Space"])
+    return [] if not found else [base64.b64encode(found).decode()]
+
+
+@answers("Read-WinhostVolumeFiles", "Root")
+def _files(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid = bound["Root"].partition("{")[2].partition("}")[0]
+    record = next(r for r in process.machine.instances("Partition") if r.key["partition"] == guid)
+    return [WindowsObject(None, dict(each)) for each in _disks(process).efi_files(record)["files"]]

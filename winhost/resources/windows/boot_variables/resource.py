@@ -1,0 +1,30 @@
+"""What the firmware boots: its variables, as they are and not as bcdedit tells of them."""
+
+from dataclasses import dataclass
+
+from winhost.resources.base import ResourceType, State, resource
+
+
+@dataclass(frozen=True)
+class BootEntry:
+    """A Boot#### variable. entry: its four digits; partition: the GUID of the partition that path is on."""
+
+    entry: str
+    description: str
+    active: bool
+    partition: str | None
+    path: str | None
+
+
+@resource(ResourceType("BootVariables", title="the firmware's boot variables", order=84))
+class BootVariables(State):
+    """kind: uefi or bios, which has no such variables. order: of what is tried; current: what was started; next: what is
+    started once, before the order, and forgotten by that. Entries are those of the order: the firmware may number them
+    anew with any restart, so that an entry is known by its description, partition and path.
+    """
+
+    kind: str
+    current: str | None
+    next: str | None
+    order: tuple[str, ...]
+    entries: tuple[BootEntry, ...]

@@ -1,0 +1,32 @@
+# key {}   state {hibernation: bool, fast_startup: bool}; set: both
+function Get-WinhostFastStartup {
+    $control = 'SYSTEM\CurrentControlSet\Control'
+    $state = @{
+        hibernation = [int](Read-WinhostRegistry "$control\Power" 'HibernateEnabled') -ne 0
+        fast_startup = [int](Read-WinhostRegistry "$control\Session Manager\Power" 'HiberbootEnabled') -ne 0
+    }
+    @{ key = @{}; state = $state }
+}
+
+function Set-WinhostFastStartup {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('hibernation', 'fast_startup')
+    Assert-WinhostAdministrator
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        if ($property.Value -isnot [bool]) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) is true or false."
+        }
+    }
+    # Only powercfg.exe makes and removes the file; the value in the registry alone does neither.
+    if (Test-WinhostDesired $Desired 'hibernation') {
+        $word = 'off'
+        if ($Desired.hibernation) {
+            $word = 'on'
+        }
+        Invoke-WinhostPowercfg @('/hibernate', $word)
+    }
+    if (Test-WinhostDesired $Desired 'fast_startup') {
+        $path = 'SYSTEM\CurrentControlSet\Control\Session Manager\Power'
+        Write-WinhostRegistry $path 'HiberbootEnabled' ([int]$Desired.fast_startup)
+    }
+}

@@ -1,0 +1,56 @@
+# key {}   state {state: on | off | unsupported, authorities: [text], revoked: int, sbat: text or null}
+function Get-WinhostSecureBoot {
+    Assert-WinhostAdministrator
+    $state = @{ state = 'unsupported'; authorities = @(); revoked = 0; sbat = $null }
+    if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
+        $set = Read-WinhostFirmwareVariable 'SecureBoot' $script:WinhostGlobalVariables
+        if ($null -ne $set) {
+            $state.state = @('off', 'on')[[int]($set[0] -eq 1)]
+        }
+        $state.authorities = Read-WinhostList { Read-WinhostAuthorities }
+        $state.revoked = Read-WinhostValue { @(Read-WinhostSignatures 'dbx').Count }
+        $state.sbat = Read-WinhostValue { Read-WinhostSbat }
+    }
+    @{ key = @{}; state = $state }
+}
+
+function Read-WinhostSbat {
+    $bytes = Read-WinhostFirmwareVariable 'SbatLevelRT' $script:WinhostShimVariables
+    if ($null -eq $bytes) {
+        return $null
+    }
+    [System.Text.Encoding]::ASCII.GetString($bytes).Trim([char[]]@([char]0, [char]10, [char]13, [char]32))
+}
+
+function Read-WinhostAuthorities {
+    foreach ($signature in @(Read-WinhostSignatures 'db')) {
+        # Other kinds are hashes of single programs.
+        if ($signature.kind -ceq 'a5c059a1-94e4-4aa7-87b5-ab155c2bf072') {
+            $certificate = New-Object -TypeName System.Security.Cryptography.X509Certificates.X509Certificate2 -ArgumentList (, $signature.data)
+            $certificate.GetNameInfo([System.Security.Cryptography.X509Certificates.X509NameType]::SimpleName, $false)
+        }
+    }
+}
+
+function Read-WinhostSignatures {
+    param([string]$Variable)
+    # Lists of signatures, each with its kind, its length, the length of a header and of one signature with its owner.
+    $bytes = Read-WinhostFirmwareVariable $Variable $script:WinhostSecurityVariables
+    $place = 0
+    while ($null -ne $bytes -and $place + 28 -le $bytes.Length) {
+        $end = $place + [System.BitConverter]::ToUInt32($bytes, $place + 16)
+        $each = $place + 28 + [System.BitConverter]::ToUInt32($bytes, $place + 20)
+        $length = [System.BitConverter]::ToUInt32($bytes, $place + 24)
+        if ($end -le $place -or $end -gt $bytes.Length -or $length -le 16) {
+            Stop-Winhost 'Winhost.WrongVariable' 'InvalidData' "The firmware's variable $Variable does not have the form of lists of signatures."
+        }
+        $kind = New-Object -TypeName byte[] -ArgumentList 16
+        [Array]::Copy($bytes, $place, $kind, 0, 16)
+        for (; $each + $length -le $end; $each += $length) {
+            $data = New-Object -TypeName byte[] -ArgumentList ($length - 16)
+            [Array]::Copy($bytes, $each + 16, $data, 0, $length - 16)
+            @{ kind = "$(New-Object -TypeName System.Guid -ArgumentList (, $kind))"; data = $data }
+        }
+        $place = $end
+    }
+}

@@ -1,0 +1,27 @@
+# key {instance: text}   state {name: text, service: text or null, mode: standard | raid | virtual | other}
+# By their drivers: names are in the language of who wrote them.
+$script:WinhostControllerModes = @{
+    standard = @('stornvme', 'storahci', 'pciide', 'atapi', 'intelide', 'msahci', 'sdstor')
+    raid = @('iaStorA', 'iaStorAC', 'iaStorAV', 'iaStorAVC', 'iaStorB', 'iaStorV', 'iaStorVD', 'iaVROC', 'rcraid', 'rcbottom', 'megasas', 'megasas2i', 'megasas35i', 'percsas2i', 'percsas3i', 'HpSAMD', 'SmartPqi', 'arcsas', 'adp80xx', 'vsmraid', 'mv_inc')
+    virtual = @('spaceport', 'iScsiPrt', 'vhdmp', 'storvsc', 'pvscsi', 'vioscsi', 'viostor')
+}
+
+function Get-WinhostStorageController {
+    foreach ($device in @(Read-WinhostOnce 'pnp' { Get-PnpDevice -PresentOnly -ErrorAction Stop })) {
+        if (@('SCSIAdapter', 'HDC') -contains "$($device.Class)") {
+            $service = Read-WinhostField $device 'Service'
+            $state = @{ name = "$($device.Name)"; service = $service; mode = Read-WinhostControllerMode $service }
+            @{ key = @{ instance = "$($device.InstanceId)" }; state = $state }
+        }
+    }
+}
+
+function Read-WinhostControllerMode {
+    param([string]$Service)
+    foreach ($mode in @('standard', 'raid', 'virtual')) {
+        if ($script:WinhostControllerModes[$mode] -contains $Service) {
+            return $mode
+        }
+    }
+    'other'
+}
