@@ -7,7 +7,10 @@ import pytest
 
 from tests.cases import read_cases
 from winhost.lab.physics.found.curl import Curl, CurlPhysics
+from winhost.lab.physics.found.disks import Disks, DisksPhysics
+from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
+from winhost.lab.physics.found.sleep_states import SleepPhysics, SleepStates
 from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_section import (
     AccountPhysics,
@@ -36,6 +39,7 @@ OURS = {"not-stood-in"}  # says that something is missing in the lab, not what W
 # Of the machine, not of Windows: who runs it asks these.
 NOT_WINDOWS = {"accepting", "changing", "settle", "ready", "when_down", "fail"}
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)
+PARTS += (Disks, FirmwarePart, SleepStates)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 
@@ -51,7 +55,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
-PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics)
+PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysics, SleepPhysics)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])

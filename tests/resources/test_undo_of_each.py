@@ -283,6 +283,11 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         Keep("2 VM adapter(s) are connected to it"),
     ),
     "a forwarded port": ("PortForward", {"target": None}, {"target": "10.0.0.1"}, {"target": "10.0.0.1"}, "back"),
+    "fast startup": (
+        *("FastStartup", {"hibernation": True, "fast_startup": True}, {"hibernation": False, "fast_startup": False}),
+        {"hibernation": False, "fast_startup": False},
+        "back",
+    ),
     "a power plan": ("PowerPlan", {"standby": 900}, {"standby": 0}, {"standby": 0}, "back"),
     "a file that came in part": (
         *("StagedFile", {"present": None}, {"present": True}, {"present": None}),

@@ -53,7 +53,7 @@ _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", 
 _SIZES |= {"offset", "smallest", "largest"}
 # What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
-# What is as usual where nobody says otherwise: the lab knows how Windows lays out its disks, and what a new machine boots.
+# What is as usual where nobody says otherwise: how Windows lays out its disks, and what a new machine boots.
 _USUAL = {"BootVariables", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
 _USUAL |= {"SecureBoot", "StorageController"}
 

@@ -37,7 +37,9 @@ def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
     """As Windows Setup makes them; of a disk for data, what Disk Management does."""
     if disk.state["style"] != "GPT":
         return
-    kinds = _system_kinds(disk) if disk.state["boot"] or disk.state["system"] else [(RESERVED, 16 * MiB), (BASIC_DATA, 0)]
+    kinds = (
+        _system_kinds(disk) if disk.state["boot"] or disk.state["system"] else [(RESERVED, 16 * MiB), (BASIC_DATA, 0)]
+    )
     offset, end = MiB, int(disk.state["size"]) // MiB * MiB - MiB
     fixed = sum(size for _, size in kinds)
     for number, (kind, size) in enumerate(kinds, 1):
@@ -93,7 +95,14 @@ def boot_files(state: Mapping[str, Any]) -> dict[str, Json]:
     """What Windows has on its EFI system partition."""
     paths = ("EFI\\Boot\\bootx64.efi", "EFI\\Microsoft\\Boot\\BCD", "EFI\\Microsoft\\Boot\\bootmgfw.efi")
     boot_manager = "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"
-    files = [{"path": p, "size": None if p.endswith("BCD") else 2_886_040, "sha256": None if p.endswith("BCD") else boot_manager} for p in paths]
+    files = [
+        {
+            "path": p,
+            "size": None if p.endswith("BCD") else 2_886_040,
+            "sha256": None if p.endswith("BCD") else boot_manager,
+        }
+        for p in paths
+    ]
     return {"free": state["size"] - 34 * MiB, "file_system": "FAT32", "files": files}
 
 

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ _X509 = UUID("a5c059a1-94e4-4aa7-87b5-ab155c2bf072")
 _SHA256 = UUID("c1c41626-504c-4092-aca9-41f936934328")
 _OWNER = UUID("77fa9abd-0359-4d32-bd60-28f4e78f784b").bytes_le
 _END = b"\x7f\xff\x04\x00"
-_BEGIN = datetime(2024, 1, 1, tzinfo=timezone.utc)
+_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def numbers(order: Iterable[str]) -> bytes:
@@ -24,7 +24,9 @@ def load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
     """A Boot#### variable."""
     path = b""
     if entry["partition"] is not None:
-        path += b"\x04\x01" + struct.pack("<HIQQ", 42, 1, 2048, 532480) + UUID(entry["partition"]).bytes_le + b"\x02\x02"
+        path += (
+            b"\x04\x01" + struct.pack("<HIQQ", 42, 1, 2048, 532480) + UUID(entry["partition"]).bytes_le + b"\x02\x02"
+        )
     if entry["path"] is not None:
         name = _text(entry["path"])
         path += b"\x04\x04" + struct.pack("<H", 4 + len(name)) + name

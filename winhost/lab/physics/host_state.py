@@ -74,9 +74,8 @@ class HostState:
         self._initially_used = self._used_memory()
         self.parts: list[HostPart] = []
         # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
-        # asked for;
-        # which one it waits for; registry keys, and what is written into them; CIM classes; programs, which end with a code and an output; what a
-        # `set` does to a resource.
+        # asked for; which one it waits for; registry keys, and what is written into them; CIM classes; programs, which
+        # end with a code and an output; what a `set` does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.known_as: dict[str, Callable[[Key], Key]] = {}

@@ -41,21 +41,23 @@ class Disks:
         self._host = host
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
-        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition", ()))}
+        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
         self._limits = {r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())}
         self._files = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
-        self._controllers = initial.get("StorageController", ()) or tuple(controllers(self.disks))
+        self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
         for resource in _FOR_ADMINISTRATORS:
             host.refusals[resource] = self._refusal
         host.cim_classes["Win32_PageFileUsage"] = self._page_files
         host.cim_classes["Win32_ShadowCopy"] = self._shadow_copies
         host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
 
-    def _laid_out(self, stated: Sequence[Record]) -> Iterator[Record]:
+    def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
         """What the host file says; of disks of which it says nothing, how Windows lays them out."""
-        known = {record.state["disk"] for record in stated}
-        yield from stated
+        if stated is not None and not stated:
+            return
+        known = {record.state["disk"] for record in stated or ()}
+        yield from stated or ()
         after_c = letters()
         for disk in self.disks:
             if disk.state["guid"] not in known:

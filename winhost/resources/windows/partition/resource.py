@@ -17,9 +17,9 @@ STORAGE_SPACES = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
 class Partition(State):
     """A partition by its GUID, which Linux knows as PARTUUID.
 
-    disk: the GUID of its disk's GPT; number: of Windows, which Linux need not share; offset and size in bytes; type: the
-    GUID of its kind; letter: of its drive; boot: Windows is on it; system: its boot manager is. hidden, no_letter: the
-    flags of its entry by which Windows gives it no drive letter.
+    disk: the GUID of its disk's GPT; number: of Windows, which Linux need not share; offset and size in bytes; type:
+    the GUID of its kind; letter: of its drive; boot: Windows is on it; system: its boot manager is. hidden, no_letter:
+    the flags of its entry by which Windows gives it no drive letter.
     """
 
     disk: str | None
