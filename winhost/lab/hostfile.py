@@ -54,7 +54,7 @@ _SIZES |= {"offset", "smallest", "largest"}
 # What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
 # What is as usual where nobody says otherwise: how Windows lays out its disks, and what a new machine boots.
-_USUAL = {"BootVariables", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
+_USUAL = {"FirmwareBoot", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
 _USUAL |= {"SecureBoot", "StorageController"}
 
 ResourceStates = dict[str, Any]

@@ -36,7 +36,7 @@ class FirmwarePart:
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """The calls that list the instances."""
         return {
-            "BootVariables": lambda: [Record(dict(self.boot))],
+            "FirmwareBoot": lambda: [Record(dict(self.boot))],
             "SecureBoot": lambda: [Record(self.secure_boot)],
         }
 
@@ -48,14 +48,14 @@ class FirmwarePart:
     def kind(self) -> str:
         """Of a disk with MBR, Windows boots by BIOS."""
         styles = {r.state["style"] for r in self._host.instances("Disk") if r.state["system"]}
-        return str(self._stated.get("BootVariables", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
+        return str(self._stated.get("FirmwareBoot", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
 
     @property
     def boot(self) -> dict[str, Json]:
-        """As resource BootVariables has it."""
+        """As resource FirmwareBoot has it."""
         if self._boot is None:
             self._boot = {**(_NO_BOOT if self.kind == "bios" else self._windows_alone()), "kind": self.kind}
-            self._boot |= self._stated.get("BootVariables", {})
+            self._boot |= self._stated.get("FirmwareBoot", {})
         return self._boot
 
     def _windows_alone(self) -> dict[str, Json]:
@@ -103,5 +103,5 @@ class FirmwarePart:
 
 
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
-_RESOURCES = ("BootVariables", "SecureBoot")
+_RESOURCES = ("FirmwareBoot", "SecureBoot")
 part = FirmwarePart

@@ -16,8 +16,8 @@ class BootEntry:
     path: str | None
 
 
-@resource(ResourceType("BootVariables", title="the firmware's boot variables", order=84))
-class BootVariables(State):
+@resource(ResourceType("FirmwareBoot", title="the firmware's boot variables", order=84))
+class FirmwareBoot(State):
     """kind: uefi or bios, which has no such variables. order: of what is tried; current: what was started; next: what
     is started once, before the order, and forgotten by that. Entries are those of the order: the firmware may number
     them anew with any restart, so that an entry is known by its description, partition and path.

@@ -1,5 +1,5 @@
 # key {}   state {kind: uefi | bios, current: text or null, next: text or null, order: [text], entries: [{entry: text, description: text, active: bool, partition: guid or null, path: text or null}]}
-function Get-WinhostBootVariables {
+function Get-WinhostFirmwareBoot {
     Assert-WinhostAdministrator
     $kind = Read-WinhostFirmwareKind
     $state = @{ kind = $kind; current = $null; next = $null; order = @(); entries = @() }
