@@ -30,6 +30,7 @@ UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable Uns
 WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable
+SavedUnusable ArchiveNotBeside
 """
 
 

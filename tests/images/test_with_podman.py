@@ -14,7 +14,8 @@ import pytest
 
 from tests.images.stand_in_registry import MANIFEST, OCI, StandInRegistry, blob, serving, sha256
 from winhost.images.image_archive import archive_name, archive_size, write_archive
-from winhost.images.image_registry import Registry, resolve
+from winhost.images.image_registry import PLATFORM, Registry, resolve
+from winhost.images.saved_image import read_saved
 
 PODMAN = shutil.which("podman")
 pytestmark = [pytest.mark.real, pytest.mark.skipif(PODMAN is None, reason="podman is not installed")]
@@ -73,3 +74,20 @@ def test_it_is_loaded(kind: str, podman: list[str], tmp_path: Path) -> None:
     shown = subprocess.run([*podman, "image", "inspect", archive_name(found)], capture_output=True, timeout=100)
     (image,) = json.loads(shown.stdout)
     assert f"sha256:{image['Id']}" == found.manifest.config.digest
+
+
+def test_what_podman_saves_is_read(podman: list[str], tmp_path: Path) -> None:
+    """A tar without a manifest, as of Docker before 25."""
+    with serving(StandInRegistry()) as registry:
+        put(registry, "oci")
+        found = resolve(f"{registry.host}/org/engine:v1")
+        write_archive(Registry(found.name), found, tmp_path / "image.tar", lambda done, of: None)
+    for words in (
+        ["load", "--quiet", "-i", tmp_path / "image.tar"],
+        ["tag", archive_name(found), "vllm/vllm-openai:v0.33.0"],
+        ["save", "--quiet", "--output", tmp_path / "saved.tar", "vllm/vllm-openai:v0.33.0"],
+    ):
+        done = subprocess.run([*podman, *words], capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+    saved = read_saved(tmp_path / "saved.tar", PLATFORM)
+    assert (str(saved.name), saved.digest) == ("localhost/vllm/vllm-openai:v0.33.0", None)

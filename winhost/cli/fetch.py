@@ -78,10 +78,11 @@ def _check_place(folder: Path) -> None:
 
 
 def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platform: str) -> FetchedFolder:
+    saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
         WantedImage(key["image"], desired.get("credentials"))
         for key, desired in wanted_of(checked, "ContainerImage")
-        if desired.get("present") and not desired.get("archive")
+        if desired.get("present") and not desired.get("archive") and key["image"] not in saved
     ]
     models = [
         WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
@@ -92,6 +93,8 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platfo
         collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
             collection.collect(images, models, _guest(checked), platform)
+            for name, image in saved.items():
+                collection.keep(name, image, beside)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
     plan = folder / _PLAN
     write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])

@@ -69,6 +69,8 @@ def plan(
     # What is wrong with the words themselves is told once, before any host is asked.
     words_of_stack = stack_words()
     joining = PlannedStack(words_of_stack) if words_of_stack else None
+    if joining:
+        joining.check()
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
     named = partial(_named_with, asked, joining) if joining else at_least
     many = several(words, facts_files, fleet_file)

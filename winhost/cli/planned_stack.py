@@ -14,6 +14,7 @@ from winhost.core.answers import Id, Json
 from winhost.hub.hub_listing import model_files
 from winhost.hub.hub_repository import HUB
 from winhost.model.facts import Facts
+from winhost.model.plan import Offline
 from winhost.model.workload import Model
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
@@ -32,6 +33,16 @@ class PlannedStack:
     @cached_property
     def parts(self) -> StackParts:
         return StackParts(self.words)
+
+    def check(self) -> None:
+        """What is wrong with the words themselves, before any host is asked. Raises click's UsageError, UsageError."""
+        parts = self.parts
+        beyond = parts.listen[0] not in LOOPBACK
+        if not self.words.engine_program or self.words.engine_archive:
+            parts.check_image()
+        parts.check_keys()
+        if beyond and not self.words.allow:
+            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
 
     def named(self, facts: Facts, request: PathRequest) -> frozenset[Id]:
         """What of a host is to be read for it. Raises as `joined`."""
@@ -63,13 +74,12 @@ class PlannedStack:
         )
         # The first key that was named: by it the run asks for a completion in the end.
         _, asks_with = key_pair(self.words.api_key[0])
-        return target.request.with_playbook(joined).with_options(asks_with=asks_with), found
+        image = None if self.words.engine_program else self.parts.image
+        offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
+        return target.request.with_playbook(joined).with_options(asks_with=asks_with, offline=offline), found
 
     def _request(self, target: StackTarget) -> StackRequest:
         parts, words = self.parts, self.words
-        keys, listen = parts.keys, parts.listen
-        if listen[0] not in LOOPBACK and not words.allow:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
         return StackRequest(
             workload=parts.workload,
             path=target.request.path,
@@ -79,8 +89,8 @@ class PlannedStack:
                 model.name: parts.once(f"model {model.name}", partial(self._files, model))
                 for model in parts.workload.models
             },
-            keys=keys,
-            listen=listen,
+            keys=parts.keys,
+            listen=parts.listen,
             tls=parts.tls,
             plain_http=words.plain_http,
             allowed=words.allow if target.peers is None else target.peers or None,

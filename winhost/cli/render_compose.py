@@ -43,9 +43,17 @@ def compose(
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway."""
     facts = machine(facts_file, gpus, memory)
     parts = StackParts(stack_words(workload) or StackWords(workload))
+    parts.check_keys()
     keys, listen, tls = parts.keys, parts.listen, parts.tls
     request = ComposeRequest(
-        parts.workload, parts.image.pinned, keys, listen, tls, parts.words.plain_http, path, parts.words.hub
+        parts.workload,
+        parts.image.saved.name if parts.image.saved else parts.image.pinned,
+        keys,
+        listen,
+        tls,
+        parts.words.plain_http,
+        path,
+        parts.words.hub,
     )
     try:
         made = compose_project(facts, request, __version__)

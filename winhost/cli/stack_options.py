@@ -32,6 +32,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SHA256",
         "help": "Workload: the digest of that image for this platform, sha256:…, instead of asking the registry.",
     },
+    "--engine-archive": {
+        "metavar": "FILE",
+        "type": click.Path(path_type=Path),
+        "help": "Workload: a file with that image, of docker save or winhost fetch, instead of a registry. Before "
+        "the plan is applied, put it into /srv/winhost-offline/containers on the Linux that serves.",
+    },
     "--engine-program": {
         "metavar": "PATH",
         "help": "Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
@@ -63,6 +69,7 @@ class StackWords:
     api_key: tuple[str, ...] = ()
     engine_image: str | None = None
     digest: str | None = None
+    engine_archive: Path | None = None
     engine_program: str | None = None
     listen: str | None = None
     allow: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,9 @@ from packaging.version import Version
 
 from winhost.cli.stack_options import StackWords
 from winhost.images.image_names import ImageName
-from winhost.images.image_registry import resolve
+from winhost.images.image_registry import PLATFORM, resolve
+from winhost.images.saved_image import SavedImage, read_saved
+from winhost.model.plan import OfflineImage
 from winhost.model.workload import Exposure, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.serving.gateway_entries import key_line
@@ -19,6 +22,7 @@ from winhost.serving.stack import LOOPBACK, EngineImage
 from winhost.serving.vllm_options import seen_versions
 
 IMAGE = "docker.io/vllm/vllm-openai"
+_CONTAINERS = "/srv/winhost-offline/containers"
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
 
 
@@ -38,12 +42,11 @@ class StackParts:
     def workload(self) -> Workload:
         """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
         found: Workload = self.once("workload", lambda: load_workload(self.words.workload))
-        stated = found.versions.get("vllm")
-        tag = ImageName.parse(self.words.engine_image).tag if self.words.engine_image else None
-        tagged = _TAG.fullmatch(tag or "")
-        if stated and tagged and Version(tagged[1]) != stated:
-            raise click.UsageError(f"the workload states vLLM {stated}, and the image is {tag}")
-        if stated is None and tagged is None and (self.words.engine_image or self.words.engine_program):
+        stated, named = found.versions.get("vllm"), self._named
+        tagged = _TAG.fullmatch(named.tag or "") if named else None
+        if stated and tagged and named and Version(tagged[1]) != stated:
+            raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
+        if stated is None and tagged is None and (named or self.words.engine_program):
             raise click.UsageError(
                 'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
             )
@@ -52,18 +55,59 @@ class StackParts:
 
     @property
     def image(self) -> EngineImage:
-        """Raises UsageError (NoImageName), WinhostError (NotResolved)."""
+        """Raises UsageError (NoImageName, SavedUnusable), WinhostError (NotResolved)."""
         found: EngineImage = self.once("image", self._image)
         return found
 
+    def check_image(self) -> None:
+        """Before any registry is asked. Raises as `image` does."""
+        saved, name = self._saved, self._name
+        if saved and saved.digest and name.digest not in (None, saved.digest):
+            raise click.UsageError(f"--digest is {name.digest}, and the archive has {saved.digest}")
+        if saved and not (saved.digest or name.digest):
+            raise click.UsageError(
+                "the archive has no digest, as those of docker save before Docker 25: write it anew, or name the "
+                "registry's with --digest"
+            )
+
     def _image(self) -> EngineImage:
-        name = ImageName.parse(self.words.engine_image or f"{IMAGE}:v{self.workload.versions['vllm']}")
-        if self.words.digest:
-            name = ImageName.parse(str(name.at(self.words.digest)))
+        self.check_image()
+        saved, name = self._saved, self._name
+        if saved is not None:
+            file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
+            return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
         if name.digest:
             return EngineImage(name.pinned)
         found = resolve(str(name))
         return EngineImage(found.pinned, found.size_bytes)
+
+    @property
+    def _name(self) -> ImageName:
+        name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
+        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+
+    @property
+    def _saved(self) -> SavedImage | None:
+        if self.words.engine_archive is None:
+            return None
+        if self.words.engine_image or self.words.engine_program:
+            raise click.UsageError("--engine-archive holds the image: name no other")
+        found: SavedImage = self.once("archive", lambda: read_saved(self._archive, PLATFORM))
+        return found
+
+    @property
+    def _archive(self) -> Path:
+        """Its name becomes a part of a path on the Linux that serves."""
+        path = Path(self.words.engine_archive or "")
+        if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
+            raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
+        return path
+
+    @property
+    def _named(self) -> ImageName | None:
+        if self._saved:
+            return self._saved.name
+        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
 
     @property
     def listen(self) -> tuple[str, int]:
@@ -90,11 +134,18 @@ class StackParts:
             raise click.UsageError("--certificate and --certificate-key go together")
         return (certificate, key) if certificate and key else None
 
+    def check_keys(self) -> None:
+        """Raises UsageError: SecretUnreadable."""
+        if not self.words.api_key:
+            raise click.UsageError("nobody could use the endpoint: name an API key, as --api-key alice=env:ALICE_KEY")
+        try:
+            _ = self.keys
+        except ValueError as wrong:
+            raise click.BadParameter(str(wrong), param_hint="'--api-key'") from None
+
     @property
     def keys(self) -> tuple[str, ...]:
         """Lines of the gateway's file. Raises ValueError, UsageError (SecretUnreadable)."""
-        if not self.words.api_key:
-            raise click.UsageError("nobody could use the endpoint: name an API key, as --api-key alice=env:ALICE_KEY")
         return tuple(self.once(f"key {each}", partial(_line, each)) for each in self.words.api_key)
 
 

@@ -45,7 +45,7 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
         return {"archive": image.archive, "archive_sha256": image.sha256, "credentials": None}
     if resource == "ModelFiles" and f"{desired.get('source')}@{desired.get('revision')}" in offline.models:
         return {"source": offline.models[f"{desired['source']}@{desired['revision']}"], "token": None}
-    if resource == "LinuxFile" and isinstance(desired.get("text"), str):
+    if resource in ("LinuxFile", "EngineUnit") and isinstance(desired.get("text"), str):
         return dict(_renamed(desired["text"], offline))
     return {}
 

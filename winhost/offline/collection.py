@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -117,6 +117,22 @@ class Collection:
         copied = self._copied(path, part.stat().st_size, _sha256(part))
         part.replace(path)
         self._images[wanted.name] = OfflineImage(f"{self._there}/{copied.path}", copied.sha256, archive_name(found))
+
+    def keep(self, pinned: str, image: OfflineImage, beside: Path) -> None:
+        """An image that the plan takes from a file already, which lies beside it. Raises UsageError: NotBeside."""
+        name = PurePosixPath(image.archive).name
+        path = self._folder / "containers" / name
+        source = next(
+            (each for each in (beside / name, path) if each.is_file() and _sha256(each) == image.sha256), None
+        )
+        if source is None:
+            what = f"{visible(name)}, from which the plan takes {visible(pinned)}, is not beside the plan"
+            raise UsageError("ArchiveNotBeside", what=what, hint=f"Put it to {visible(str(beside))}, as it was planned")
+        if source != path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, path)
+        copied = self._copied(path, path.stat().st_size, image.sha256)
+        self._images[pinned] = replace(image, archive=f"{self._there}/{copied.path}")
 
     # ---- models
 

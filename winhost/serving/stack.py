@@ -6,6 +6,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.model.errors import UsageError, visible
+from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Model, Workload
 from winhost.paths.compose_package import compose_package
@@ -24,10 +25,13 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class EngineImage:
-    """pinned: REGISTRY/NAME@sha256:…; bytes: what is sent to pull it, where its registry said."""
+    """pinned: REGISTRY/NAME@sha256:…; bytes: what is sent to pull it, where its registry said; saved: a file on the
+    Linux that serves, from which it is loaded instead.
+    """
 
     pinned: str
     bytes: Bytes | None = None
+    saved: OfflineImage | None = None
 
 
 @dataclass(frozen=True)
@@ -177,10 +181,13 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
 
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
+    saved = request.image.saved if request.image else None
+    if saved:
+        yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
     models = sum(int(line.split(" ")[1]) for files in request.files.values() for line in files["files"])
     image = request.image.bytes if request.image and request.image.bytes else 0
     known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
-    yield f"to download there: {gib(models + image)} ({gib(models)} of models){known}"
+    yield f"to download there: {gib(models + (0 if saved else image))} ({gib(models)} of models){known}"
     yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"

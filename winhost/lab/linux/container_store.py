@@ -47,6 +47,16 @@ class ContainerStore:
     def engines(self) -> list[str]:
         return [engine for engine, packages in _ENGINES.items() if packages & {*self._linux.apt.packages}]
 
+    def has(self, name: str) -> bool:
+        """What an engine starts: by its digest where it was pulled, by a tag where it came in an archive, whose text
+        nobody here reads.
+        """
+        repository = name.partition("@")[0].rpartition(":")[0]
+        return any(
+            image == name or (found.asked.get("archive") and image.partition("@")[0] == repository)
+            for (_, image), found in self.images.items()
+        )
+
     def state(self, key: Key) -> Mapping[str, Json]:
         image = self.images.get(_of(key))
         if image is None:

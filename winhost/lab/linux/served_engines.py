@@ -57,8 +57,7 @@ class ServedEngines:
 
     def _lacking_container(self, compose: str) -> str | None:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
-        present = {key[1] for key in self._linux.part(ContainerStore).images}
-        if image is None or image[1] not in present:
+        if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
         if models is None or models[1] not in self._linux.part(ModelStore).folders:
             return "its model"
