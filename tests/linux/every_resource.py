@@ -140,6 +140,7 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
     "FirewallPort": wanted({"port": "8000"}, allowed=["10.0.0.0/8"]),
     "KernelModule": wanted({"module": "nouveau"}, blacklisted=True, options="modeset=0", initramfs_due=False),
     "LinuxFile": _files,
+    "LinuxFolder": lambda here: here.stack("LinuxFolder"),
     "LinuxGroup": lambda here: [entry({"group": "models"}, {"there": True}), *here.stack("LinuxGroup")],
     "LinuxUser": wanted({"user": "ada"}, **_USER),
     "ModelFiles": wanted({"folder": "/srv/winhost/models/test"}, **_MODEL),

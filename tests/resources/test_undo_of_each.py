@@ -208,6 +208,11 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("LinuxFile", {"text": None, "mode": None}, {"text": "a", "mode": "0644"}, {"text": "a", "mode": "0600"}),
         Keep("mode changed since by somebody else"),
     ),
+    "a program that others changed": (
+        *("LinuxFolder", {"files": None, "only_root": None}, {"files": {"a.py": "1\n"}, "only_root": True}),
+        {"files": {"a.py": "2\n"}, "only_root": True},
+        Keep("files changed since by somebody else"),
+    ),
     "an account that was made": (
         *("LocalAccount", {"there": False, "administrator": False}, {}),
         {"there": True, "administrator": True, "ours": True},

@@ -44,6 +44,8 @@ def format_value(value: Json) -> str:
         return packed
     if isinstance(value, list):
         return ", ".join(map(format_value, value)) or "none"
+    if isinstance(value, dict) and all("\n" in str(text) for text in value.values()):
+        return f"{len(value)} file{'s' if len(value) > 1 else ''}"
     return "none" if value is None else shortened(visible(str(value)))
 
 

@@ -21,6 +21,7 @@ UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
 _SOURCE = Path(__file__).parents[1] / "gateway"
 _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
+_PROGRAM = "gateway/"
 _PACKAGE = "python3-aiohttp"
 _SHORTEST_KEY = 24  # the gateway accepts none below it
 
@@ -50,7 +51,7 @@ def gateway_files(
 ) -> dict[str, str]:
     """Its program in `gateway/`, `settings.json` and `keys`, checked. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
-    files = {f"gateway/{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
+    files = {f"{_PROGRAM}{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
     files["keys"] = "\n".join([*keys, ""])
     parse_settings(files["settings.json"])
@@ -74,9 +75,12 @@ def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None,
         {"there": True, "system": True},
         "Engines let it into the folders of their sockets.",
     )
-    for name, text in files.items():
+    program = {name.partition("/")[2]: text for name, text in files.items() if name.startswith(_PROGRAM)}
+    desired: dict[str, Any] = {"files": program, "only_root": True}
+    yield _entry("LinuxFolder", {"path": f"{folder}/{_PROGRAM}".rstrip("/")}, desired, "Its program.")
+    for name in ("settings.json", "keys"):
         mode = "0600" if name == "keys" else "0644"
-        desired = {"text": text, "mode": mode, "owner": "root:root"}
+        desired = {"text": files[name], "mode": mode, "owner": "root:root"}
         yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, "A part of the gateway.")
     if keeper:
         yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")

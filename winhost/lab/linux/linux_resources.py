@@ -26,6 +26,7 @@ from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, UNITS
 from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.linux.package_manager import SOURCES, asked_of
 from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
+from winhost.lab.linux.program_folders import program_folders, set_program_folder
 from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
@@ -43,7 +44,7 @@ _FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/
 _OURS = (
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
-    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
+    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
     r"|/usr/local/lib/systemd/system/winhost-(?:gateway|keeper)\.service"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )
@@ -286,6 +287,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "ShownGpus": LinuxResource((), _shown_gpus, _await_gpus),
     "SshHostKey": LinuxResource((), ssh_host_key, set_ssh_host_key),
     "LinuxFile": LinuxResource(("path",), _files, _set_file, _cuts_ssh),
+    "LinuxFolder": LinuxResource(("path",), program_folders, set_program_folder),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
     "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),

@@ -36,7 +36,7 @@ NAMED = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z
 OURS = re.compile(
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
-    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:gateway/[a-z_]+\.py|settings\.json|keys)"
+    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
     r"|/usr/local/lib/systemd/system/winhost-(?:gateway|keeper)\.service"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
 )

@@ -1,0 +1,106 @@
+# key {path: text}   state {files: {name: text} | null, only_root: bool | null}
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+
+from winhost.agent.linux_agent import Found, Key, State, bad_request, changes, matching, reads, value, wrong_place
+from winhost.agent.linux_files import content, folder_of, move, put, remove, status
+
+PROGRAM_FOLDER = re.compile(r"/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/gateway")
+BESIDE = ".winhost-"  # a folder that is on its way to or from its name
+
+
+# Its name has a hash of what is in it, so none is known before a plan names it.
+@reads("LinuxFolder", "path")
+def linux_folders(key: Key | None) -> Found:
+    for path in [key["path"]] if key else ():
+        yield {"path": path}, linux_folder(program_folder(path))
+
+
+def program_folder(path: str) -> str:
+    """The path, if it is of a program that winhost writes."""
+    if PROGRAM_FOLDER.fullmatch(path) is None:
+        raise bad_request(f"{path} is not among the folders that winhost writes.")
+    return path
+
+
+def linux_folder(path: str) -> State:
+    found = status(path)
+    if found is None:
+        return {"files": None, "only_root": None}
+    if not stat.S_ISDIR(found.st_mode):
+        raise wrong_place(f"{path} is no folder.")
+    states = [found, *(status(f"{path}/{name}") for name in names_in(path))]
+    return {"files": value(lambda: texts_in(path)), "only_root": all(map(of_root_alone, states))}
+
+
+def texts_in(path: str) -> dict[str, str]:
+    return {program_file(name): content(f"{path}/{name}").decode("utf-8") for name in names_in(path)}
+
+
+def program_file(name: object) -> str:
+    return matching(r"[a-z_]+\.py", name, "the name of a file of a program, as turns.py")
+
+
+def names_in(path: str) -> list[str]:
+    with folder_of(f"{path}/.") as (folder, _), os.scandir(folder) as found:
+        return sorted(each.name for each in found)
+
+
+def of_root_alone(found: os.stat_result | None) -> bool:
+    return found is not None and found.st_uid == 0 and not found.st_mode & 0o022
+
+
+@changes("LinuxFolder", "files", "only_root")
+def change_linux_folder(key: Key, desired: State, how: State) -> None:
+    path = program_folder(key["path"])
+    before = linux_folder(path)
+    if before["files"] is not None:
+        texts_in(path)  # what cannot be read could not be put back
+    files = dict(before, **desired)["files"]
+    made = f"{path}{BESIDE}{secrets.token_hex(8)}"
+    try:
+        if files is not None:
+            write_folder(made, wanted_texts(files))
+        if before["files"] is not None:
+            move(path, f"{made}.old")
+        if files is not None:
+            move(made, path)
+    finally:
+        remove_what_is_beside(path)
+
+
+def wanted_texts(files: object) -> dict[str, str]:
+    if not isinstance(files, dict) or not files:
+        raise bad_request("files: texts by their names, or null")
+    return {program_file(name): matching(r"(?s).*", text, "text") for name, text in files.items()}
+
+
+def write_folder(path: str, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        put(f"{path}/{name}", text)
+    with folder_of(f"{path}/.") as (folder, _):
+        os.fchmod(folder, 0o755)  # whatever umask there is
+
+
+def remove_what_is_beside(path: str) -> None:
+    """What a change left, also one that was killed; and the folder around it, where nothing is left in that."""
+    above, _, name = path.rpartition("/")
+    if status(above) is None:
+        return
+    for each in names_in(above):
+        if each.startswith(f"{name}{BESIDE}"):
+            remove_folder(f"{above}/{each}")
+    with suppress(OSError), folder_of(above) as (folder, called):
+        os.rmdir(called, dir_fd=folder)
+
+
+def remove_folder(path: str) -> None:
+    for name in names_in(path):
+        remove(f"{path}/{name}")
+    with folder_of(path) as (folder, name):
+        os.rmdir(name, dir_fd=folder)
