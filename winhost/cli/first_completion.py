@@ -4,9 +4,11 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic, sleep
 
+from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint
 from winhost.core.checks import Check
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.run_state import RunState
@@ -38,17 +40,20 @@ def check_key(plan: Plan) -> None:
 
 
 def completions(
-    tell: Callable[[ProgressEvent], None], stop: Callable[[], bool]
+    tell: Callable[[ProgressEvent], None], stop: Callable[[], bool], reached: str | None = None
 ) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
     """What a run tries in the end: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
-    more for the turn of a model.
+    more for the turn of a model; reached: the address of the host.
     """
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
         deployed = _deployed(record)
         if deployed is None or record.plan.request.asks_with is None:
             return ()
-        return tuple(_checks(record, deployed, session, tell, stop))
+        within = tuple(_checks(record, deployed, session, tell, stop))
+        if not all(each.holds for each in within):
+            return within
+        return (*within, *_at_its_address(record, deployed, session, tell, reached))
 
     return ask
 
@@ -72,12 +77,44 @@ def _checks(
             while answer.status == _BUSY and monotonic() < over and not stop():
                 sleep(_PAUSE)
                 answer = _asked(deployed, session, engine.model, key)
-        good = answer.status == 200
-        said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
-        if good:
-            tell(ProgressEvent(record.host, "done", f'{title}: "{said}"'))
-        found = answer.status if good or not said else f"{answer.status}: {said}"
-        yield Check(title, ASKED, "status", 200, found, good)
+        yield _judged(record.host, title, answer, key, tell)
+
+
+def _judged(host: str, title: str, answer: ModelAnswer, key: str, tell: Callable[[ProgressEvent], None]) -> Check:
+    good = answer.status == 200
+    said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
+    if good:
+        tell(ProgressEvent(host, "done", f'{title}: "{said}"'))
+    found = answer.status if good or not said else f"{answer.status}: {said}"
+    return Check(title, ASKED, "status", 200, found, good)
+
+
+def _at_its_address(
+    record: RunState,
+    deployed: Deployed,
+    session: HostSession,
+    tell: Callable[[ProgressEvent], None],
+    reached: str | None,
+) -> Iterator[Check]:
+    """As other machines come, of the first model, where this computer may come there at all."""
+    endpoint = lan_endpoint(record, deployed.gateway, session, reached)
+    if endpoint is None:
+        return
+    model = deployed.engines[0].model
+    title = f"A completion of {model}, at {endpoint.url}"
+    tell(ProgressEvent(record.host, "at", title))
+    with session.cuttable():
+        why = endpoint.not_from_here
+        if why is None:
+            key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
+            try:
+                answer = _completion(lambda: endpoint.connected(_WITHIN), model, key)
+            except NotForUs as not_for_us:
+                why = str(not_for_us)
+            else:
+                yield _judged(record.host, title, answer, key, tell)
+                return
+    tell(ProgressEvent(record.host, "note", f"not asked at {endpoint.url}: {why}"))
 
 
 def _deployed(record: RunState) -> Deployed | None:
@@ -98,26 +135,35 @@ def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> Mo
     """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
     address, _, port = deployed.gateway.listen.rpartition(":")
     bare = address.strip("[]")
-    connection = http.client.HTTPConnection("localhost", int(port), timeout=_WITHIN)
-    try:
+
+    def connected() -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("localhost", int(port), timeout=_WITHIN)
         connection.sock = session.tunnel(_ANY.get(bare, bare), int(port))
         connection.sock.settimeout(_WITHIN)
         if deployed.gateway.tls:
             # Its certificate is for the names of clients; which machine this is, SSH has shown.
             unchecked = ssl.create_default_context()
             unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-            connection.sock = unchecked.wrap_socket(connection.sock)
-        body = {"model": model, "prompt": "One two three", "max_tokens": _TOKENS, "temperature": 0}
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        answer = connection.getresponse()
-        return _read(answer.status, answer.read(_MOST))
+            with closed_where_it_fails(connection):
+                connection.sock = unchecked.wrap_socket(connection.sock)
+        return connection
+
+    return _completion(connected, model, key)
+
+
+def _completion(connect: Callable[[], http.client.HTTPConnection], model: str, key: str) -> ModelAnswer:
+    """Raises NotForUs."""
+    try:
+        with closing(connect()) as connection:
+            body = {"model": model, "prompt": "One two three", "max_tokens": _TOKENS, "temperature": 0}
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            connection.request("POST", "/v1/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            return _read(answer.status, answer.read(_MOST))
     except (OSError, http.client.HTTPException) as error:
         return ModelAnswer(f"no answer: {type(error).__name__}: {error}")
     except WinhostError as error:
         return ModelAnswer(f"no answer: {error.what}")
-    finally:
-        connection.close()
 
 
 def _read(status: int, body: bytes) -> ModelAnswer:

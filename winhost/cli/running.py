@@ -271,7 +271,7 @@ def run_context(
         why=stop.why,
         cuttable=stop.cuttable,
         machine=host if isinstance(host, Host) else None,
-        final=completions(watch, stop),
+        final=completions(watch, stop, host.address),
     )
 
 

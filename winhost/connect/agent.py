@@ -175,6 +175,10 @@ class Agent:
             raise NotAvailable(self.host, f"connect to {address}:{port}", "LinuxSystem")
         return self.wire.tunnel(address, port)
 
+    def reached_at(self) -> str | None:
+        """The address of the Linux in the network of this computer, where it has one there and is reached."""
+        return self.wire.reached_at if isinstance(self.wire, Tunnels) else None
+
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
         sent = self._one(call, Sent, extra=extra)
         return Received(sent.received, sent.sha256)

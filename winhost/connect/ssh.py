@@ -124,6 +124,10 @@ class SshWire:
         self.close()
         raise ours
 
+    @property
+    def reached_at(self) -> str | None:
+        return None if self._target.jump else self._target.address
+
     def tunnel(self, address: str, port: int) -> socket.socket:
         """A connection from the machine to this address. Raises Unreachable, SessionDropped."""
         from paramiko import ChannelException, SSHException

@@ -14,6 +14,11 @@ class Tunnels(Protocol):
 
     def tunnel(self, address: str, port: int) -> socket.socket: ...
 
+    @property
+    def reached_at(self) -> str | None:
+        """The machine's address in the network of this computer; None behind a jump host."""
+        ...
+
 
 def joined(channel: Any) -> socket.socket:
     """A socket whose bytes go through this channel, both ways; closing either closes the other."""

@@ -123,6 +123,10 @@ class WindowsWithLinuxAgent(Agent):
         """From the Linux."""
         return self._asked(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
 
+    def reached_at(self) -> str | None:
+        """Of the Linux."""
+        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.reached_at())
+
     def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
         if resource not in self._connector.resources:
             return ask(self._windows)

@@ -294,6 +294,10 @@ class HostSession:
         """A connection from the host's Linux to this address. Raises WinhostError."""
         return self._reading(lambda agent: agent.tunnel(address, port))
 
+    def linux_address(self) -> str | None:
+        """Of the host's Linux, in the network of this computer. Raises WinhostError."""
+        return self._reading(lambda agent: agent.reached_at())
+
     def cuttable(self) -> AbstractContextManager[None]:
         """Around waiting for what the host serves, where a run may be cut short."""
         return self._cuttable()

@@ -1,0 +1,102 @@
+"""A completion at the address by which other machines reach an endpoint, where this computer is one that may."""
+
+import http.client
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from socket import SOCK_DGRAM, getaddrinfo, socket
+
+from winhost.engine.host_session import HostSession
+from winhost.engine.run_state import RunState
+from winhost.serving.deployed import DeployedGateway
+
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+_CONNECT = 15  # seconds
+
+
+@contextmanager
+def closed_where_it_fails(connection: http.client.HTTPConnection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+class NotForUs(Exception):
+    """Why this computer cannot ask an endpoint that may serve others well."""
+
+
+@dataclass(frozen=True)
+class LanEndpoint:
+    """address: of the machine that other machines connect to; allowed: networks that may."""
+
+    address: str
+    port: int
+    tls: bool
+    allowed: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        shown = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
+
+    @property
+    def not_from_here(self) -> str | None:
+        """Why this computer cannot ask there, as a sentence."""
+        here = _own_address(self.address)
+        if here is None:
+            return f"nothing leads from this computer to {self.address}"
+        if any(ip_address(here) in ip_network(each) for each in self.allowed):
+            return None
+        return f"this computer ({here}) is in none of the networks that may: {', '.join(self.allowed)}"
+
+    def connected(self, within: float) -> http.client.HTTPConnection:
+        """Its certificate is checked before any key is sent. Raises NotForUs, OSError."""
+        kind = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
+        connection = kind(self.address, self.port, timeout=_CONNECT)
+        try:
+            with closed_where_it_fails(connection):
+                connection.connect()
+        except ssl.SSLCertVerificationError as error:
+            raise NotForUs(f"its certificate is for other names, or not known here: {error.verify_message}") from None
+        connection.sock.settimeout(within)
+        return connection
+
+
+def lan_endpoint(
+    record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
+) -> LanEndpoint | None:
+    """None where the endpoint is for its own machine, or nobody knows its address. host: where the host of the plan is
+    reached. Raises WinhostError.
+    """
+    address, _, port = gateway.listen.rpartition(":")
+    bare = address.strip("[]")
+    if bare not in _ANY and ip_address(bare).is_loopback:
+        return None
+    forwarded = tuple(_allowed(record, "PortForward", port))
+    allowed = forwarded or tuple(_allowed(record, "FirewallPort", port))
+    mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
+    reached = host if forwarded or mirrored else bare if bare not in _ANY else session.linux_address()
+    return LanEndpoint(reached, int(port), gateway.tls, allowed) if reached and allowed else None
+
+
+def _allowed(record: RunState, resource: str, port: str) -> Iterator[str]:
+    for stage in record.stages:
+        for each in stage.desired:
+            networks = each.desired.get("allowed")
+            if each.resource == resource and each.key.get("port") == port and isinstance(networks, list | tuple):
+                yield from map(str, networks)
+
+
+def _own_address(address: str) -> str | None:
+    """From which this computer would connect there; nothing is sent."""
+    try:
+        family, kind, protocol, _, place = getaddrinfo(address, 9, type=SOCK_DGRAM)[0]
+        with socket(family, kind, protocol) as asking:
+            asking.connect(place)
+            return str(asking.getsockname()[0]).partition("%")[0]
+    except OSError:
+        return None
