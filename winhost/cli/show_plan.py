@@ -39,7 +39,7 @@ def format_value(value: Json) -> str:
     if isinstance(value, str) and (vm := owner(value)):
         return f"assigned to VM {vm[:8]}…"
     if isinstance(value, str) and (lines := value.count("\n")):
-        return f"a text of {lines} line{'s' if lines > 1 else ''}"
+        return f"{lines} line{'s' if lines > 1 else ''}"
     if isinstance(value, str) and (packed := packed_in_words(value)):
         return packed
     if isinstance(value, list):

@@ -77,7 +77,8 @@ def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None,
     )
     program = {name.partition("/")[2]: text for name, text in files.items() if name.startswith(_PROGRAM)}
     desired: dict[str, Any] = {"files": program, "only_root": True}
-    yield _entry("LinuxFolder", {"path": f"{folder}/{_PROGRAM}".rstrip("/")}, desired, "Its program.")
+    path = {"path": f"{folder}/{_PROGRAM}".rstrip("/")}
+    yield _entry("LinuxFolder", path, desired, "A part of the gateway.", title="its program")
     for name in ("settings.json", "keys"):
         mode = "0600" if name == "keys" else "0644"
         desired = {"text": files[name], "mode": mode, "owner": "root:root"}
@@ -101,6 +102,6 @@ def _unit(unit: str, text: str, why: str) -> Iterator[Json]:
     yield _entry("SystemdUnit", {"unit": unit}, {"enabled": "enabled", "active": True}, why)
 
 
-def _entry(resource: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
-    title = f"The gateway: {next(iter(key.values())).rpartition('/')[2]}"
-    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}
+def _entry(resource: str, key: dict[str, str], desired: dict[str, Json], why: str, title: str = "") -> Json:
+    title = title or next(iter(key.values())).rpartition("/")[2]
+    return {"resource": resource, "title": f"The gateway: {title}", "key": key, "desired": desired, "why": why}
