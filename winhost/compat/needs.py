@@ -8,7 +8,7 @@ from winhost.compat.workload_rules import conflicts
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
-from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
+from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import WhatWouldFit, applied, what_would_fit
 from winhost.sizing.fit_fixes import ADVICE, Fix
@@ -78,6 +78,9 @@ def needs_of(workload: Workload) -> Needs:
     implied += ["windows-desktop"] * workload.keep_windows_usable
     implied += [MIRRORS[workload.kv_mirror.through]] if workload.kv_mirror else []
     implied += ["video-codec"] * (workload.video is not None)
+    # A single pod may have all GPUs, where the cluster cannot tell them apart.
+    pods = len(workload.models) + (workload.video is not None)
+    implied += ["kubernetes-per-gpu"] * (workload.deploy is Deploy.KUBERNETES and pods > 1)
     must = tuple(dict.fromkeys(("gpu-compute", "gpu-memory", *workload.needs.must, *implied)))
     return Needs(must, tuple(need for need in workload.needs.nice if need not in must))
 

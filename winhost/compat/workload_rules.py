@@ -15,7 +15,7 @@ from winhost.compat.rule import Finding, degraded, reason_of, unsupported, unver
 from winhost.compat.swap import Swap, swaps
 from winhost.model.path import path_of
 from winhost.model.reason import Reason
-from winhost.model.workload import Exposure, LoadFormat, Mirror, Model, Workload
+from winhost.model.workload import Deploy, Exposure, LoadFormat, Mirror, Model, Workload
 from winhost.sizing.budget import Budget
 
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
@@ -120,6 +120,17 @@ def drops_quantized_weights(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
+def too_few_for_pods(case: WorkloadOnVariant) -> Finding | None:
+    """Kubernetes gives no GPU to two pods."""
+    if case.workload.deploy is not Deploy.KUBERNETES or case.budget is None:
+        return None
+    asked = sum(model.cards for model in case.workload.models) + (case.workload.video is not None)
+    there = sum(place.card is not None for place in case.budget.places)
+    if asked > there:
+        return unsupported("kubernetes-per-gpu.too-few", observed=f"pods ask for {asked} GPU(s), and there are {there}")
+    return None
+
+
 # --- Swap time -----------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +179,7 @@ def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
 
 WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
     *(tiers_and_sleep, lmcache_and_sleep, drops_what_it_cannot_reload),
-    *(drops_weights_below_adapters, drops_quantized_weights),
+    *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .settings_values import NAME, SocketOrPort, WrongSettings, number, place, table, word
+from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -111,7 +111,7 @@ def _models(value: Any) -> dict[str, PublishedModel]:
 def _model(value: Any, where: str) -> PublishedModel:
     given = table(value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns"])
     name = word(given, where, "name", NAME)
-    engine = place(given["engine"], f"{where}.engine")
+    engine = engine_place(given["engine"], f"{where}.engine")
     if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
         raise WrongSettings(f"{where}.engine: {engine} is no internal address, so others could reach the engine")
     ready = given.get("ready", "completion")

@@ -7,6 +7,8 @@ from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
 SOCKET = re.compile(r"/[A-Za-z0-9._/-]{1,106}")  # a path of a Unix socket has up to 107 bytes
+# A Service of Kubernetes, which no other zone of DNS answers for.
+SERVICE = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.svc")
 
 
 class WrongSettings(ValueError):
@@ -15,11 +17,12 @@ class WrongSettings(ValueError):
 
 @dataclass(frozen=True)
 class SocketOrPort:
-    """Where something listens: a Unix socket, or an address and a port."""
+    """Where something listens: a Unix socket, an address and a port, or a Service of the cluster and a port."""
 
     socket: str | None = None
     address: str | None = None
     port: int = 0
+    service: str | None = None
 
     @property
     def only_this_machine(self) -> bool:
@@ -28,6 +31,8 @@ class SocketOrPort:
     def __str__(self) -> str:
         if self.socket is not None:
             return self.socket
+        if self.service is not None:
+            return f"{self.service}:{self.port}"
         return f"[{self.address}]:{self.port}" if ":" in (self.address or "") else f"{self.address}:{self.port}"
 
 
@@ -53,6 +58,16 @@ def number(given: dict[str, Any], where: str, name: str, most: int, least: int =
     if type(value) is not int or not least <= value <= most:
         raise WrongSettings(f"{where}.{name}: a whole number from {least} to {most} is expected, not {value!r}")
     return value
+
+
+def engine_place(value: Any, where: str) -> SocketOrPort:
+    """As `place`, or a Service."""
+    if not (isinstance(value, dict) and "service" in value):
+        return place(value, where)
+    given = table(value, where, ("service", "port"))
+    return SocketOrPort(
+        service=word(given, where, "service", SERVICE), port=number(given, where, "port", 65535)
+    )
 
 
 def place(value: Any, where: str) -> SocketOrPort:

@@ -76,6 +76,13 @@ class Exposure(StrEnum):
     CLUSTER = "cluster"
 
 
+class Deploy(StrEnum):
+    """By what engines run: units of systemd on one Linux, or pods of a Kubernetes cluster."""
+
+    UNITS = "units"
+    KUBERNETES = "kubernetes"
+
+
 class Mirror(StrEnum):
     """How the KV cache is written through to a place outside of the engine."""
 
@@ -158,6 +165,8 @@ class Model:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
+    nodes: int = 1
+    """Machines that share its stages; each has the same number of them."""
     lora: Lora | None = None
 
     @property
@@ -167,8 +176,8 @@ class Model:
 
     @property
     def cards(self) -> int:
-        """Cards of all copies; no two share one."""
-        return self.engine_cards * self.data
+        """Cards of all copies on one machine; no two share one."""
+        return self.engine_cards // self.nodes * self.data
 
     @property
     def sleeps(self) -> bool:
@@ -221,6 +230,7 @@ class Workload:
     """By name, as in VERSIONS; only those that are stated."""
     kv_mirror: KvMirror | None = None
     video: Video | None = None
+    deploy: Deploy = Deploy.UNITS
 
 
 @dataclass(frozen=True)

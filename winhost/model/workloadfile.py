@@ -18,6 +18,7 @@ from winhost.model.workload import (
     VERSIONS,
     Attention,
     Availability,
+    Deploy,
     DType,
     Embedding,
     Exposure,
@@ -137,6 +138,8 @@ class ParallelOptions(Written):
     """Stages that share the layers. Default: 1."""
     data: _Count | None = None
     """Whole copies. Default: 1."""
+    nodes: _Count | None = None
+    """Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."""
 
 
 class LoraOptions(Written):
@@ -275,6 +278,8 @@ class WorkloadFile(Written):
     """Default: KV caches live in the engine alone."""
     video: VideoOptions | None = None
     """Default: none."""
+    deploy: Deploy | None = None
+    """units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."""
 
     @field_validator("models")
     @classmethod
@@ -293,7 +298,7 @@ def load_workload(path: Path) -> Workload:
 
 
 def _meant(file: WorkloadFile) -> Workload:
-    given = _given(file, "exposure", "keep_windows_usable")
+    given = _given(file, "exposure", "keep_windows_usable", "deploy")
     if file.needs:
         given["needs"] = Needs(file.needs.must, file.needs.nice)
     if file.availability:
@@ -333,7 +338,7 @@ def _model(name: str, options: ModelOptions) -> Model:
     given = {"id": name} | _given(options, *_TAKEN_OVER)
     shape = options.shape or ShapeOptions()
     if options.parallel:
-        given |= _given(options.parallel, "tensor", "pipeline", "data")
+        given |= _given(options.parallel, "tensor", "pipeline", "data", "nodes")
     if options.lora:
         given["lora"] = Lora(options.lora.adapters, options.lora.each)
     return Model(
@@ -369,10 +374,13 @@ def _given(options: Written, *names: str) -> dict[str, Any]:
 def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
     if file.needs:
         yield from _needed_twice(file.needs)
+    in_pods = file.deploy is Deploy.KUBERNETES
     for name, options in file.models.items():
-        for checked in (_sizes, _shape, _spread, _sleep):
+        for checked in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in checked(options):
                 yield ("models", name, *loc), message
+    if in_pods and file.kv_mirror and file.kv_mirror.through is Mirror.LMCACHE:
+        yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
 
 
 def _needed_twice(needs: NeedsOptions) -> Iterator[Finding]:
@@ -437,3 +445,19 @@ def _sleep(options: ModelOptions) -> Iterator[Finding]:
         spread = options.parallel
         if (spread.tensor or 1) * (spread.pipeline or 1) * (spread.data or 1) > 1:
             yield ("suspend",), "is for models on one card: over several nobody has seen it work"
+
+
+def _in_pods(options: ModelOptions) -> Iterator[Finding]:
+    if options.state is ModelState.SLEEPING:
+        yield ("state",), "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units"
+    spread = options.parallel or ParallelOptions()
+    stages, copies, nodes = spread.pipeline or 1, spread.data or 1, spread.nodes or 1
+    if stages % nodes:
+        yield ("parallel", "nodes"), f"{nodes} machines cannot share {stages} stages evenly"
+    if nodes > 1 and copies > 1:
+        yield ("parallel", "data"), "copies that span machines are not written: leave data out, or nodes"
+
+
+def _on_one_machine(options: ModelOptions) -> Iterator[Finding]:
+    if options.parallel and (options.parallel.nodes or 1) > 1:
+        yield ("parallel", "nodes"), "is for deploy: kubernetes"

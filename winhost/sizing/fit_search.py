@@ -160,7 +160,7 @@ class FixSearch:
 
     def _over(self, model: Model, tensor: int) -> Changes:
         change = FitChange(ChangeKind.TENSOR, model.name, model.tensor, tensor)
-        lacking = tensor * model.pipeline * model.data - len(self.available_memory.cards)
+        lacking = tensor * model.pipeline * model.data // model.nodes - len(self.available_memory.cards)
         return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
 
     def _more_cards(self) -> Iterator[Changes]:
