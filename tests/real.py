@@ -64,6 +64,7 @@ PARTS = {
     "sweeps": Part(
         [
             *(f"tests/cli/test_{name}.py" for name in ("main_job", "terminals")),
+            "tests/cluster/test_schemas.py",
             *(f"tests/compat/test_{name}.py" for name in ("answers", "compare", "metamorphic", "remedies")),
             *(
                 f"tests/engine/test_{name}.py"

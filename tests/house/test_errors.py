@@ -31,6 +31,7 @@ WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable
 SavedUnusable ArchiveNotBeside
+NotInPods
 """
 
 

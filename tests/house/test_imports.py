@@ -46,6 +46,7 @@ MAY_IMPORT = {
         "compat",
         "symptoms",
     },
+    "cluster": {"model", "gateway", "resources", "sizing", "compat", "serving"},
     "symptoms": {"model", "knowledge", "resources", "compat"},
     "engine": {
         "model",
@@ -78,6 +79,7 @@ MAY_IMPORT = {
             "bundle",
             "render",
             "serving",
+            "cluster",
             "symptoms",
             "hub",
             "offline",

@@ -65,9 +65,7 @@ def engine_place(value: Any, where: str) -> SocketOrPort:
     if not (isinstance(value, dict) and "service" in value):
         return place(value, where)
     given = table(value, where, ("service", "port"))
-    return SocketOrPort(
-        service=word(given, where, "service", SERVICE), port=number(given, where, "port", 65535)
-    )
+    return SocketOrPort(service=word(given, where, "service", SERVICE), port=number(given, where, "port", 65535))
 
 
 def place(value: Any, where: str) -> SocketOrPort:

@@ -449,7 +449,10 @@ def _sleep(options: ModelOptions) -> Iterator[Finding]:
 
 def _in_pods(options: ModelOptions) -> Iterator[Finding]:
     if options.state is ModelState.SLEEPING:
-        yield ("state",), "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units"
+        yield (
+            ("state",),
+            "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units",
+        )
     spread = options.parallel or ParallelOptions()
     stages, copies, nodes = spread.pipeline or 1, spread.data or 1, spread.nodes or 1
     if stages % nodes:

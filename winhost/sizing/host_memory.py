@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import AvailableMemory, Mirror, Workload
+from winhost.model.workload import AvailableMemory, Mirror, Model, Workload
 from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
     ALONGSIDE_WINDOWS,
@@ -56,8 +56,17 @@ def ram_lines(
         )
 
 
+def engine_ram(model: Model) -> Bytes:
+    """Of one engine and the file of weights that it loads, without /dev/shm and backups."""
+    return _process_count(model) * PROCESS_RAM + LOADING
+
+
+def _process_count(model: Model) -> int:
+    return model.data + model.cards
+
+
 def _processes(each: Engine) -> BudgetLine:
-    count = each.model.data + each.model.cards
+    count = _process_count(each.model)
     how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
     used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
     return BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)

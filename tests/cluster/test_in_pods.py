@@ -1,0 +1,167 @@
+"""What runs in pods, run for real: the model's download, a Ray group's start, and the gateway as it is mounted."""
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.clusters import WORKLOADS, made, the
+from tests.processes import started
+from winhost.cluster import fetch_model
+
+SCRIPTS = Path(fetch_model.__file__).parent
+WEIGHTS, CONFIG = b"weights" * 1000, b"{}"
+LISTED = [
+    f"sha256:{hashlib.sha256(WEIGHTS).hexdigest()} {len(WEIGHTS)} model.safetensors",
+    f"git-sha1:{hashlib.sha1(b'blob 2' + bytes(1) + CONFIG).hexdigest()} {len(CONFIG)} sub/config.json",
+]
+# The library that vLLM's image has, as far as it is asked: it writes what it was told, and where.
+HUB = """
+import json, os
+from pathlib import Path
+
+def snapshot_download(repo, *, revision, local_dir, allow_patterns, token):
+    said = [os.environ["HF_ENDPOINT"], repo, revision, sorted(allow_patterns), token]
+    with open(os.environ["SAID"], "a") as file:
+        file.write(json.dumps(said) + "\\n")
+    for name, text in json.loads(Path(os.environ["SERVES"]).read_text()).items():
+        path = Path(local_dir, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+"""
+
+
+class Download:
+    """One pod's volume, and a hub beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("lib", "volume"):
+            (folder / name).mkdir()
+        (folder / "lib/huggingface_hub.py").write_text(HUB)
+        (folder / "said").touch()
+        listing = {"source": "https://hub.example.com/org/model", "revision": "a" * 40, "files": LISTED}
+        (folder / "model.json").write_text(json.dumps(listing))
+        self.serves({"model.safetensors": WEIGHTS.decode(), "sub/config.json": CONFIG.decode()})
+
+    def serves(self, files: dict[str, str]) -> None:
+        (self.folder / "serves.json").write_text(json.dumps(files))
+
+    def run(self, **more: str) -> subprocess.CompletedProcess[str]:
+        here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said")}
+        words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
+        (self.folder / "volume/model").mkdir(exist_ok=True)
+        environment = {**os.environ, **here, "SERVES": str(self.folder / "serves.json"), **more}
+        return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
+
+    @property
+    def said(self) -> list[Any]:
+        return [json.loads(line) for line in (self.folder / "said").read_text().splitlines()]
+
+
+def test_a_model_comes_at_its_commit_and_once(tmp_path: Path) -> None:
+    here = Download(tmp_path)
+    assert here.run(HF_TOKEN="hf_secret").returncode == 0
+    names = ["model.safetensors", "sub/config.json"]
+    assert here.said == [["https://hub.example.com", "org/model", "a" * 40, names, "hf_secret"]]
+    assert here.run().returncode == 0
+    assert len(here.said) == 1, "what was checked is not asked for again"
+    (tmp_path / "volume/model/model.safetensors").write_bytes(b"other")
+    assert here.run().returncode == 0
+    assert (tmp_path / "volume/model/model.safetensors").read_bytes() == WEIGHTS
+    assert here.said[-1][-1] is False, "without a token none is looked for"
+
+
+@pytest.mark.parametrize("wrong", ["changed" * 1000, "short"])
+def test_a_file_with_another_hash_or_size_is_not_taken(wrong: str, tmp_path: Path) -> None:
+    here = Download(tmp_path)
+    here.serves({"model.safetensors": wrong, "sub/config.json": CONFIG.decode()})
+    done = here.run()
+    assert done.returncode == 1
+    assert done.stderr == "model.safetensors came with another hash or size\n"
+    assert not (tmp_path / "volume/model/model.safetensors").exists()
+    assert not (tmp_path / "volume/model" / fetch_model.CHECKED).exists()
+
+
+def ray(folder: Path, script: str) -> dict[str, str]:
+    """`ray`, and a `python3` that counts nodes: one more each time."""
+    (folder / "ray").write_text(f'#!/bin/sh\necho "$@" >> {folder}/said\n{script}\n')
+    (folder / "python3").write_text(f"#!/bin/sh\necho x >> {folder}/asked\nwc -l < {folder}/asked\n")
+    (folder / "sleep").write_text("#!/bin/sh\n")
+    for name in ("ray", "python3", "sleep"):
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "VLLM_HOST_IP": "10.42.0.7"}
+
+
+def group(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["/bin/sh", str(SCRIPTS / "ray_group.sh"), *words]
+    return subprocess.run(command, env=ray(folder, script), capture_output=True, text=True, timeout=60)
+
+
+def test_the_leader_waits_for_all_nodes_and_becomes_the_engine(tmp_path: Path) -> None:
+    done = group(tmp_path, "exit 0", "leader", "3", "echo", "serve", "a b")
+    assert done.stdout == "serve a b\n"
+    assert len((tmp_path / "asked").read_text().splitlines()) == 3
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("start --head --port=6379 --node-ip-address=10.42.0.7")
+    assert "--include-dashboard=false" in said
+
+
+def test_a_worker_joins_as_soon_as_there_is_a_head(tmp_path: Path) -> None:
+    second = f"[ $(wc -l < {tmp_path}/said) -ge 2 ]"
+    done = group(tmp_path, second, "worker", "engine-wide-0.engine-wide.winhost")
+    assert done.returncode == 0
+    first, *_ = lines = (tmp_path / "said").read_text().splitlines()
+    assert len(lines) == 2
+    assert "--address=engine-wide-0.engine-wide.winhost:6379" in first
+
+
+def test_the_gateway_runs_as_it_is_mounted(tmp_path: Path) -> None:
+    found = made(WORKLOADS["one"])
+    pod = the(found, "Deployment", "gateway")["spec"]["template"]["spec"]
+    data = the(found, "ConfigMap", "gateway")["data"]
+    (secret,) = (each for each in found.manifests if each["kind"] == "Secret")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = json.loads(data["settings.json"])
+    data = {**data, "settings.json": json.dumps({**settings, "listen": {"address": "127.0.0.1", "port": port}})}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in pod["containers"][0]["volumeMounts"]:
+        folder = tmp_path / mount["mountPath"].lstrip("/")
+        folder.mkdir(parents=True)
+        for item in volumes[mount["name"]].get("configMap", {}).get("items", []):
+            (folder / item["path"]).write_text(data[item["key"]])
+    (tmp_path / "run/winhost-keys/keys").write_text(secret["stringData"]["keys"])
+    container = pod["containers"][0]
+    command = [sys.executable, *container["command"][1:-1], str(tmp_path / container["command"][-1].lstrip("/"))]
+    (variable,) = container["env"]
+    environment = {**os.environ, variable["name"]: str(tmp_path / variable["value"].lstrip("/"))}
+    cwd = tmp_path / container["workingDir"].lstrip("/")
+    with started(command, cwd=cwd, env=environment, stderr=subprocess.DEVNULL) as gateway:
+        assert _answer(f"http://127.0.0.1:{port}/health") == 200
+        assert _answer(f"http://127.0.0.1:{port}/v1/models") == 401
+        gateway.terminate()
+
+
+def _answer(url: str) -> int:
+    until = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,259 @@
+"""What manifests have to say that no schema asks for."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, made, of_kind, pods, request, the, wide
+from tests.serving.situations import model
+from tests.serving.stacks import FILES, KEY
+from winhost.cluster.cluster_names import engine_name, literal
+from winhost.cluster.manifest_text import stream
+from winhost.gateway.gateway_settings import parse_settings
+from winhost.model.errors import RefusedError
+from winhost.model.secrets import SecretRef
+from winhost.model.units import GiB
+from winhost.model.workload import Exposure, KvMirror, Mirror, Video
+from winhost.sizing.host_memory import engine_ram
+
+PLACES = [(workload, "wsl" if workload == "over-two-cards" else "l4") for workload in WORKLOADS]
+
+
+def engine(found: Any, name: str = "engine-chat") -> dict[str, Any]:
+    return dict(the(found, "Deployment", name)["spec"]["template"]["spec"])
+
+
+def vllm(pod: dict[str, Any]) -> dict[str, Any]:
+    (container,) = pod["containers"]
+    return dict(container)
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+# --- The engine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workload", "machine"), PLACES)
+def test_every_pod_is_shut_in(workload: str, machine: str) -> None:
+    """As the standard `restricted` asks, which the namespace enforces; images by their digests."""
+    found = made(WORKLOADS[workload], machine)
+    (namespace,) = of_kind(found, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for pod in pods(found):
+        containers = [*pod.get("initContainers", []), *pod["containers"]]
+        assert all(re.search(r"@sha256:[0-9a-f]{64}$", each["image"]) for each in containers)
+        assert pod["automountServiceAccountToken"] is False
+        for each in containers:
+            assert each["securityContext"]["allowPrivilegeEscalation"] is False
+            assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in each["resources"]["limits"]
+        if pod.get("priorityClassName") != "system-node-critical":
+            assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsGroup"]) == (True, 0)
+            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert pod["enableServiceLinks"] is False
+            assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_an_engine_is_what_its_profile_says_and_no_development_mode() -> None:
+    container = vllm(engine(made(request(model("chat", context=8192)))))
+    assert container["command"][:4] == ["vllm", "serve", "/model", "--served-model-name=chat"]
+    assert {"--host=0.0.0.0", "--port=8000", "--max-model-len=8192"} <= {*container["command"]}
+    assert any(each.startswith("--gpu-memory-utilization=0.") for each in container["command"])
+    assert not any(each.startswith(("--uds", "--enable-sleep-mode")) for each in container["command"])
+    said = environment(container)
+    assert "VLLM_SERVER_DEV_MODE" not in said
+    assert said["HF_HUB_OFFLINE"] == "1"
+    assert "CUDA_VISIBLE_DEVICES" not in said, "the plugin shows it its own GPUs alone"
+
+
+def test_shared_memory_counts_in_the_limit_of_the_pod() -> None:
+    tiers = request(kv_mirror=KvMirror(Mirror.TIERS, 10 * GiB))
+    for asked, least in ((request(), 8), (tiers, 18), (request(model("chat", tensor=2)), 8)):
+        pod = engine(made(asked))
+        (shm,) = (volume["emptyDir"] for volume in pod["volumes"] if volume["name"] == "shm")
+        assert shm["medium"] == "Memory"
+        size = int(shm["sizeLimit"].removesuffix("Gi"))
+        assert size >= least
+        memory = vllm(pod)["resources"]["limits"]["memory"]
+        assert int(memory.removesuffix("Gi")) * GiB >= size * GiB + engine_ram(asked.workload.models[0])
+        assert vllm(pod)["resources"]["requests"]["memory"] == memory
+        assert {"name": "shm", "mountPath": "/dev/shm"} in vllm(pod)["volumeMounts"]
+
+
+def test_no_engine_is_killed_while_it_loads() -> None:
+    deployment = the(made(), "Deployment", "engine-chat")["spec"]
+    container = vllm(deployment["template"]["spec"])
+    start = container["startupProbe"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 3600
+    assert deployment["progressDeadlineSeconds"] > 3600
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
+    alive = container["livenessProbe"]
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= 180
+    assert deployment["strategy"] == {"type": "Recreate"}
+    assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] > 30
+
+
+@pytest.mark.parametrize(("machine", "gpus", "cards"), [("metal", "2", None), ("wsl", "1", "0,1")])
+def test_gpus_come_from_the_plugin(machine: str, gpus: str, cards: str | None) -> None:
+    """In WSL all of them are one device, and the engine takes its own by their numbers."""
+    pod = engine(made(request(model("chat", tensor=2)), machine))
+    assert vllm(pod)["resources"]["limits"]["nvidia.com/gpu"] == gpus
+    assert pod["runtimeClassName"] == "nvidia"
+    assert environment(vllm(pod)).get("CUDA_VISIBLE_DEVICES") == cards
+
+
+@pytest.mark.parametrize("models", [("a", "b"), ("a", "b", "c")])
+def test_models_get_their_gpus_whole(models: tuple[str, ...]) -> None:
+    """Another model of the workload takes nothing of a share: it has GPUs of its own, here or on another node."""
+    alone = vllm(engine(made(request(model("a"))), "engine-a"))["command"]
+    beside = made(request(*map(model, models)))
+    assert vllm(engine(beside, "engine-a"))["command"] == alone
+
+
+def test_what_wsl_cannot_run_is_refused_by_the_rule_that_assess_has() -> None:
+    with pytest.raises(RefusedError, match="cannot run the pods") as refused:
+        made(request(model("a"), model("b")), "wsl")
+    assert "kubernetes-per-gpu.one-device" in str(refused.value.meaning)
+    (note,) = (each for each in made(request(), "wsl").notes if "one-device" in each)
+    assert "In WSL, all GPUs are one device to Kubernetes" in note
+
+
+def test_nothing_is_claimed_of_video_on_gpus_without_an_encoder() -> None:
+    with pytest.raises(RefusedError) as refused:
+        made(request(video=Video(2), video_image=FFMPEG))
+    assert "video-codec.no-encoder" in str(refused.value.meaning)
+
+
+# --- Who reaches what ------------------------------------------------------------------------------------------------
+
+
+def test_the_gateway_alone_reaches_an_engine() -> None:
+    found = made(WORKLOADS["two"])
+    closed = the(found, "NetworkPolicy", "closed")["spec"]
+    assert closed == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    for name in ("engine-chat", engine_name("Coder.7B")):
+        policy = the(found, "NetworkPolicy", name)["spec"]
+        labels = the(found, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        (rule,) = policy["ingress"]
+        (peer,) = rule["from"]
+        gateway = the(found, "Deployment", "gateway")["spec"]["template"]["metadata"]["labels"]
+        assert peer == {"podSelector": {"matchLabels": {"app.kubernetes.io/name": gateway["app.kubernetes.io/name"]}}}
+        assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
+
+
+@pytest.mark.parametrize(
+    ("exposure", "kind", "rules"),
+    [("loopback", "ClusterIP", 0), ("cluster", "ClusterIP", 1), ("lan", "LoadBalancer", 1)],
+)
+def test_the_exposure_decides_who_reaches_the_gateway(exposure: str, kind: str, rules: int) -> None:
+    found = made(request(exposure=Exposure(exposure), plain_http=True, allow=("10.0.0.0/8",)))
+    assert len(the(found, "NetworkPolicy", "gateway")["spec"]["ingress"]) == rules
+    service = the(found, "Service", "gateway")["spec"]
+    assert service["type"] == kind
+    assert service.get("loadBalancerSourceRanges") == (["10.0.0.0/8"] if exposure == "lan" else None)
+
+
+def test_the_gateway_starts_with_its_settings() -> None:
+    """They are its own parser's, and lead to Services that are there."""
+    found = made(WORKLOADS["two"])
+    data = the(found, "ConfigMap", "gateway")["data"]
+    settings = parse_settings(data["settings.json"])
+    services = {f"{each['metadata']['name']}.winhost.svc" for each in of_kind(found, "Service")}
+    assert {published.engine.service for published in settings.models.values()} < services
+    assert {"program.py", "front_door.py"} <= data.keys()
+    assert sum(map(len, data.values())) < 1_000_000, "a ConfigMap holds 1 MiB"
+
+
+def test_a_changed_key_makes_new_pods() -> None:
+    def read(**changed: Any) -> str:
+        template = the(made(request(**changed)), "Deployment", "gateway")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["winhost/read"])
+
+    assert read() == read() != read(keys=(KEY.replace("alice", "bob"),))
+
+
+# --- Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_a_reference_and_a_key_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_canary")
+    asked = request(model("chat", token=SecretRef.parse("env:HF_TOKEN")))
+    text = stream(made(asked))
+    assert "hf_canary" not in text
+    (token,) = (each for each in engine(made(asked))["initContainers"][0]["env"] if each["name"] == "HF_TOKEN")
+    assert token["valueFrom"] == {"secretKeyRef": {"name": "engine-chat-hub-token", "key": "token"}}
+    assert not any(each["name"] == "HF_TOKEN" for each in vllm(engine(made(asked)))["env"]), "the engine needs none"
+    (secret,) = of_kind(made(asked), "Secret")
+    assert secret["stringData"] == {"keys": f"{KEY}\n"}
+
+
+def test_keys_may_be_in_the_cluster_already() -> None:
+    found = made(WORKLOADS["bare"])
+    assert of_kind(found, "Secret") == []
+    (keys,) = (
+        each
+        for each in the(found, "Deployment", "gateway")["spec"]["template"]["spec"]["volumes"]
+        if each["name"] == "keys"
+    )
+    assert keys["projected"]["sources"][0]["secret"]["name"] == "mine"
+
+
+# --- Models ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_volume_holds_the_model_and_the_engine_only_reads_it() -> None:
+    found = made()
+    claim = the(found, "PersistentVolumeClaim", "engine-chat")["spec"]
+    assert int(claim["resources"]["requests"]["storage"].removesuffix("Gi")) * GiB > 15_000_000_000
+    (mount,) = (each for each in vllm(engine(found))["volumeMounts"] if each["mountPath"] == "/model")
+    assert mount["readOnly"] is True
+    listing = json.loads(the(found, "ConfigMap", "engine-chat")["data"]["model.json"])
+    assert listing == {name: FILES[name] for name in ("source", "revision", "files")}
+
+
+def test_one_model_over_nodes_is_a_group_whose_leader_serves() -> None:
+    found = made(request(wide()))
+    group = the(found, "LeaderWorkerSet", "engine-wide")["spec"]["leaderWorkerTemplate"]
+    assert (group["size"], group["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    leader, worker = (group[each]["spec"]["containers"][0] for each in ("leaderTemplate", "workerTemplate"))
+    assert leader["command"][:4] == ["/bin/sh", "/winhost/ray_group.sh", "leader", "$(LWS_GROUP_SIZE)"]
+    assert {"--tensor-parallel-size=2", "--pipeline-parallel-size=2"} <= {*leader["command"]}
+    assert "--distributed-executor-backend=ray" in leader["command"]
+    assert worker["command"] == ["/bin/sh", "/winhost/ray_group.sh", "worker", "$(LWS_LEADER_ADDRESS)"]
+    assert "startupProbe" in leader
+    assert "startupProbe" not in worker
+    for each in (leader, worker):
+        assert each["resources"]["limits"]["nvidia.com/gpu"] == "2"
+        assert environment(each)["VLLM_HOST_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    service = the(found, "Service", "engine-wide")["spec"]["selector"]
+    assert service == {
+        "leaderworkerset.sigs.k8s.io/name": "engine-wide",
+        "leaderworkerset.sigs.k8s.io/worker-index": "0",
+    }
+    assert the(found, "PersistentVolumeClaim", "engine-wide")["spec"]["accessModes"] == ["ReadWriteMany"]
+    gateway, itself = the(found, "NetworkPolicy", "engine-wide")["spec"]["ingress"]
+    assert gateway["ports"]
+    assert itself == {"from": [{"podSelector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "engine-wide"}}}]}
+
+
+@given(st.text())
+def test_nothing_of_a_word_is_expanded(word: str) -> None:
+    """As the kubelet reads it: `$(NAME)` is a variable, and `$$` a dollar sign that begins none."""
+    assert re.sub(r"\$\$\(", "$(", literal(word)) == re.sub(r"\$\$\(", "$(", word.replace("$(", "$$("))
+    assert not re.search(r"(?<!\$)\$\(", literal(word))
+
+
+def test_a_manifest_says_what_nobody_has_seen() -> None:
+    text = stream(made(request(wide())))
+    comments = [line for line in text.splitlines() if line.startswith("# ")]
+    assert any("not seen them in a real cluster" in line for line in comments)
+    assert any("LeaderWorkerSet" in line for line in comments)
+    assert IMAGE in text

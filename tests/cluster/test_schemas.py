@@ -1,0 +1,69 @@
+"""Manifests against the schemas that Kubernetes and LeaderWorkerSet publish, over workloads, machines and versions."""
+
+import copy
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.cases import FASTEST, few
+from tests.cluster.clusters import MACHINES, VERSIONS, WORKLOADS, check, made, the
+from winhost.cluster.manifest_text import folder, stream
+from winhost.model.errors import RefusedError
+
+ALL = {
+    f"{workload}-{machine}-{version}": (workload, machine, version)
+    for workload in WORKLOADS
+    for machine in MACHINES
+    for version in VERSIONS
+}
+REFUSED = {("two", "wsl"), ("with-video", "wsl"), ("with-video", "metal"), ("with-video", "guest")}
+"""One device for all GPUs; and GPUs without an encoder."""
+
+
+@pytest.mark.parametrize("case", few(ALL, one_in=7))
+def test_manifests_fit_the_published_schemas(case: tuple[str, str, str]) -> None:
+    workload, machine, version = case
+    if (workload, machine) in REFUSED:
+        with pytest.raises(RefusedError) as refused:
+            made(WORKLOADS[workload], machine)
+        assert refused.value.code == "NotInPods"
+        return
+    found = made(WORKLOADS[workload], machine)
+    for manifest in found.manifests:
+        check(manifest, version)
+
+
+@pytest.mark.parametrize("workload", few({name: name for name in WORKLOADS}, one_in=3))
+def test_what_is_written_is_what_was_made(workload: str) -> None:
+    found = made(WORKLOADS[workload], "l4")
+    read = [*yaml.load_all(stream(found), FASTEST)]
+    assert read == [*found.manifests]
+    texts = folder(found)
+    listed = yaml.safe_load(texts.pop("kustomization.yaml"))["resources"]
+    assert listed == [*texts]
+    assert [each for name in listed for each in yaml.load_all(texts[name], FASTEST)] == read
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "path", "value"),
+    [
+        ("Deployment", "engine-chat", ("spec", "stratgy"), {"type": "Recreate"}),
+        ("Deployment", "engine-chat", ("spec", "replicas"), "one"),
+        ("LeaderWorkerSet", "engine-wide", ("spec", "leaderWorkerTemplate", "restartPolicy"), "Always"),
+        ("LeaderWorkerSet", "engine-wide", ("spec", "leaderWorkerTemplate", "nodes"), 2),
+        ("LeaderWorkerSet", "engine-wide", ("spec", "leaderWorkerTemplate", "workerTemplate", "spec", "gpus"), 2),
+    ],
+)
+def test_the_schemas_find_what_is_wrong(kind: str, name: str, path: tuple[str, ...], value: object) -> None:
+    """A check that nothing fails would hold nothing."""
+    workload = "over-two-nodes" if kind == "LeaderWorkerSet" else "one"
+    wrong: Any = copy.deepcopy(the(made(WORKLOADS[workload]), kind, name))
+    at = wrong
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        check(wrong, VERSIONS[0])

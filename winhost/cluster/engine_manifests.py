@@ -1,0 +1,126 @@
+"""An engine in a cluster: what starts it, its Service, who reaches it, its volume, and what it fetches."""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from winhost.cluster.cluster_names import (
+    ENGINE_PORT,
+    GATEWAY,
+    group_selector,
+    labels,
+    leader_selector,
+    manifest,
+    selector,
+)
+from winhost.cluster.engine_pod import EnginePod
+from winhost.core.answers import Json
+from winhost.model.units import Bytes, GiB
+from winhost.serving.engine_files import START_SECONDS
+
+_COMPILED: Bytes = 16 * GiB  # graphs of all versions that were ever tried, beside the model
+_FETCHING_S = 6 * 3600  # a large model by a slow line
+
+
+def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
+    """In the order in which they are applied."""
+    return (_scripts(pod), _volume(pod), _network(pod), _service(pod), _group(pod) if _several(pod) else _alone(pod))
+
+
+def _several(pod: EnginePod) -> bool:
+    return pod.model.nodes > 1
+
+
+def _alone(pod: EnginePod) -> Mapping[str, Json]:
+    spec: dict[str, Json] = {
+        "replicas": 1,
+        # Two at once would ask for its GPUs twice, and write into one volume.
+        "strategy": {"type": "Recreate"},
+        "progressDeadlineSeconds": START_SECONDS + _FETCHING_S,
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": selector(pod.name)},
+        "template": {"metadata": {"labels": labels(pod.name)}, "spec": pod.spec(pod.command)},
+    }
+    return _manifest(pod, "Deployment", "apps/v1", {"spec": spec})
+
+
+def _group(pod: EnginePod) -> Mapping[str, Json]:
+    """One engine over several nodes, as vLLM documents it: a Ray cluster, whose head serves."""
+    script = "/winhost/ray_group.sh"
+    leader = pod.spec(["/bin/sh", script, "leader", "$(LWS_GROUP_SIZE)", *pod.command])
+    worker = pod.spec(["/bin/sh", script, "worker", "$(LWS_LEADER_ADDRESS)"], serves=False)
+    metadata: dict[str, Json] = {"labels": labels(pod.name)}
+    spec: dict[str, Json] = {
+        "replicas": 1,
+        "leaderWorkerTemplate": {
+            "size": pod.model.nodes,
+            # A rank that is gone takes the whole engine along.
+            "restartPolicy": "RecreateGroupOnPodRestart",
+            "leaderTemplate": {"metadata": metadata, "spec": leader},
+            "workerTemplate": {"metadata": metadata, "spec": worker},
+        },
+    }
+    return _manifest(pod, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", {"spec": spec})
+
+
+def _service(pod: EnginePod) -> Mapping[str, Json]:
+    found = leader_selector(pod.name) if _several(pod) else selector(pod.name)
+    port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
+    return _manifest(pod, "Service", "v1", {"spec": {"type": "ClusterIP", "selector": found, "ports": [port]}})
+
+
+def _network(pod: EnginePod) -> Mapping[str, Json]:
+    """The gateway alone reaches the engine's port, which answers many routes without a key; pods of a group reach each
+    other.
+    """
+    ingress: list[Json] = [
+        {
+            "from": [{"podSelector": {"matchLabels": selector(GATEWAY)}}],
+            "ports": [{"protocol": "TCP", "port": ENGINE_PORT}],
+        }
+    ]
+    if _several(pod):
+        ingress.append({"from": [{"podSelector": {"matchLabels": group_selector(pod.name)}}]})
+    spec: dict[str, Json] = {
+        "podSelector": {"matchLabels": selector(pod.name)},
+        "policyTypes": ["Ingress"],
+        "ingress": ingress,
+    }
+    return _manifest(pod, "NetworkPolicy", "networking.k8s.io/v1", {"spec": spec})
+
+
+def _volume(pod: EnginePod) -> Mapping[str, Json]:
+    listed = pod.request.files[pod.model.name]["files"]
+    size = sum(int(line.split(" ")[1]) for line in listed) + _COMPILED
+    spec: dict[str, Json] = {
+        "accessModes": ["ReadWriteMany" if _several(pod) else "ReadWriteOnce"],
+        "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},
+    }
+    if pod.request.storage_class is not None:
+        spec["storageClassName"] = pod.request.storage_class
+    return _manifest(pod, "PersistentVolumeClaim", "v1", {"spec": spec})
+
+
+def _scripts(pod: EnginePod) -> Mapping[str, Json]:
+    wanted: Mapping[str, Any] = pod.request.files[pod.model.name]
+    listing = {name: wanted[name] for name in ("source", "revision", "files")}
+    data: dict[str, Json] = {
+        "model.json": json.dumps(listing, indent=1) + "\n",
+        **{name: _text(name) for name in _names(pod)},
+    }
+    return _manifest(pod, "ConfigMap", "v1", {"data": data})
+
+
+def _names(pod: EnginePod) -> Iterator[str]:
+    yield "fetch_model.py"
+    if _several(pod):
+        yield "ray_group.sh"
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _manifest(pod: EnginePod, kind: str, api: str, body: Mapping[str, Json]) -> Mapping[str, Json]:
+    return manifest(kind, api, pod.name, pod.request.namespace, body)

@@ -1,0 +1,163 @@
+"""The pod of an engine: its container by the lines of its profile, its probes, its volumes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from winhost.cluster.cluster_names import ENGINE_PORT, GPU, RUNTIME_CLASS, engine_name, literal
+from winhost.cluster.pod_security import container_security, pod_basics
+from winhost.cluster.render_request import ClusterRequest
+from winhost.core.answers import Json
+from winhost.model.units import Bytes, GiB
+from winhost.model.workload import Model
+from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.computed import SHM_LEAST
+from winhost.serving.engine_files import START_SECONDS
+from winhost.serving.engine_names import MODEL
+from winhost.sizing.host_memory import engine_ram
+
+_CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
+_EVERY_S = 10
+# What a profile says of a machine's own containers, and what stands in its place in a pod. The network, because a
+# NetworkPolicy shuts the port; the socket, because the gateway is another pod; the GPUs, which the device plugin gives.
+_ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
+_OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
+_DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
+
+
+@dataclass(frozen=True)
+class EnginePod:
+    """shared: in WSL all GPUs are one device, which the pod gets whole."""
+
+    request: ClusterRequest
+    model: Model
+    served: Served
+    shared: bool
+
+    @property
+    def name(self) -> str:
+        return engine_name(self.model.name)
+
+    @property
+    def shared_memory(self) -> Bytes:
+        """Of /dev/shm: with KV tiers their share besides what engines have of it without."""
+        mirror = self.request.workload.kv_mirror
+        tiers = mirror.staging * self.model.data if mirror else 0
+        return max(self.served.shared_memory, _whole(SHM_LEAST + tiers))
+
+    @property
+    def memory(self) -> Bytes:
+        """The limit of its pod: /dev/shm is counted there as what is in it, so it may be full."""
+        return self.shared_memory + _whole(engine_ram(self.model))
+
+    @property
+    def command(self) -> list[str]:
+        """`vllm serve`, its model and its arguments."""
+        lines = [line for line in self._lines("engine") if line.name not in (*_ELSEWHERE, *_DEV_MODE)]
+        arguments = [literal(line.name if line.value is None else f"{line.name}={line.value}") for line in lines]
+        remote = ["--trust-remote-code"] * self.model.trust_remote_code
+        ray = ["--distributed-executor-backend=ray"] * (self.model.nodes > 1)
+        listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
+        return ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}", *listen, *arguments, *ray, *remote]
+
+    def spec(self, command: list[str], *, serves: bool = True) -> dict[str, Json]:
+        """serves: it answers requests, which of a group only the leader does."""
+        container: dict[str, Json] = {
+            "name": "vllm",
+            "image": self.request.image,
+            "command": [*command],
+            "env": [*self._environment()],
+            "resources": self._resources,
+            "securityContext": container_security(),
+            "volumeMounts": [*self._mounts()],
+        }
+        if serves:
+            container |= {"ports": [{"name": "http", "containerPort": ENGINE_PORT}], **_probes()}
+        return {
+            **pod_basics(),
+            "runtimeClassName": RUNTIME_CLASS,
+            "terminationGracePeriodSeconds": self._grace,
+            "initContainers": [self._fetch],
+            "containers": [container],
+            "volumes": [*self._volumes()],
+        }
+
+    def _lines(self, kind: str) -> Iterator[ProfileLine]:
+        return (line for line in self.served.lines if line.kind == kind)
+
+    @property
+    def _grace(self) -> int:
+        return next(int(str(line.value)) for line in self._lines("container") if line.name == "--stop-timeout")
+
+    def _environment(self) -> Iterator[Json]:
+        several = self.model.nodes > 1
+        for line in self._lines("env"):
+            # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
+            apart = line.name == "CUDA_VISIBLE_DEVICES" and not self.shared
+            if not (apart or line.name in _DEV_MODE or (several and line.name in _OF_ONE_MACHINE)):
+                yield {"name": line.name, "value": literal(str(line.value))}
+        if several:
+            yield {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        yield {"name": "HOME", "value": _CACHE}
+        yield {"name": "VLLM_CACHE_ROOT", "value": f"{_CACHE}/vllm"}
+
+    @property
+    def _resources(self) -> dict[str, Json]:
+        memory = f"{self.memory // GiB}Gi"
+        return {
+            "requests": {"cpu": str(self.model.data + self.model.cards), "memory": memory},
+            "limits": {GPU: "1" if self.shared else str(self.model.cards), "memory": memory},
+        }
+
+    @property
+    def _fetch(self) -> dict[str, Json]:
+        """Before the engine: it has no GPU, and alone knows the hub's token."""
+        token: list[Json] = []
+        if self.model.token is not None:
+            key = {"name": f"{self.name}-hub-token", "key": "token"}
+            token = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
+        return {
+            "name": "model",
+            "image": self.request.image,
+            "command": ["python3", f"{_SCRIPTS}/fetch_model.py", f"{_SCRIPTS}/model.json", f"{_VOLUME}/model"],
+            "env": [{"name": "HOME", "value": f"{_VOLUME}/cache"}, *token],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
+            "securityContext": container_security(),
+            "volumeMounts": [
+                {"name": "model", "mountPath": _VOLUME},
+                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
+            ],
+        }
+
+    def _mounts(self) -> Iterator[Json]:
+        yield {"name": "shm", "mountPath": _SHM}
+        yield {"name": "model", "mountPath": MODEL, "subPath": "model", "readOnly": True}
+        yield {"name": "model", "mountPath": _CACHE, "subPath": "cache"}
+        yield {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
+
+    def _volumes(self) -> Iterator[Json]:
+        size = f"{self.shared_memory // GiB}Gi"
+        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+        yield {"name": "model", "persistentVolumeClaim": {"claimName": self.name}}
+        yield {"name": "scripts", "configMap": {"name": self.name}}
+
+
+def _whole(size: Bytes) -> Bytes:
+    """A multiple of 1 GiB."""
+    return -(-size // GiB) * GiB
+
+
+def _probes() -> Mapping[str, Json]:
+    """/health answers once the model is loaded, and 503 where the engine is dead. Until the first answer, for as long
+    as an engine may take to start, nothing else is asked, so that none is killed while it loads.
+    """
+    health: dict[str, Json] = {"httpGet": {"path": "/health", "port": "http"}}
+    return {
+        "startupProbe": {
+            **health,
+            "periodSeconds": _EVERY_S,
+            "timeoutSeconds": 5,
+            "failureThreshold": START_SECONDS // _EVERY_S,
+        },
+        "readinessProbe": {**health, "periodSeconds": _EVERY_S, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": {**health, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 6},
+    }

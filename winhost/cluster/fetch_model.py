@@ -1,0 +1,80 @@
+"""Runs in the cluster before an engine: downloads a model's files, and accepts nothing but the hashes that are listed.
+
+The engine's image has huggingface_hub. What was checked once is remembered beside the files, by sizes and times.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+CHECKED = ".winhost-checked.json"
+
+
+def main(listing: str, folder: str) -> int:
+    """listing: a file with source, revision and files, each `HASH SIZE PATH`."""
+    wanted = json.loads(Path(listing).read_text("utf-8"))
+    here = Path(folder)
+    there = marks(here, wanted)
+    if there is not None and there == known(here):
+        return 0
+    download(wanted, here)
+    for line in wanted["files"]:
+        kept, size, name = line.split(" ", 2)
+        if hash_of(here / name, kept.split(":")[0], int(size)) != kept:
+            sys.stderr.write(f"{name} came with another hash or size\n")
+            (here / name).unlink()
+            return 1
+    (here / CHECKED).write_text(json.dumps(marks(here, wanted)), "utf-8")
+    return 0
+
+
+def known(here: Path) -> object:
+    try:
+        return json.loads((here / CHECKED).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def marks(here: Path, wanted: dict[str, Any]) -> dict[str, list[int]] | None:
+    """None where a file lacks."""
+    found: dict[str, list[int]] = {}
+    for line in wanted["files"]:
+        name = line.split(" ", 2)[2]
+        try:
+            status = (here / name).stat()
+        except OSError:
+            return None
+        found[line] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def download(wanted: dict[str, Any], here: Path) -> None:
+    source = urlsplit(wanted["source"])
+    os.environ["HF_ENDPOINT"] = f"{source.scheme}://{source.netloc}"  # read when the library is imported
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    from huggingface_hub import snapshot_download  # type: ignore[import-not-found]
+
+    names = [line.split(" ", 2)[2] for line in wanted["files"]]
+    token = os.environ.get("HF_TOKEN") or False
+    snapshot_download(
+        source.path.strip("/"), revision=wanted["revision"], local_dir=here, allow_patterns=names, token=token
+    )
+
+
+def hash_of(path: Path, kind: str, size: int) -> str | None:
+    """A blob of git: its SHA-1 is over a header and the content."""
+    if path.stat().st_size != size:
+        return None
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % size)  # noqa: S324
+    with path.open("rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+    return f"{kind}:{digest.hexdigest()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

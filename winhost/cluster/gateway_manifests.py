@@ -1,0 +1,147 @@
+"""The gateway in a cluster: the one pod that clients reach, and that reaches engines."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from winhost.cluster.cluster_names import ENGINE_PORT, GATEWAY, GATEWAY_PORT, engine_name, labels, manifest, selector
+from winhost.cluster.pod_security import container_security, pod_basics
+from winhost.cluster.render_request import ClusterRequest
+from winhost.core.answers import Json
+from winhost.gateway import gateway_settings
+from winhost.gateway.api_keys import ApiKeys
+from winhost.gateway.gateway_settings import parse_settings
+from winhost.model.workload import Exposure
+
+_CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
+_SOURCE = Path(gateway_settings.__file__).parent
+_DRAIN_S = 90
+
+
+def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]:
+    """In the order in which they are applied. Raises ValueError."""
+    config = _config(request)
+    keys = (_keys(request),) if request.keys else ()
+    return (config, *keys, _network(request), _service(request), _deployment(request, config))
+
+
+def _config(request: ClusterRequest) -> Mapping[str, Json]:
+    settings = json.dumps(_settings(request), indent=1) + "\n"
+    parse_settings(settings)
+    code: dict[str, Json] = {path.name: path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
+    return _manifest(request, "ConfigMap", "v1", {"data": {**code, "settings.json": settings}})
+
+
+def _settings(request: ClusterRequest) -> dict[str, Json]:
+    models: list[Json] = [
+        {
+            "name": model.name,
+            "engine": {"service": f"{engine_name(model.name)}.{request.namespace}.svc", "port": ENGINE_PORT},
+        }
+        for model in request.workload.models
+    ]
+    listen: dict[str, Json] = {"listen": {"address": "0.0.0.0", "port": GATEWAY_PORT}, "models": models}  # noqa: S104
+    if request.tls_secret is not None:
+        return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
+    return {**listen, "plain_http_beyond_this_machine": True}
+
+
+def _keys(request: ClusterRequest) -> Mapping[str, Json]:
+    """Hashes, by which a key is known again and which nobody can use as one."""
+    text = "\n".join([*request.keys, ""])
+    ApiKeys(text)
+    body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
+    return manifest("Secret", "v1", request.keys_secret, request.namespace, body, GATEWAY)
+
+
+def _network(request: ClusterRequest) -> Mapping[str, Json]:
+    """Who reaches it at all, by the exposure of the workload; port-forward and the kubelet's probes always do."""
+    port: list[Json] = [{"protocol": "TCP", "port": GATEWAY_PORT}]
+    rules: dict[Exposure, list[Json]] = {
+        Exposure.LOOPBACK: [],
+        Exposure.CLUSTER: [{"from": [{"namespaceSelector": {}}], "ports": port}],
+        Exposure.LAN: [{"ports": port}],
+    }
+    spec: dict[str, Json] = {
+        "podSelector": {"matchLabels": selector(GATEWAY)},
+        "policyTypes": ["Ingress"],
+        "ingress": rules[request.workload.exposure],
+    }
+    return _manifest(request, "NetworkPolicy", "networking.k8s.io/v1", {"spec": spec})
+
+
+def _service(request: ClusterRequest) -> Mapping[str, Json]:
+    scheme = "https" if request.tls_secret else "http"
+    port: dict[str, Json] = {"name": scheme, "port": GATEWAY_PORT, "targetPort": "gateway"}
+    spec: dict[str, Json] = {"type": "ClusterIP", "selector": selector(GATEWAY), "ports": [port]}
+    if request.workload.exposure is Exposure.LAN:
+        spec |= {
+            "type": "LoadBalancer",
+            "externalTrafficPolicy": "Local",
+            "loadBalancerSourceRanges": [*request.allow],
+        }
+    return _manifest(request, "Service", "v1", {"spec": spec})
+
+
+def _deployment(request: ClusterRequest, config: Mapping[str, Json]) -> Mapping[str, Json]:
+    # Pods do not read a changed ConfigMap or Secret again: their hash makes new pods.
+    read = json.dumps([config["data"], *request.keys, request.keys_secret, request.tls_secret], sort_keys=True)
+    digest = hashlib.sha256(read.encode("utf-8")).hexdigest()
+    metadata: dict[str, Json] = {"labels": labels(GATEWAY), "annotations": {"winhost/read": digest[:32]}}
+    spec: dict[str, Json] = {
+        "replicas": 1,
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": selector(GATEWAY)},
+        "template": {"metadata": metadata, "spec": _pod(request)},
+    }
+    return _manifest(request, "Deployment", "apps/v1", {"spec": spec})
+
+
+def _pod(request: ClusterRequest) -> dict[str, Json]:
+    health: dict[str, Json] = {
+        "httpGet": {"path": "/health", "port": "gateway", "scheme": "HTTPS" if request.tls_secret else "HTTP"}
+    }
+    container: dict[str, Json] = {
+        "name": "gateway",
+        "image": request.image,
+        "workingDir": _CODE,
+        "command": ["python3", "-s", "-E", "-B", "-m", "gateway.program", f"{_SETTINGS}/settings.json"],
+        "env": [{"name": "CREDENTIALS_DIRECTORY", "value": _KEYS}],
+        "ports": [{"name": "gateway", "containerPort": GATEWAY_PORT}],
+        "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {**health, "periodSeconds": 20, "timeoutSeconds": 10},
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": container_security(writes=False),
+        "volumeMounts": [
+            {"name": "code", "mountPath": f"{_CODE}/gateway", "readOnly": True},
+            {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},
+            {"name": "keys", "mountPath": _KEYS, "readOnly": True},
+        ],
+    }
+    code: list[Json] = [{"key": path.name, "path": path.name} for path in sorted(_SOURCE.glob("*.py"))]
+    return {
+        **pod_basics(),
+        "terminationGracePeriodSeconds": _DRAIN_S,
+        "containers": [container],
+        "volumes": [
+            {"name": "code", "configMap": {"name": GATEWAY, "items": code}},
+            {
+                "name": "settings",
+                "configMap": {"name": GATEWAY, "items": [{"key": "settings.json", "path": "settings.json"}]},
+            },
+            {"name": "keys", "projected": {"defaultMode": 0o440, "sources": _secrets(request)}},
+        ],
+    }
+
+
+def _secrets(request: ClusterRequest) -> list[Json]:
+    sources: list[Json] = [{"secret": {"name": request.keys_secret, "items": [{"key": "keys", "path": "keys"}]}}]
+    if request.tls_secret is not None:
+        items: list[Json] = [{"key": "tls.crt", "path": "certificate"}, {"key": "tls.key", "path": "key"}]
+        sources.append({"secret": {"name": request.tls_secret, "items": items}})
+    return sources
+
+
+def _manifest(request: ClusterRequest, kind: str, api: str, body: Mapping[str, Json]) -> Mapping[str, Json]:
+    return manifest(kind, api, GATEWAY, request.namespace, body)

@@ -1,0 +1,92 @@
+"""What gives pods GPUs, and what transcodes video on one: NVIDIA's device plugin and FFmpeg."""
+
+from collections.abc import Mapping
+
+from winhost.cluster.cluster_names import GPU, GPU_NODE, PLUGIN, RUNTIME_CLASS, VIDEO, labels, manifest, selector
+from winhost.cluster.pod_security import container_security, pod_basics
+from winhost.cluster.render_request import ClusterRequest
+from winhost.core.answers import Json
+
+_PLUGINS = "/var/lib/kubelet/device-plugins"
+# A second of a test picture through the encoder of the GPU.
+_ENCODES: list[Json] = [
+    *("ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "error", "-f", "lavfi"),
+    *("-i", "testsrc2=size=1280x720:rate=30:duration=1", "-c:v", "h264_nvenc", "-f", "null", "-"),
+]
+
+
+def runtime_class() -> Mapping[str, Json]:
+    """The handler that nvidia-container-toolkit adds to containerd; k3s brings a RuntimeClass of this name itself."""
+    return manifest("RuntimeClass", "node.k8s.io/v1", RUNTIME_CLASS, None, {"handler": "nvidia"}, PLUGIN)
+
+
+def device_plugin(image: str) -> Mapping[str, Json]:
+    """On every node that is marked as one with a GPU: where NVIDIA's runtime lacks, its pod could not start."""
+    pod: dict[str, Json] = {
+        "runtimeClassName": RUNTIME_CLASS,
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        "nodeSelector": {GPU_NODE: "true"},
+        "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [
+            {
+                "name": PLUGIN,
+                "image": image,
+                "env": [
+                    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+                    {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
+                ],
+                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+                "securityContext": container_security(),
+                "volumeMounts": [{"name": "plugins", "mountPath": _PLUGINS}],
+            }
+        ],
+        "volumes": [{"name": "plugins", "hostPath": {"path": _PLUGINS, "type": "Directory"}}],
+    }
+    spec: dict[str, Json] = {
+        "selector": {"matchLabels": selector(PLUGIN)},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {"metadata": {"labels": labels(PLUGIN)}, "spec": pod},
+    }
+    return manifest("DaemonSet", "apps/v1", PLUGIN, "kube-system", {"spec": spec})
+
+
+def video_manifests(request: ClusterRequest, image: str) -> tuple[Mapping[str, Json], ...]:
+    """FFmpeg with a GPU of its own. It is ready once that GPU has encoded, and then waits for `kubectl exec`."""
+    encodes: dict[str, Json] = {"exec": {"command": _ENCODES}, "timeoutSeconds": 60}
+    container: dict[str, Json] = {
+        "name": VIDEO,
+        "image": image,
+        "command": ["sleep", "infinity"],
+        # NVENC and NVDEC come by `video`; both need the driver's libcuda, which comes by `compute`.
+        "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,video,utility"}],
+        "startupProbe": {**encodes, "periodSeconds": 20, "failureThreshold": 15},
+        "readinessProbe": {**encodes, "periodSeconds": 300, "failureThreshold": 2},
+        "resources": {
+            "requests": {"cpu": "1", "memory": "2Gi"},
+            "limits": {GPU: "1", "memory": "8Gi"},
+        },
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+    }
+    pod: dict[str, Json] = {
+        **pod_basics(),
+        "runtimeClassName": RUNTIME_CLASS,
+        "containers": [container],
+        "volumes": [{"name": "work", "emptyDir": {}}],
+    }
+    spec: dict[str, Json] = {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": selector(VIDEO)},
+        "template": {"metadata": {"labels": labels(VIDEO)}, "spec": pod},
+    }
+    shut: dict[str, Json] = {
+        "podSelector": {"matchLabels": selector(VIDEO)},
+        "policyTypes": ["Ingress"],
+        "ingress": [],
+    }
+    return (
+        manifest("NetworkPolicy", "networking.k8s.io/v1", VIDEO, request.namespace, {"spec": shut}),
+        manifest("Deployment", "apps/v1", VIDEO, request.namespace, {"spec": spec}),
+    )

@@ -1,0 +1,47 @@
+"""What is to be rendered for a cluster, and what comes of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.cluster.cluster_names import KEYS, NAMESPACE
+from winhost.core.answers import Json
+from winhost.model.workload import Workload
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """All images are pinned by digest. files: the desired `ModelFiles` by model; keys: lines of the gateway's file,
+    none where the Secret `keys_secret` is there already; tls_secret: of the type kubernetes.io/tls; allow: networks
+    that reach an endpoint beyond the cluster; device_plugin: its image, None where the cluster has one; runtime_class:
+    whether the cluster lacks that of NVIDIA; video_image: with an FFmpeg that knows NVENC.
+    """
+
+    workload: Workload
+    image: str
+    files: Mapping[str, Mapping[str, Any]]
+    keys: tuple[str, ...] = ()
+    keys_secret: str = KEYS
+    tls_secret: str | None = None
+    plain_http: bool = False
+    allow: tuple[str, ...] = ()
+    device_plugin: str | None = None
+    runtime_class: bool = True
+    video_image: str | None = None
+    namespace: str = NAMESPACE
+    storage_class: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """files: manifests by the name of a file, in the order in which they are applied; notes: sentences for whoever
+    applies them.
+    """
+
+    files: Mapping[str, tuple[Mapping[str, Json], ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def manifests(self) -> tuple[Mapping[str, Json], ...]:
+        return tuple(each for group in self.files.values() for each in group)

@@ -1,0 +1,121 @@
+"""A workload as manifests of Kubernetes, by the profiles of the machine that is to be its node. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from winhost.cluster.cluster_names import GATEWAY, GPU_NODE, VIDEO, engine_name, manifest
+from winhost.cluster.engine_manifests import engine_manifests
+from winhost.cluster.engine_pod import EnginePod
+from winhost.cluster.gateway_manifests import gateway_manifests
+from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_manifests
+from winhost.cluster.render_request import ClusterRequest, Rendered
+from winhost.compat.assess import assess
+from winhost.core.answers import Json
+from winhost.model.errors import RefusedError, visible
+from winhost.model.path import path_of
+from winhost.model.reason import CapabilityVerdict, Verdict
+from winhost.model.units import gib
+from winhost.model.workload import Deploy, Exposure, Model
+from winhost.resources.host import HostFacts
+from winhost.serving.choice import Serving, serving
+
+_NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
+_NO_ENCODER = "video-codec.no-encoder"
+_RAY = "unverified: whether this image of vLLM has Ray was not seen; the engine of {0} needs it, and LeaderWorkerSet"
+
+
+def rendered(facts: HostFacts, request: ClusterRequest) -> Rendered:
+    """facts: of the machine that is to be a node. Raises as `serving` does, RefusedError (NotInPods), ValueError."""
+    found = _served(facts, request)
+    variant = found[0].variant
+    judged = _judged(facts, request, variant)
+    shared = path_of(variant) == "wsl2"
+    pods = [
+        EnginePod(request, model, each.models[0], shared)
+        for model, each in zip(request.workload.models, found, strict=True)
+    ]
+    files: dict[str, tuple[Mapping[str, Json], ...]] = {"namespace.yaml": (_namespace(request), _closed(request))}
+    if request.device_plugin is not None:
+        classes = (runtime_class(),) if request.runtime_class else ()
+        files["device-plugin.yaml"] = (*classes, device_plugin(request.device_plugin))
+    files |= {f"{pod.name}.yaml": engine_manifests(pod) for pod in pods}
+    files[f"{GATEWAY}.yaml"] = gateway_manifests(request)
+    if request.workload.video is not None and request.video_image is not None:
+        files[f"{VIDEO}.yaml"] = video_manifests(request, request.video_image)
+    return Rendered(files, (*_notes(request, found), *_reasons(judged)))
+
+
+def _served(facts: HostFacts, request: ClusterRequest) -> list[Serving]:
+    """Each model by itself, because each has its GPUs to itself."""
+    workload = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
+    return [serving(facts, replace(workload, models=(model,)), path=request.path) for model in workload.models]
+
+
+def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[CapabilityVerdict]:
+    """What Kubernetes and video are on this machine. Raises RefusedError."""
+    judged = assess(facts, stated=request.workload.versions).path(path_of(variant))
+    here = next((each for each in judged.every_variant if each.path == variant), judged)
+    pods = here.offers("kubernetes-per-gpu")
+    needed = [pods] * (len(request.workload.models) + (request.workload.video is not None) > 1)
+    video = [here.offers("video-codec")] * (request.workload.video is not None)
+    for each in (*needed, *video):
+        # What FFmpeg's pod does first is to encode.
+        if each.verdict is Verdict.UNSUPPORTED or _NO_ENCODER in each.because:
+            raise _refused(facts.host, variant, each)
+    return [pods, *video]
+
+
+def _refused(host: str, variant: str, judged: CapabilityVerdict) -> RefusedError:
+    return RefusedError(
+        "NotInPods",
+        what=f"{variant} on {visible(host)} cannot run the pods of this workload",
+        meaning="\n".join(f"{each.sentence} [{each.code}: {each.observed}]" for each in judged.reasons),
+        hint="Serve one model there, or without Kubernetes: deploy: units",
+        host=host,
+    )
+
+
+def _reasons(judged: list[CapabilityVerdict]) -> Iterator[str]:
+    for each in judged:
+        for reason in each.reasons:
+            yield f"{reason.sentence} [{reason.code}: {reason.observed}]"
+
+
+def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
+    yield _NOT_SEEN
+    for model, each in zip(request.workload.models, found, strict=True):
+        yield from _of_engine(request, model, each)
+    if request.device_plugin is not None:
+        yield f"the device plugin runs on nodes with the label {GPU_NODE}=true"
+    if not request.keys:
+        yield f"the Secret {request.keys_secret} is to have the gateway's file of keys under the name keys"
+    if request.workload.exposure is Exposure.LOOPBACK:
+        yield f"reached by: kubectl --namespace {request.namespace} port-forward service/{GATEWAY} 8443"
+
+
+def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterator[str]:
+    served = found.models[0]
+    size = sum(int(line.split(" ")[1]) for line in request.files[model.name]["files"])
+    yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {gib(size)} to download"
+    if model.token is not None:
+        yield (
+            f"{model.name}: its token is to be in the cluster before: kubectl --namespace {request.namespace} "
+            f"create secret generic {engine_name(model.name)}-hub-token --from-file=token=FILE"
+        )
+    if model.nodes > 1:
+        yield _RAY.format(model.name)
+    for line in (*served.lines, *served.left_out):
+        if line.unverified:
+            name = line.name if line.value is None else f"{line.name}={line.value}"
+            yield f"{model.name}: {name} is unverified: {line.unverified}"
+
+
+def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
+    marked: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return manifest("Namespace", "v1", request.namespace, None, {}, "winhost", marked)
+
+
+def _closed(request: ClusterRequest) -> Mapping[str, Json]:
+    """Nothing in the namespace is reached, but for what another policy allows."""
+    spec: dict[str, Json] = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    return manifest("NetworkPolicy", "networking.k8s.io/v1", "closed", request.namespace, {"spec": spec}, "winhost")
