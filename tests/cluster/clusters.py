@@ -12,7 +12,7 @@ import yaml
 
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, KEY
-from winhost.cluster.render_request import ClusterRequest, Rendered
+from winhost.cluster.render_request import ClusterRequest, ManifestSet
 from winhost.cluster.rendering import rendered
 from winhost.model.workload import Attention, Deploy, Embedding, Exposure, Model, Video, Workload
 from winhost.resources.host import HostFacts
@@ -67,10 +67,10 @@ WORKLOADS: Mapping[str, ClusterRequest] = {
 }
 
 
-_MADE: dict[str, Rendered] = {}
+_MADE: dict[str, ManifestSet] = {}
 
 
-def made(asked: ClusterRequest | None = None, on: str = "metal") -> Rendered:
+def made(asked: ClusterRequest | None = None, on: str = "metal") -> ManifestSet:
     """The same of the same, which takes a moment to judge."""
     key = f"{asked or request()} {on}"
     if key not in _MADE:
@@ -78,11 +78,11 @@ def made(asked: ClusterRequest | None = None, on: str = "metal") -> Rendered:
     return _MADE[key]
 
 
-def of_kind(found: Rendered, kind: str) -> list[dict[str, Any]]:
+def of_kind(found: ManifestSet, kind: str) -> list[dict[str, Any]]:
     return [dict(each) for each in found.manifests if each["kind"] == kind]
 
 
-def the(found: Rendered, kind: str, name: str) -> dict[str, Any]:
+def the(found: ManifestSet, kind: str, name: str) -> dict[str, Any]:
     (only,) = (each for each in of_kind(found, kind) if each["metadata"]["name"] == name)
     return only
 
@@ -130,6 +130,6 @@ def pod_templates(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield template
 
 
-def pods(found: Rendered) -> list[dict[str, Any]]:
+def pods(found: ManifestSet) -> list[dict[str, Any]]:
     """Specifications of all pods."""
     return [template["spec"] for manifest in found.manifests for template in pod_templates(manifest)]

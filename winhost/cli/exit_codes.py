@@ -43,6 +43,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
     "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},
     "render compose": {3: "no profile can serve the workload on that machine"},
+    "render kubernetes": {3: "that machine cannot be a node that serves the workload"},
     "serve profile": {3: "no profile can serve the workload on that host"},
     "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHED},
     "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},

@@ -1,9 +1,9 @@
 """What a workload is served by, joined to the playbook of a host's path."""
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from threading import Lock
-from typing import Any, cast
+from typing import cast
 
 import click
 
@@ -11,15 +11,12 @@ from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair
 from winhost.cli.stack_target import StackTarget, stack_target
 from winhost.core.answers import Id, Json
-from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB
 from winhost.model.facts import Facts
 from winhost.model.plan import Offline
-from winhost.model.workload import Model
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
 from winhost.resources.host import HostFacts
-from winhost.serving.stack import LOOPBACK, Stack, StackRequest, revision_of, stack
+from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
 
 @dataclass
@@ -85,17 +82,10 @@ class PlannedStack:
             path=target.request.path,
             by=target.by,
             image=None if words.engine_program else parts.image,
-            files={
-                model.name: parts.once(f"model {model.name}", partial(self._files, model))
-                for model in parts.workload.models
-            },
+            files=parts.files,
             keys=parts.keys,
             listen=parts.listen,
             tls=parts.tls,
             plain_http=words.plain_http,
             allowed=words.allow if target.peers is None else target.peers or None,
         )
-
-    def _files(self, model: Model) -> dict[str, Any]:
-        reference = model.token.written if model.token else None
-        return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))

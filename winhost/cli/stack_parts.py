@@ -11,14 +11,16 @@ import click
 from packaging.version import Version
 
 from winhost.cli.stack_options import StackWords
+from winhost.hub.hub_listing import model_files
+from winhost.hub.hub_repository import HUB
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.plan import OfflineImage
-from winhost.model.workload import Exposure, Workload
+from winhost.model.workload import Exposure, Model, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.serving.gateway_entries import key_line
-from winhost.serving.stack import LOOPBACK, EngineImage
+from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
 IMAGE = "docker.io/vllm/vllm-openai"
@@ -76,10 +78,16 @@ class StackParts:
         if saved is not None:
             file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
             return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
-        if name.digest:
-            return EngineImage(name.pinned)
-        found = resolve(str(name))
-        return EngineImage(found.pinned, found.size_bytes)
+        return pinned_image(name)
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """The desired `ModelFiles` by model, as the hub lists them. Raises UsageError (NoRevision), and as the hub."""
+        return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
+
+    def _files(self, model: Model) -> dict[str, Any]:
+        reference = model.token.written if model.token else None
+        return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))
 
     @property
     def _name(self) -> ImageName:
@@ -147,6 +155,14 @@ class StackParts:
     def keys(self) -> tuple[str, ...]:
         """Lines of the gateway's file. Raises ValueError, UsageError (SecretUnreadable)."""
         return tuple(self.once(f"key {each}", partial(_line, each)) for each in self.words.api_key)
+
+
+def pinned_image(name: ImageName) -> EngineImage:
+    """By its digest, which its registry is asked for where the name has none."""
+    if name.digest:
+        return EngineImage(ImageName.parse(str(name)).pinned)
+    found = resolve(str(name))
+    return EngineImage(found.pinned, found.size_bytes)
 
 
 def _line(text: str) -> str:

@@ -3,23 +3,23 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from winhost.cluster.render_request import Rendered
+from winhost.cluster.render_request import ManifestSet
 from winhost.core.answers import Json
 
 
-def stream(rendered: Rendered) -> str:
+def stream(rendered: ManifestSet) -> str:
     """All of it, for `kubectl apply -f -`; what there is to know stands above as comments."""
     return _comments(rendered.notes) + documents(rendered.manifests)
 
 
-def folder(rendered: Rendered) -> dict[str, str]:
+def folder(rendered: ManifestSet) -> dict[str, str]:
     """Texts by the names of files, one of them for `kubectl apply -k`."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": list(rendered.files),
     }
-    written = {name: documents(manifests) for name, manifests in rendered.files.items()}
+    written = {name: _comments(()) + documents(manifests) for name, manifests in rendered.files.items()}
     return {"kustomization.yaml": _comments(rendered.notes) + _yaml(kustomization), **written}
 
 

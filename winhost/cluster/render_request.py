@@ -34,7 +34,7 @@ class ClusterRequest:
 
 
 @dataclass(frozen=True)
-class Rendered:
+class ManifestSet:
     """files: manifests by the name of a file, in the order in which they are applied; notes: sentences for whoever
     applies them.
     """

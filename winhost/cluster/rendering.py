@@ -8,7 +8,7 @@ from winhost.cluster.engine_manifests import engine_manifests
 from winhost.cluster.engine_pod import EnginePod
 from winhost.cluster.gateway_manifests import gateway_manifests
 from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_manifests
-from winhost.cluster.render_request import ClusterRequest, Rendered
+from winhost.cluster.render_request import ClusterRequest, ManifestSet
 from winhost.compat.assess import assess
 from winhost.core.answers import Json
 from winhost.model.errors import RefusedError, visible
@@ -24,7 +24,7 @@ _NO_ENCODER = "video-codec.no-encoder"
 _RAY = "unverified: whether this image of vLLM has Ray was not seen; the engine of {0} needs it, and LeaderWorkerSet"
 
 
-def rendered(facts: HostFacts, request: ClusterRequest) -> Rendered:
+def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
     """facts: of the machine that is to be a node. Raises as `serving` does, RefusedError (NotInPods), ValueError."""
     found = _served(facts, request)
     variant = found[0].variant
@@ -42,7 +42,7 @@ def rendered(facts: HostFacts, request: ClusterRequest) -> Rendered:
     files[f"{GATEWAY}.yaml"] = gateway_manifests(request)
     if request.workload.video is not None and request.video_image is not None:
         files[f"{VIDEO}.yaml"] = video_manifests(request, request.video_image)
-    return Rendered(files, (*_notes(request, found), *_reasons(judged)))
+    return ManifestSet(files, (*_notes(request, found), *_reasons(judged)))
 
 
 def _served(facts: HostFacts, request: ClusterRequest) -> list[Serving]:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from winhost.cli.cluster_options import cluster_options
 from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import Size, force_option
 from winhost.cli.outputs import answers
@@ -47,4 +48,21 @@ def compose() -> None:
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
     commit; an engine has no port, and development mode is off. Changes nothing.
+    """
+
+
+@render.command()
+@click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@_machine_options
+@stack_options(leave_out=("--workload", "--engine-program", "--listen", "--certificate", "--certificate-key"))
+@cluster_options
+@force_option
+@answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
+@implemented_in("winhost.cli.render_kubernetes")
+def kubernetes() -> None:
+    """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
+
+    The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
+    Images are pinned by digest, models by commit and hash; keys stand there as hashes, tokens as references. Only the
+    gateway reaches an engine. Changes nothing.
     """
