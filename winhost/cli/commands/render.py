@@ -54,7 +54,9 @@ def compose() -> None:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(leave_out=("--workload", "--engine-program", "--listen", "--certificate", "--certificate-key"))
+@stack_options(
+    leave_out=("--workload", "--engine-program", "--engine-archive", "--listen", "--certificate", "--certificate-key")
+)
 @cluster_options
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
