@@ -32,6 +32,7 @@ NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile Several
 WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable
 SavedUnusable ArchiveNotBeside
 NotInPods
+MirrorConflict
 """
 
 

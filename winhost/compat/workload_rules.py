@@ -18,6 +18,7 @@ from winhost.model.reason import Reason
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Mirror, Model, Workload
 from winhost.sizing.budget import Budget
 
+DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 
 # Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer.
@@ -39,7 +40,7 @@ class WorkloadOnVariant:
 
     @property
     def sleepers(self) -> list[Model]:
-        return [model for model in self.workload.models if model.sleeps]
+        return [model for model in self.workload.models if model.sleeps and model.sleep_level]
 
     @property
     def droppers(self) -> list[Model]:
@@ -94,6 +95,15 @@ def lmcache_and_sleep(case: WorkloadOnVariant) -> Finding | None:
         others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_named(others)}" if others else ""
         return degraded("kv-lmcache.shared-with-sleeper", observed=f"asleep: {_named(case.sleepers)}{beside}")
+    return None
+
+
+def lmcache_and_suspend(case: WorkloadOnVariant) -> Finding | None:
+    """The driver cannot suspend a process whose memory another one maps, before 610."""
+    found = [model for model in case.sleepers if model.suspend]
+    driver = case.workload.versions.get("driver")
+    if case.mirrors(Mirror.LMCACHE) and found and (driver is None or driver < DRIVER_SUSPENDS_SHARED):
+        return unsupported("kv-lmcache.suspended", observed=f"suspended: {_named(found)}")
     return None
 
 
@@ -178,7 +188,7 @@ def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
 
 
 WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
-    *(tiers_and_sleep, lmcache_and_sleep, drops_what_it_cannot_reload),
+    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, drops_what_it_cannot_reload),
     *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes
+from winhost.model.units import Bytes, GiB
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -203,10 +203,11 @@ class Availability:
 
 @dataclass(frozen=True)
 class KvMirror:
-    """staging: host memory of each engine on the way to storage."""
+    """staging: host memory of each engine on the way to storage; keep: of the disk, for the files of each engine."""
 
     through: Mirror
     staging: Bytes
+    keep: Bytes = 100 * GiB
 
 
 @dataclass(frozen=True)

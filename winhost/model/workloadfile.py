@@ -246,6 +246,8 @@ class KvMirrorOptions(Written):
     """tiers: vLLM's own, through /dev/shm; lmcache: a server beside it."""
     staging: _Size
     """Host memory of each engine on the way to storage."""
+    keep: _Size | None = None
+    """tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."""
 
 
 class VideoOptions(Written):
@@ -306,7 +308,7 @@ def _meant(file: WorkloadFile) -> Workload:
     if file.versions:
         given["versions"] = _given(file.versions, *VERSIONS)
     if file.kv_mirror:
-        given["kv_mirror"] = KvMirror(file.kv_mirror.through, file.kv_mirror.staging)
+        given["kv_mirror"] = KvMirror(**_given(file.kv_mirror, "through", "staging", "keep"))
     if file.video:
         given["video"] = Video(file.video.streams, file.video.each)
     return Workload(models=tuple(_model(name, options) for name, options in file.models.items()), **given)
@@ -375,6 +377,8 @@ def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
     if file.needs:
         yield from _needed_twice(file.needs)
     in_pods = file.deploy is Deploy.KUBERNETES
+    if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
+        yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
     for name, options in file.models.items():
         for checked in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in checked(options):

@@ -7,7 +7,8 @@ from fractions import Fraction
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
-from winhost.serving.engine_names import MODEL, model_folder, socket, socket_folder
+from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, socket, socket_folder
+from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import VIDEO
@@ -135,10 +136,27 @@ def _engine_folder(name: str) -> str:
     return f"{socket_folder(name)}:{socket_folder(name)}"
 
 
+def _transfer(case: Case) -> Computed:
+    mirror, version = case.workload.kv_mirror, case.workload.versions.get("vllm")
+    assert mirror is not None
+    doubt = None if str(version) == _READ_OF else f"its keys were read in vLLM {_READ_OF}"
+    return Computed(transfer_config(case.model.name, mirror), f"{gib(mirror.staging)} on the way, as stated", doubt)
+
+
+_READ_OF = "0.33.0"
+
+
+def _mirror_folder(name: str) -> str:
+    return f"{kv_folder(name)}:{kv_folder(name)}"
+
+
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "engine.folder": _named(_engine_folder, "by the model's name"),
     "engine.socket": _named(socket, "by the model's name"),
     "model.folder": _named(lambda name: f"{model_folder(name)}:{MODEL}:ro", "by the model's name"),
+    "kv.folder": _named(_mirror_folder, "by the model's name"),
+    "kv.transfer": _transfer,
+    "lmcache.network": _named(lambda name: f"container:{lmcache(name)}", "by the model's name"),
     "shm.size": _shm,
     "gpu.share": _share,
     "gpu.cards": _cards,

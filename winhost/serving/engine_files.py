@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from winhost.model.workload import Mirror
 from winhost.serving.choice import ProfileLine, Served
 from winhost.serving.command import START
 from winhost.serving.compose_words import compose_text, compose_word, hardened, options_of_container
-from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, model_folder, slug, socket_folder
+from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, kv_folder, lmcache, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import GROUP
 
 CACHE = "winhost-vllm"
@@ -24,7 +25,8 @@ START_SECONDS = 3600
 class ServedEngine:
     """How one model is started. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a venv;
     image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
-    remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn.
+    remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn;
+    mirror: through what its KV cache is written.
     """
 
     served: Served
@@ -33,6 +35,36 @@ class ServedEngine:
     after: tuple[str, ...] = ()
     remote_code: bool = False
     turns: bool = False
+    mirror: Mirror | None = None
+
+    @property
+    def program(self) -> str | None:
+        """The engine of containers; None where vLLM runs without."""
+        return None if not self._container else "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
+
+    @property
+    def user(self) -> str:
+        """Of an engine without a container; it exists only while that runs."""
+        return f"winhost-{slug(self.served.model)[:23]}"  # useradd(8): 32 characters
+
+    @property
+    def quoted_model(self) -> str:
+        """Its name, as a unit may say it."""
+        return _word(self.served.model)[1:-1]
+
+    @property
+    def gpu_options(self) -> str:
+        """By which another container gets the same GPUs."""
+        given = [_option(line) for line in self._lines("container") if line.name in ("--gpus", "--device")]
+        return " ".join(map(_word, [*given, *(f"--env={name}={value}" for name, value in self._gpu_variables)]))
+
+    @property
+    def gpu_environment(self) -> list[str]:
+        return [f"Environment={_word(f'{name}={value}')}" for name, value in self._gpu_variables]
+
+    @property
+    def _gpu_variables(self) -> list[tuple[str, str]]:
+        return [(line.name, str(line.value)) for line in self._lines("env") if line.name.startswith("CUDA_")]
 
     @property
     def folder(self) -> str:
@@ -49,13 +81,16 @@ class ServedEngine:
     @property
     def unit(self) -> str:
         """The text of its unit."""
-        after = " ".join(("network-online.target", *(["docker.service"] if self._docker else []), *self.after))
+        server = [f"{lmcache(self.served.model)}.service"] if self.mirror is Mirror.LMCACHE else []
+        docker = ["docker.service"] if self._docker else []
+        after = " ".join(("network-online.target", *docker, *server, *self.after))
         head = [
             "# Written by winhost: an engine behind winhost-gateway.service, which alone reaches it.",
             "[Unit]",
-            f"Description=vLLM for {_word(self.served.model)[1:-1]}",
+            f"Description=vLLM for {self.quoted_model}",
             f"After={after}",
-            *(["Requires=docker.service"] if self._docker else []),
+            *(f"Requires={name}" for name in (*docker, *server)),
+            *(f"JoinsNamespaceOf={name}" for name in server if not self._container),
             *(self._waits if self.turns else []),
             "StartLimitIntervalSec=0",
             "",
@@ -92,6 +127,10 @@ class ServedEngine:
         return ["Restart=on-failure", "RestartSec=15"]
 
     @property
+    def _on_disk(self) -> bool:
+        return self.mirror is Mirror.TIERS
+
+    @property
     def _container(self) -> bool:
         return self.by in ("docker", "podman", "compose")
 
@@ -105,16 +144,19 @@ class ServedEngine:
 
     @property
     def _in_container(self) -> list[str]:
-        program = "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
-        folder = socket_folder(self.served.model)
+        program, folder = self.program, socket_folder(self.served.model)
         # Whoever kills docker's client leaves the container, and with it the GPU's memory: it goes before and after.
         sweep = f"-{program} rm --force {self._name}"
         return [
             f"ExecStartPre={sweep}",
             f"ExecStartPre=/usr/bin/install -d -m 0755 {SOCKETS}",
             f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
+            *(
+                ["ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root " + kv_folder(self.served.model)]
+                * self._on_disk
+            ),
             f"ExecStartPre=/bin/rm -f {self.served.socket}",
-            f"ExecStart={self._start(program)}",
+            f"ExecStart={self._start(str(program))}",
             f"ExecStop=-{program} stop --time 60 {self._name}",
             f"ExecStopPost={sweep}",
             f"ExecStopPost=-/bin/rm -f {self.served.socket}",
@@ -140,7 +182,10 @@ class ServedEngine:
         return [
             f"ExecStart={' '.join([_word(self.by), 'serve', *map(_word, arguments)])}",
             *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
+            *([f"User={self.user}"] if self.mirror is Mirror.LMCACHE else []),
             "DynamicUser=yes",
+            *([f"StateDirectory={kv_folder(self.served.model).rpartition('/')[2]}"] * self._on_disk),
+            *(["StateDirectoryMode=0700"] * self._on_disk),
             f"RuntimeDirectory=winhost-engines/{model}",
             "RuntimeDirectoryMode=0750",
             f"CacheDirectory={self._name}",

@@ -37,6 +37,16 @@ def socket(name: str) -> str:
     return f"{socket_folder(name)}/engine.sock"
 
 
+def kv_folder(name: str) -> str:
+    """Where a model's KV cache is written through to."""
+    return f"/var/lib/winhost-kv-{slug(name)}"
+
+
+def lmcache(name: str) -> str:
+    """The container of a model's LMCache server, and its unit without `.service`. No slug has two dashes in a row."""
+    return f"winhost-engine-{slug(name)}--lmcache"
+
+
 def model_folder(name: str) -> str:
     """Where the files of a model are."""
     return f"{MODELS}/{slug(name)}"

@@ -1,9 +1,12 @@
 """Which models of a workload take turns on GPUs, and which are there beside them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from winhost.compat.workload_rules import conflicts
 from winhost.model.errors import RefusedError, visible
-from winhost.model.workload import Model
+from winhost.model.reason import Severity
+from winhost.model.workload import Model, Workload
 from winhost.serving.choice import Served, Serving
 from winhost.serving.engine_names import unit
 from winhost.serving.turn_entries import SharingModel
@@ -37,6 +40,24 @@ def refuse_suspending(models: Sequence[Model], host: str) -> None:
             hint="Serve with vLLM's program (--engine-program /opt/vllm/bin/vllm), or do not ask for suspend.",
             host=host,
         )
+
+
+def refuse_mirror(workload: Workload, found: Serving) -> None:
+    """A mirror beside what is known to break it, or to be broken by it. Raises RefusedError: MirrorConflict."""
+    if workload.kv_mirror is None:
+        return
+    levels = {served.model: served.level for served in found.models}
+    # What the workload leaves open was decided so that it does not break.
+    models = (m if m.level_stated else replace(m, sleep_level=levels[m.name]) for m in workload.models)
+    for reason in conflicts(replace(workload, models=tuple(models)), found.variant, None):
+        if reason.code.startswith("kv-") and reason.severity is Severity.UNSUPPORTED:
+            raise RefusedError(
+                "MirrorConflict",
+                what=f"kv_mirror: {workload.kv_mirror.through} does not go with the rest of this workload",
+                meaning=f"{reason.sentence} [{reason.code}: {reason.observed}]",
+                hint=f"winhost explain {reason.code}",
+                host=found.host,
+            )
 
 
 def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:

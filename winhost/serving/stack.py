@@ -8,16 +8,18 @@ from winhost.core.answers import Json
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import Model, Workload
+from winhost.model.workload import Mirror, Model, Workload
 from winhost.paths.compose_package import compose_package
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
-from winhost.serving.engine_names import model_folder, slug, socket, unit
+from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, gateway_entries
+from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.ladder import format_rest
-from winhost.serving.sharing import refuse_suspending, residents_beside, sharing_models
+from winhost.serving.lmcache_server import lmcache_unit
+from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -67,6 +69,7 @@ class Stack:
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Raises as `serving` does, RefusedError (NoSuspend), ValueError."""
     found = serving(facts, request.workload, path=request.path)
+    refuse_mirror(request.workload, found)
     if request.image is not None:
         refuse_suspending(request.workload.models, found.host)
     package = compose_package(facts) if request.by == "docker" else None
@@ -79,6 +82,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += _images(request)
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
+    entries += _mirrors(request, engines)
     entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
     entries.append(_file("What is served", PATH, deployed.text()))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
@@ -106,9 +110,10 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
     """
     before: tuple[str, ...] = ()
     image = request.image.pinned if request.image else None
+    mirror = request.workload.kv_mirror.through if request.workload.kv_mirror else None
     for model, served in zip(request.workload.models, found.models, strict=True):
         after = residents_beside(served, request.workload.models, found) if model.sleeps else before
-        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps)
+        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror)
         before = before if model.sleeps else (unit(model.name),)
 
 
@@ -138,6 +143,24 @@ def _unit(engine: ServedEngine) -> Json:
     if engine.turns:
         desired, why = {"text": engine.unit, "enabled": False}, "The gateway starts it when its turn comes."
     return _entry("EngineUnit", f"Engine of {engine.served.model}", {"unit": unit(engine.served.model)}, desired, why)
+
+
+def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Json]:
+    mirror = request.workload.kv_mirror
+    if mirror is None:
+        return
+    if mirror.through is Mirror.TIERS:
+        for title, path, text in prune_entries([each.served.model for each in engines], mirror.keep):
+            yield _file(title, path, text)
+        running: dict[str, Json] = {"enabled": "enabled", "active": True}
+        yield _entry("SystemdUnit", PRUNE_TIMER, {"unit": PRUNE_TIMER}, running, "Mirrors stay within their size.")
+        return
+    for each in engines:
+        key = {"unit": f"{lmcache(each.served.model)}.service"}
+        desired: dict[str, Json] = {"text": lmcache_unit(each, mirror.staging), "enabled": True, "active": True}
+        yield _entry(
+            "EngineUnit", f"LMCache of {each.served.model}", key, desired, "It keeps the KV cache of its engine."
+        )
 
 
 def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
@@ -199,6 +222,10 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
                 yield f"{served.model}: {name} is unverified: {line.unverified}"
     if found.together:
         yield "those that take turns would all fit awake at once: state: resident answers without a swap"
+    mirror = request.workload.kv_mirror
+    if mirror and mirror.through is Mirror.TIERS:
+        folders = " ".join(kv_folder(model.name) for model in request.workload.models)
+        yield f"rollback leaves what users asked, up to {gib(mirror.keep)} for each model: rm -r {folders}"
     if request.image:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
 
