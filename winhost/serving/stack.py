@@ -11,7 +11,7 @@ from winhost.model.units import Bytes, gib
 from winhost.model.workload import Mirror, Model, Workload
 from winhost.paths.compose_package import compose_package
 from winhost.resources.host import HostFacts
-from winhost.serving.choice import Serving, serving
+from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
@@ -214,14 +214,22 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
-        if served.rest:
-            yield f"{served.model}: between its turns {format_rest(served.rest)}"
-        for line in (*served.lines, *served.left_out):
-            if line.unverified:
-                name = line.name if line.value is None else f"{line.name}={line.value}"
-                yield f"{served.model}: {name} is unverified: {line.unverified}"
+        yield from _notes_of_model(served)
     if found.together:
         yield "those that take turns would all fit awake at once: state: resident answers without a swap"
+    yield from _what_rollback_leaves(request)
+
+
+def _notes_of_model(served: Served) -> Iterator[str]:
+    if served.rest:
+        yield f"{served.model}: between its turns {format_rest(served.rest)}"
+    for line in (*served.lines, *served.left_out):
+        if line.unverified:
+            name = line.name if line.value is None else f"{line.name}={line.value}"
+            yield f"{served.model}: {name} is unverified: {line.unverified}"
+
+
+def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
         folders = " ".join(kv_folder(model.name) for model in request.workload.models)
