@@ -73,11 +73,15 @@ def reasons(judged: Judged) -> tuple[Reason, ...]:
     return judged.every_reason if isinstance(judged, PathVerdict) else judged.reasons
 
 
+OF_DISKS_FOR_DATA = {"bare-metal.several-disks", "bare-metal.largest-disk"}  # another is to be named there
+
+
 def gist(assessment: Assessment) -> dict[str, Any]:
     """What is said, without the words that it is said in, and in an order of its own."""
     told: dict[str, Any] = {"recommended": assessment.recommended}
     for name, each in everything(assessment).items():
-        told[name] = (each.verdict, sorted(each.because), sorted(reason.code for reason in reasons(each)))
+        codes = sorted(reason.code for reason in reasons(each) if reason.code not in OF_DISKS_FOR_DATA)
+        told[name] = (each.verdict, sorted(each.because), codes)
         for subject in (*each.cards, *each.vms) if isinstance(each, PathVerdict) else ():
             told[f"{name}: {subject.key}"] = (subject.verdict, sorted(reason.code for reason in subject.reasons))
     return told
@@ -135,7 +139,9 @@ def test_other_names_of_host_and_vms_change_names_only(host: str) -> None:
 
 UNRELATED = {
     "Disk": Record(
-        {"model": "ST8000NM", "bus": "SATA", "size": 8 * 10**12, "style": "GPT", "boot": False, "system": False},
+        {"model": "ST8000NM", "bus": "SATA", "size": 8 * 10**12, "style": "GPT", "boot": False, "system": False}
+        | {"guid": "d15c0000-0000-4000-8000-000000000001", "number": 9, "sector": 512}
+        | {"offline": True, "read_only": False, "health": "healthy"},
         {"disk": "naa.5000c500a1b2c3d4"},
     ),
     "VmSwitch": Record(

@@ -15,6 +15,8 @@ from winhost.compat import (
     gpu_p,
     linux,
     ubuntu,
+    ubuntu_disks,
+    ubuntu_firmware,
     wsl2,
     wsl2_network_rules,
     wslc,
@@ -39,7 +41,8 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu, wslc, linux, capabilities)
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu)
+RULEBOOKS += (ubuntu_disks, ubuntu_firmware, wslc, linux, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]

@@ -4,8 +4,6 @@ from winhost.compat import common
 from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker.resource import BitLocker
-from winhost.resources.windows.disk.resource import Disk
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
@@ -28,37 +26,7 @@ def system_disk_not_gpt(facts: HostFacts) -> Finding | None:
     return None
 
 
-ask("dual-boot.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
-
-
-@rule("dual-boot", unknown=NOTES)
-def windows_must_shrink(facts: HostFacts) -> Finding | None:
-    """No other disk is empty, so Ubuntu's space has to come from the Windows volume."""
-    others = [disk for disk in facts.all(Disk) if not (disk.state.system or disk.state.boot)]
-    if not any(disk.state.style == "RAW" for disk in others):
-        return note("dual-boot.shrinks-windows", observed=f"{len(others)} other disk(s), none of them empty")
-    return None
-
-
-@rule("dual-boot", unknown=BLOCKS)
-def bitlocker_on(facts: HostFacts) -> Finding | None:
-    """BitLocker protects a volume; boot changes can trigger recovery, and no fact shows an escrowed key."""
-    volumes = _volumes(facts, "on")
-    if volumes:
-        return unverified("dual-boot.bitlocker", observed=f"protected: {', '.join(volumes)}")
-    return None
-
-
-@rule("dual-boot", unknown=NOTES)
-def bitlocker_unsettled(facts: HostFacts) -> Finding | None:
-    """A volume's BitLocker status is unknown: it is locked, or being encrypted or decrypted."""
-    volumes = _volumes(facts, "unknown")
-    if volumes:
-        return unverified("dual-boot.bitlocker-unsettled", observed=f"protection unknown: {', '.join(volumes)}")
-    return None
-
-
-ask("dual-boot.reboot-pending", common.reboot_pending, note, unknown=NOTES)
+ask("dual-boot.reboot-pending", common.reboot_pending, unsupported, unknown=NOTES)
 ask("dual-boot.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 ask("dual-boot.domain-controller", common.domain_controller, note, unknown=NOTES)
 ask("dual-boot.cluster-node", common.cluster_node, note, unknown=NOTES)
@@ -76,13 +44,8 @@ def bare_metal_untried(facts: HostFacts) -> Finding | None:
 
 
 ask("bare-metal.not-x64", common.not_x64, unsupported, unknown=BLOCKS)
-ask("bare-metal.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
 ask("bare-metal.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 ask("bare-metal.domain-controller", common.domain_controller, note, unknown=NOTES)
 ask("bare-metal.cluster-node", common.cluster_node, note, unknown=NOTES)
 ask("bare-metal.no-card", common.no_card, unsupported, unknown=BLOCKS)
 ask("bare-metal.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
-
-
-def _volumes(facts: HostFacts, protection: str) -> list[str]:
-    return [volume.key["volume"] for volume in facts.all(BitLocker) if volume.state.protection == protection]

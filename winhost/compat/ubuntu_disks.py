@@ -1,0 +1,239 @@
+"""Rules of dual-boot and bare-metal about disks: what may not be there, and where Ubuntu would go."""
+
+from collections import Counter
+
+from winhost.compat import common
+from winhost.compat.common import ask
+from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes, MiB, about
+from winhost.paths.disk_space import (
+    LEAST_FOR_LINUX,
+    can_give,
+    empty_disks,
+    held_back,
+    largest_gap,
+    on_disk,
+    windows_disk,
+    windows_partition,
+)
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.efi_volume.resource import EfiVolume
+from winhost.resources.windows.partition.resource import DYNAMIC, EFI, RECOVERY, STORAGE_SPACES, Partition
+from winhost.resources.windows.resize_limit.resource import ResizeLimit
+from winhost.resources.windows.storage_controller.resource import StorageController
+
+BEHIND_SOFTWARE = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
+OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
+_LEAST_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
+_ENOUGH_ON_ESP: Bytes = 100 * MiB
+_ROOM_FOR_MORE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
+
+
+# --- Questions -----------------------------------------------------------------------------------------------------
+
+
+def raid_mode(facts: HostFacts) -> str | None:
+    """The disk of Windows is behind a controller in RAID, RST or VMD mode."""
+    buses = {disk.state.bus for disk in common.system_disks(facts)}
+    if not any(bus.casefold() == "raid" for bus in buses):
+        return None
+    raid = [each.state for each in facts.all(StorageController) if each.state.mode == "raid"]
+    return ", ".join(f"{each.name} (driver {each.service})" for each in raid) or "the system disk is on RAID"
+
+
+def firmware_raid(facts: HostFacts) -> str | None:
+    """The disk of Windows is behind RST, VMD or AMD's RAID, which only their driver for Windows puts together."""
+    told = raid_mode(facts)
+    services = [str(each.state.service).casefold() for each in facts.all(StorageController)]
+    return told if any(service.startswith(OF_FIRMWARE) for service in services) else None
+
+
+def other_bus(facts: HostFacts) -> str | None:
+    """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
+    known = (*common.PLAIN_BUSES, *BEHIND_SOFTWARE)
+    buses = sorted({disk.state.bus for disk in common.system_disks(facts) if disk.state.bus.casefold() not in known})
+    return f"the system disk is on {', '.join(buses)}" if buses else None
+
+
+def cloned_disk(facts: HostFacts) -> str | None:
+    """Two disks have one GUID, so that no name tells them apart."""
+    times = Counter(disk.state.guid for disk in facts.all(Disk) if disk.state.guid)
+    twice = [guid for guid, count in times.items() if count > 1]
+    return f"several disks with the GUID {', '.join(twice)}" if twice else None
+
+
+def unhealthy_disk(facts: HostFacts) -> str | None:
+    """Windows calls its own disk anything but healthy."""
+    disk = windows_disk(facts)
+    if disk is None or (disk.state.health == "healthy" and not disk.state.read_only):
+        return None
+    return f"{disk.state.model}: {disk.state.health}{', read-only' if disk.state.read_only else ''}"
+
+
+ask("dual-boot.raid-mode", raid_mode, unsupported, unknown=BLOCKS)
+ask("dual-boot.disk-bus", other_bus, unverified, unknown=BLOCKS)
+ask("bare-metal.raid-mode", firmware_raid, unsupported, unknown=BLOCKS)
+ask("bare-metal.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
+ask("dual-boot.cloned-disk", cloned_disk, unsupported, unknown=BLOCKS)
+ask("dual-boot.unhealthy-disk", unhealthy_disk, unsupported, unknown=NOTES)
+ask("bare-metal.cloned-disk", cloned_disk, unsupported, unknown=BLOCKS)
+ask("bare-metal.unhealthy-disk", unhealthy_disk, unsupported, unknown=NOTES)
+
+
+# --- Beside Windows ------------------------------------------------------------------------------------------------
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def behind_software(facts: HostFacts) -> Finding | None:
+    """Windows boots from Storage Spaces, iSCSI, USB or a virtual disk, which no other system boots from."""
+    buses = {disk.state.bus for disk in common.system_disks(facts)}
+    found = sorted(bus for bus in buses if bus.casefold() in BEHIND_SOFTWARE and bus.casefold() != "raid")
+    return (
+        unsupported("dual-boot.no-plain-disk", observed=f"the system disk is on {', '.join(found)}") if found else None
+    )
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def dynamic_disk(facts: HostFacts) -> Finding | None:
+    """The disk of Windows is a dynamic disk, or a member of Storage Spaces."""
+    kinds = set() if empty_disks(facts) else {each.state.type for each in _of_windows(facts)}
+    if kinds & {*DYNAMIC, STORAGE_SPACES}:
+        kind = "Storage Spaces" if STORAGE_SPACES in kinds else "the Logical Disk Manager"
+        return unsupported("dual-boot.dynamic-disk", observed=f"partitions of {kind} on the disk of Windows")
+    return None
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def several_efi_partitions(facts: HostFacts) -> Finding | None:
+    """The disk of Windows has no EFI system partition, or several of them."""
+    disk = windows_disk(facts)
+    found = [each for each in _of_windows(facts) if each.state.type == EFI]
+    if disk is None or disk.state.style != "GPT" or len(found) == 1 or empty_disks(facts):
+        return None
+    return unsupported("dual-boot.efi-partitions", observed=f"{len(found)} on the disk of Windows")
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def efi_partition_full(facts: HostFacts) -> Finding | None:
+    """The EFI system partition has no room for Ubuntu's boot loader."""
+    free = _free_on_esp(facts)
+    if free is not None and free < _LEAST_ON_ESP:
+        return unsupported("dual-boot.efi-full", observed=f"{free // MiB} MiB free, {_LEAST_ON_ESP // MiB} MiB needed")
+    return None
+
+
+@rule("dual-boot", unknown=NOTES)
+def efi_partition_small(facts: HostFacts) -> Finding | None:
+    """The EFI system partition has room for the boot loader and little else."""
+    free = _free_on_esp(facts)
+    if free is not None and _LEAST_ON_ESP <= free < _ENOUGH_ON_ESP:
+        return note("dual-boot.efi-small", observed=f"{free // MiB} MiB free")
+    return None
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def volume_needs_repair(facts: HostFacts) -> Finding | None:
+    """Windows calls its own volume anything but healthy."""
+    found = [each.state.health for each in facts.all(ResizeLimit) if each.state.health != "healthy"]
+    return unsupported("dual-boot.volume-damaged", observed=f"health: {found[0]}") if found else None
+
+
+@rule("dual-boot", unknown=BLOCKS)
+def no_space(facts: HostFacts) -> Finding | None:
+    """No disk is empty, no free space is large enough, and Windows cannot give enough."""
+    disk = windows_disk(facts)
+    if disk is None or disk.state.style != "GPT" or _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
+        return None
+    needed = f"{about(LEAST_FOR_LINUX)} needed"
+    return unsupported(
+        "dual-boot.no-space", observed=f"Windows can give {about(can_give(facts))}, {needed}{_held(facts)}"
+    )
+
+
+@rule("dual-boot", unknown=NOTES)
+def windows_must_shrink(facts: HostFacts) -> Finding | None:
+    """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
+    if _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+        return None
+    return note("dual-boot.shrinks-windows", observed=f"Windows can give {about(can_give(facts))}{_held(facts)}")
+
+
+@rule("dual-boot", unknown=NOTES)
+def space_is_free(facts: HostFacts) -> Finding | None:
+    """There is room without a change to Windows: an empty disk, or free space on its own."""
+    empty = [f"{disk.state.model}, {about(disk.state.size)}" for disk in empty_disks(facts)]
+    if empty:
+        return note("dual-boot.empty-disk", observed="; ".join(empty))
+    gap = largest_gap(facts)
+    if gap and gap.size >= LEAST_FOR_LINUX:
+        return note("dual-boot.free-space", observed=f"{about(gap.size)} at {about(gap.offset)} of the Windows disk")
+    return None
+
+
+@rule("dual-boot", unknown=NOTES)
+def recovery_behind_windows(facts: HostFacts) -> Finding | None:
+    """The recovery partition follows Windows: with Ubuntu between them, it cannot grow when an update wants it to."""
+    windows = windows_partition(facts)
+    if windows is None or _free_elsewhere(facts):
+        return None
+    behind = [each for each in _of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
+    if behind and behind[0].state.type == RECOVERY:
+        return note("dual-boot.recovery-behind", observed=f"{behind[0].state.size // MiB} MiB behind Windows")
+    return None
+
+
+# --- Instead of Windows --------------------------------------------------------------------------------------------
+
+
+@rule("bare-metal", unknown=NOTES)
+def several_disks(facts: HostFacts) -> Finding | None:
+    """The host has several disks: the one to be wiped has to be named, and the others are kept."""
+    disks = [disk for disk in facts.all(Disk) if disk.state.bus.casefold() not in ("usb", "iscsi")]
+    if len(disks) < 2:
+        return None
+    told = ", ".join(f"{disk.state.model} {about(disk.state.size)}" for disk in disks)
+    return note("bare-metal.several-disks", observed=told)
+
+
+@rule("bare-metal", unknown=NOTES)
+def largest_is_another(facts: HostFacts) -> Finding | None:
+    """The installer's default wipes the largest disk, which here is not the one of Windows."""
+    largest = max(facts.all(Disk), key=lambda disk: disk.state.size, default=None)
+    if largest is None or largest.state.boot:
+        return None
+    held = sum(each.state.size for each in on_disk(facts, largest.state.guid))
+    told = f"{about(held)} in partitions" if held else "no partitions"
+    return note("bare-metal.largest-disk", observed=f"{largest.state.model} {about(largest.state.size)}, {told}")
+
+
+# --- What they share -----------------------------------------------------------------------------------------------
+
+
+def _of_windows(facts: HostFacts) -> list[Instance[Partition]]:
+    disk = windows_disk(facts)
+    return on_disk(facts, disk.state.guid) if disk else []
+
+
+def _free_on_esp(facts: HostFacts) -> Bytes | None:
+    """None where Ubuntu gets a disk of its own, and with it an EFI system partition."""
+    if empty_disks(facts):
+        return None
+    guids = {each.key["partition"] for each in _of_windows(facts) if each.state.type == EFI}
+    found = [each.state.free for each in facts.all(EfiVolume) if each.key["partition"] in guids]
+    return found[0] if len(found) == 1 else None
+
+
+def _free_elsewhere(facts: HostFacts) -> bool:
+    gap = largest_gap(facts)
+    return bool(empty_disks(facts)) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
+
+
+def _held(facts: HostFacts) -> str:
+    """What keeps Windows from giving more, where that is much."""
+    back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
+    if back < _ROOM_FOR_MORE or not limits:
+        return ""
+    by = limits[0].last_held_by or ", ".join(limits[0].holders) or "something unmovable"
+    return f"; {about(back)} more are free and held by {by}"

@@ -1,0 +1,101 @@
+"""Where on a host's disks Linux could go: free space, empty disks, and how much Windows can give."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes, GiB, MiB
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.partition.resource import RESERVED, Partition
+from winhost.resources.windows.resize_limit.resource import ResizeLimit
+
+LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
+# What Windows keeps. Its own limit is optimistic, and a full system volume installs no updates.
+ABOVE_ITS_LIMIT: Bytes = 10 * GiB
+LEAST_FREE: Bytes = 64 * GiB
+FREE_SHARE = 5  # one part of so many
+_TABLE_AT_THE_END: Bytes = MiB  # the second copy of the GPT is in its last sectors
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of a disk that no partition has, in whole MiB."""
+
+    disk: str
+    offset: Bytes
+    size: Bytes
+
+
+def windows_partition(facts: HostFacts) -> Instance[Partition] | None:
+    """The one that Windows runs from. Raises MissingFact."""
+    return next((each for each in facts.all(Partition) if each.state.boot), None)
+
+
+def windows_disk(facts: HostFacts) -> Instance[Disk] | None:
+    """The disk that Windows runs from. Raises MissingFact."""
+    return next((each for each in facts.all(Disk) if each.state.boot), None)
+
+
+def on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
+    """The partitions of a disk by the GUID of its table, in the order of their offsets. Raises MissingFact."""
+    found = (each for each in facts.all(Partition) if guid is not None and each.state.disk == guid)
+    return sorted(found, key=lambda each: each.state.offset)
+
+
+def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
+    """Disks with nothing on them, but what Windows itself reserves on each. Raises MissingFact."""
+    return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
+
+
+def _is_empty(facts: HostFacts, disk: Disk) -> bool:
+    if disk.boot or disk.system or disk.offline:
+        return False
+    kinds = {each.state.type for each in on_disk(facts, disk.guid)}
+    return disk.style == "RAW" or (disk.style == "GPT" and not kinds - {RESERVED})
+
+
+def gaps(facts: HostFacts, disk: Disk) -> Iterator[Gap]:
+    """The free space of a GPT disk, in the order of offsets. Raises MissingFact."""
+    if disk.style != "GPT" or disk.guid is None:
+        return
+    begin = MiB
+    for each in on_disk(facts, disk.guid):
+        yield from _gap(disk.guid, begin, each.state.offset)
+        begin = max(begin, each.state.offset + each.state.size)
+    yield from _gap(disk.guid, begin, disk.size - _TABLE_AT_THE_END)
+
+
+def _gap(disk: str, begin: Bytes, end: Bytes) -> Iterator[Gap]:
+    begin, end = -(-begin // MiB) * MiB, end // MiB * MiB
+    if end > begin:
+        yield Gap(disk, begin, end - begin)
+
+
+def largest_gap(facts: HostFacts) -> Gap | None:
+    """On the disk of Windows. Raises MissingFact."""
+    disk = windows_disk(facts)
+    return max(gaps(facts, disk.state), key=lambda gap: gap.size, default=None) if disk else None
+
+
+def floor_of_windows(partition: Partition, limit: ResizeLimit) -> Bytes:
+    """The size below which winhost does not shrink Windows, in whole MiB."""
+    used = partition.size - limit.free
+    floor = max(limit.smallest + ABOVE_ITS_LIMIT, used + max(LEAST_FREE, partition.size // FREE_SHARE))
+    return -(-floor // MiB) * MiB
+
+
+def can_give(facts: HostFacts) -> Bytes:
+    """What Windows can give of its volume. Raises MissingFact."""
+    partition = windows_partition(facts)
+    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    return max(0, partition.state.size - floor_of_windows(partition.state, limit)) if partition and limit else 0
+
+
+def held_back(facts: HostFacts) -> Bytes:
+    """Free space that Windows could give if nothing unmovable were behind it. Raises MissingFact."""
+    partition = windows_partition(facts)
+    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    if partition is None or limit is None:
+        return 0
+    return max(0, limit.smallest - (partition.state.size - limit.free))
