@@ -52,6 +52,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("diagnosis", "explain", "0xC035001E")
     ask("codes", "explain", "--list")
     ask("lint", "lint", "wslconf", "wsl.conf")
+    ask("lint-autoinstall", "lint", "autoinstall", "wsl.conf")
     ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
     ask("lab", "lab", "list")
     ask("error", "explain", "no.such-code")

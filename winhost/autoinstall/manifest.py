@@ -17,16 +17,19 @@ from pydantic import RootModel
 from winhost.model.documents import write_document
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import load_json
+from winhost.resources.windows.partition.resource import (
+    BASIC_DATA,
+    DYNAMIC,
+    EFI,
+    LINUX,
+    RECOVERY,
+    RESERVED,
+    STORAGE_SPACES,
+)
 
 SCHEMA = "winhost.disk-manifest/1"
-
-ESP_TYPE = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
-MSR_TYPE = "e3c9e316-0b5c-4db8-817d-f92df00215ae"
-BASIC_DATA_TYPE = "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"
-RECOVERY_TYPE = "de94bba4-06d1-4d40-a16a-bfd50179d6ac"
-LINUX_TYPE = "0fc63daf-8483-4772-8e79-3d69d8477de4"
-LDM_TYPES = frozenset({"5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9b60a0-1431-4f62-bc68-3311714a69ad"})
-SPACES_TYPE = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
+ESP_TYPE, MSR_TYPE, BASIC_DATA_TYPE, RECOVERY_TYPE, LINUX_TYPE = EFI, RESERVED, BASIC_DATA, RECOVERY, LINUX
+LDM_TYPES, SPACES_TYPE = DYNAMIC, STORAGE_SPACES
 
 # What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
 _NOBODYS_UUIDS = {

@@ -33,7 +33,7 @@ COMMANDS = {
     "bundle": "Write an offline package: a PLAN as scripts for a host where nothing may be installed.",
     "fetch": "Collect what PLAN downloads, for a host without a network.",
     "verify": "Check that hosts are still as PLANS left them.",
-    "lint": "Find what WSL would silently ignore in its configuration files.",
+    "lint": "Find what WSL silently ignores in its files, and what Ubuntu's installer would wipe.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
     "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",

@@ -24,6 +24,7 @@ KINDS: Mapping[str, int] = {
     "verification": 2,
     "bundle": 1,
     "lint": 1,
+    "lint-autoinstall": 1,
     "profile": 2,
     "serving": 1,
     "serving-change": 1,

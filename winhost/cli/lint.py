@@ -1,4 +1,4 @@
-"""winhost lint: files that others read without a word about what is wrong with them."""
+"""winhost lint: files that WSL reads without a word about what is wrong with them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from winhost.cli.tables import table
 from winhost.core.answers import MissingFact
 from winhost.model.errors import Exit, Fault, file_faults
 from winhost.model.files import TooLarge, read_within
-from winhost.model.units import KiB
+from winhost.model.units import Bytes, KiB
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl.resource import Wsl
@@ -68,7 +68,7 @@ def _lint(
     output: Output,
     forbidden: frozenset[str] = frozenset(),
 ) -> int:
-    findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
+    findings = lint(content(file), dialect, version=version, forbidden=forbidden)
 
     def show(_: Linted) -> None:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
@@ -78,9 +78,10 @@ def _lint(
     return int(Exit.FAILURE if any(it.severity is not LintSeverity.NOTE for it in findings) else Exit.SUCCESS)
 
 
-def _content(file: Path) -> bytes:
+def content(file: Path, most: Bytes = 64 * KiB) -> bytes:
+    """Of a file that is to be linted. Raises UsageError (FileFaults)."""
     try:
-        return read_within(file, 64 * KiB)
+        return read_within(file, most)
     except TooLarge as large:
         fault = Fault(str(file), None, None, "", str(large))
     raise file_faults([fault])

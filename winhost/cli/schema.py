@@ -13,6 +13,7 @@ from winhost.cli.formats import schema_of
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
+from winhost.cli.lint_install import LintedInstall
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.probe import Probed
 from winhost.cli.render_compose import Rendered
@@ -70,6 +71,7 @@ RESULTS: Mapping[str, Any] = {
     "verification": Verified,
     "bundle": Bundled,
     "lint": Linted,
+    "lint-autoinstall": LintedInstall,
     "profile": Profiled,
     "serving": ServingStatus,
     "serving-change": ServingChange,

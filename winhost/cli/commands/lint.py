@@ -17,7 +17,7 @@ version_option = click.option(
 
 @click.group(cls=WinhostGroup)
 def lint() -> None:
-    """Find what WSL would silently ignore in its configuration files."""
+    """Find what WSL silently ignores in its files, and what Ubuntu's installer would wipe."""
 
 
 @lint.command()
@@ -41,3 +41,17 @@ def wslconfig() -> None:
 @implemented_in("winhost.cli.lint")
 def wslconf() -> None:
     """Check the /etc/wsl.conf of a distro."""
+
+
+@lint.command()
+@file_argument
+@facts_argument
+@facts_option
+@click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
+@answers()
+@implemented_in("winhost.cli.lint_install")
+def autoinstall() -> None:
+    """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
+
+    FACTS of the machine, or its disk manifest, supply the partitions that the file must list.
+    """

@@ -1,0 +1,85 @@
+"""Files as people write them, and what Ubuntu's installer would make of them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from tests.autoinstall.layouts import MANIFEST
+from tests.cases import read_cases
+from winhost.autoinstall.autoinstall_file import Unreadable, parsed_autoinstall
+from winhost.autoinstall.install_findings import InstallEffect, install_codes
+from winhost.autoinstall.known_disks import of_manifest
+from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+
+ROOT = Path(__file__).parents[2]
+CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")
+WHOLE = """\
+version: 1
+# the line that a finding without a place is not at
+apt: {fallback: offline-install}
+identity: {username: ada, hostname: gpu, password: $6$salt$hash}
+ssh: {install-server: true, authorized-keys: [ssh-ed25519 AAAA ada]}
+#
+#
+#
+"""
+CONFIG = "storage:\n  config:\n"
+# What a config of one disk lacks, where that is not the question.
+MOUNTS = """\
+  - {type: partition, id: e9, device: nowhere, offset: 1, size: 1, grub_device: true}
+  - {type: mount, id: m8, device: f8, path: /boot/efi}
+  - {type: mount, id: m9, device: f9, path: /}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    says: list[str]
+    text: str = ""
+    storage: str = ""
+    words: list[str] = field(default_factory=list)
+    installer: str | None = None
+    facts: str | None = None
+
+    def file(self, kind: str) -> str:
+        if kind == "alone":
+            return self.text
+        if kind == "whole":
+            return WHOLE + self.storage
+        return WHOLE + CONFIG + "".join(f"  {line}\n" for line in self.storage.splitlines()) + MOUNTS
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_file_is_read_as_the_installer_reads_it(name: str) -> None:
+    kind, case = CASES[name]["is"], Case(**{key: value for key, value in CASES[name].items() if key != "is"})
+    installer = Version(case.installer) if case.installer else None
+    disks = [of_manifest(MANIFEST)] if case.facts else []
+    found = lint_autoinstall(case.file(kind).encode(), installer=installer, disks=disks)
+    assert sorted(f"{it.line} {it.code.removeprefix('autoinstall.')}" for it in found) == sorted(case.says)
+    told = "\n".join(f"{it.sentence} {it.mend}" for it in found)
+    assert [word for word in case.words if word not in told] == []
+    assert "canary" not in told
+    assert all(it.evidence and it.mend for it in found)
+
+
+def test_every_code_has_its_case_and_stands_in_the_docs() -> None:
+    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == set(install_codes())
+    page = (ROOT / "docs/lint.md").read_text("utf-8")
+    assert [code for code in install_codes() if f"`{code}`" not in page] == []
+    assert [each for each in InstallEffect if f"`{each}`" not in page] == []
+
+
+@given(st.text(alphabet=st.sampled_from("ab:{}[]&*!#'\"\n\t -?|>%@`,"), max_size=60))
+def test_no_text_breaks_it(text: str) -> None:
+    lint_autoinstall(text.encode())
+
+
+def test_a_small_file_of_many_values_is_refused() -> None:
+    bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+    bomb += "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    with pytest.raises(Unreadable, match="more than 20,000"):
+        parsed_autoinstall(bomb)

@@ -1,0 +1,34 @@
+"""Lint an autoinstall file: what Ubuntu's installer accepts, and what then wipes disks, stops, waits or tells secrets.
+
+The schema of the installer says of `storage` that it is an object, and allows any other key: it finds none of this.
+"""
+
+from collections.abc import Sequence
+
+from packaging.version import Version
+
+from winhost.autoinstall import lint_actions, lint_disks, lint_layout, lint_secrets, lint_top
+from winhost.autoinstall.autoinstall_file import Unreadable, parsed_autoinstall
+from winhost.autoinstall.install_findings import InstallFinding, install_finding
+from winhost.autoinstall.lint_document import AutoinstallContext, KnownDisk
+
+RULES = (
+    *(lint_top.sections, lint_top.top_keys, lint_top.version, lint_top.interactive, lint_top.account),
+    *(lint_top.network, lint_layout.storage, lint_layout.layout, lint_layout.disk_matches),
+    *(lint_actions.action_keys, lint_actions.disks, lint_actions.partitions, lint_actions.formats),
+    *(lint_actions.mounts, lint_actions.loaders, lint_disks.against_facts, lint_secrets.secrets),
+)
+
+
+def lint_autoinstall(
+    data: bytes, *, installer: Version | None = None, disks: Sequence[KnownDisk] = ()
+) -> list[InstallFinding]:
+    """All findings, by line and column. installer: the version of the media; disks: of the machine."""
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        file = parsed_autoinstall(text)
+    except Unreadable as error:
+        return [install_finding("unreadable", error.place, "the file", why=error.why)]
+    context = AutoinstallContext(file, installer, disks)
+    found = [each for rule in RULES for each in rule(context)]
+    return sorted(found, key=lambda each: (each.line, each.column))

@@ -1,0 +1,77 @@
+"""Secrets in clear text: the file stays on the medium, and a copy in the installed system's logs."""
+
+import re
+from collections.abc import Iterator
+
+from winhost.autoinstall.autoinstall_file import Loc
+from winhost.autoinstall.install_findings import InstallFinding
+from winhost.autoinstall.lint_document import AutoinstallContext
+
+_HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
+_TAKE_OUT = "Leave it out, and set it over SSH after the first start."
+_HASHED = "Write a hash, as `openssl passwd -6` makes it, or better: keys alone."
+# By the last words of the path, what it holds and what to do.
+_KEYS = {
+    ("identity", "password"): ("a password", _HASHED),
+    ("user-data", "password"): ("a password", _HASHED),
+    ("passwd",): ("a password", _HASHED),
+    ("hashed_passwd",): ("a password", _HASHED),
+    ("plain_text_passwd",): ("a password", _HASHED),
+    ("layout", "password"): ("the passphrase of the disk", _TAKE_OUT),
+    ("key",): ("the passphrase of a disk", _TAKE_OUT),
+    ("ubuntu-pro", "token"): ("a token of Ubuntu Pro", _TAKE_OUT),
+    ("ubuntu-advantage", "token"): ("a token of Ubuntu Pro", _TAKE_OUT),
+    ("auth", "password"): ("the password of a network", _TAKE_OUT),
+    ("access-points", "*", "password"): ("the password of a network", _TAKE_OUT),
+    ("consumer_secret",): ("a secret of the webhook", _TAKE_OUT),
+    ("token_secret",): ("a secret of the webhook", _TAKE_OUT),
+}
+_IN_TEXT = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), "a private key"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@"), "a password in an address"),
+    (re.compile(r"\b(?:ghp_|github_pat_|glpat-|hf_|xox[bp]-)[A-Za-z0-9_-]{10,}|\bAKIA[0-9A-Z]{16}\b"), "a token"),
+    (re.compile(r"(?i)\bauthorization: *(?:bearer|basic) +\S"), "a token"),
+    (re.compile(r"(?i)\bchpasswd\b(?! *-e)|--password[= ]\S"), "a password in a command"),
+)
+_KEPT = "Use media that nobody else can read, and replace it after the first start."
+
+
+def secrets(context: AutoinstallContext) -> Iterator[InstallFinding]:
+    """Values that only their owner should have; nothing of them is printed."""
+    for loc, text in _texts(context.file.section, ()):
+        found = _by_key(loc, text) or _by_text(text)
+        if found:
+            what, mend = found
+            yield context.found(loc, "secret", key=_last(loc), what=what, mend=mend)
+
+
+def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, (*loc, str(key)))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from _texts(inner, (*loc, at))
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        yield loc, str(value)
+
+
+def _by_key(loc: Loc, text: str) -> tuple[str, str] | None:
+    names = [part for part in loc if isinstance(part, str)]
+    for ending, (what, mend) in _KEYS.items():
+        tail = names[-len(ending) :]
+        if len(tail) == len(ending) and all(want in ("*", have) for want, have in zip(ending, tail, strict=True)):
+            hashed = what == "a password" and ending != ("plain_text_passwd",) and _HASH.fullmatch(text)
+            return None if hashed or (ending == ("key",) and "storage" not in names) else (what, mend)
+    return None
+
+
+def _by_text(text: str) -> tuple[str, str] | None:
+    for pattern, what in _IN_TEXT:
+        if pattern.search(text):
+            return what, _KEPT if what == "a private key" else _TAKE_OUT
+    return None
+
+
+def _last(loc: Loc) -> str:
+    return str(next((part for part in reversed(loc) if isinstance(part, str)), "the file"))
