@@ -14,7 +14,7 @@ from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 
 CASES: Mapping[str, Any] = read_cases(DATA / "cases.yaml")
-KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused"}
+KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused", "each"}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -28,15 +28,16 @@ def test_files_become_facts(case: Mapping[str, Any]) -> None:
         return
     facts = imported(files, case.get("host"))
     check_facts(facts, case.get("facts", {}))
+    check_facts(facts, case.get("each", {}), of_each=True)
     check_cards(facts, case.get("cards"), case.get("silent", {}))
     judged = assess(HostFacts(facts))
     assert {path: str(judged.path(path).verdict) for path in case.get("paths", {})} == case.get("paths", {})
 
 
-def check_facts(facts: Facts, desired: Mapping[str, Any]) -> None:
+def check_facts(facts: Facts, desired: Mapping[str, Any], *, of_each: bool = False) -> None:
     for place, value in desired.items():
         resource, _, name = place.partition(".")
-        assert [record.state[name] for record in records(facts, resource)] == [value], place
+        assert [record.state[name] for record in records(facts, resource)] == (value if of_each else [value]), place
 
 
 def check_cards(facts: Facts, desired: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:

@@ -40,6 +40,11 @@ NEAR = {
     "------------------\nSystem Information\n------------------\n DxDiag Version: 10.00\n": "dxdiag /x",
     "\nWindowsEditionId      : Professional\nOsName : Microsoft Windows 11 Pro\n": "ConvertTo-Json",
     "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n": "lspci -vv -nn",
+    "\nNumber Friendly Name Serial Number HealthStatus OperationalStatus\n": "Get-Disk | ConvertTo-Json",
+    "\nPartitionNumber  DriveLetter Offset   Size Type\n": "Get-Partition | ConvertTo-Json",
+    "\nMountPoint : C:\nVolumeStatus : FullyEncrypted\nProtectionStatus : On\n": "manage-bde -protectors",
+    "identifier              {fwbootmgr}\ndisplayorder            {bootmgr}\n": "bcdedit /enum all",
+    "System Information report\n[System Summary]\n": "msinfo32",
     '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/2"\n}\n': "winhost assess --facts",
 }
 
@@ -274,3 +279,17 @@ All of the interrupts are line-based, no assignment can work.
     assert found["Some Accelerator"]["problem"] == 22
     assert found["Some Accelerator"]["device_type"] == 3
     assert found["AMD Radeon PRO W6600"]["line_interrupts_only"] is True
+
+
+PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"
+
+
+def test_what_opens_a_volume_is_nowhere_in_what_was_imported(caplog: pytest.LogCaptureFixture) -> None:
+    path = SYNTHETIC / "manage-bde-protectors-german.txt"
+    assert PASSWORD in path.read_text("utf-8"), "then this test would prove nothing"
+    warnings: list[str] = []
+    facts = imported([path, SYNTHETIC / "manage-bde-status.txt"], warn=warnings.append)
+    told = f"{facts}{read('x.txt', path.read_bytes())}{warnings}{caplog.text}"
+    assert not {PASSWORD, *PASSWORD.split("-"), ".BEK"} & set(told.split()) | {
+        p for p in PASSWORD.split("-") if p in told
+    }

@@ -41,8 +41,8 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu)
-RULEBOOKS += (ubuntu_disks, ubuntu_firmware, wslc, linux, capabilities)
+OF_LINUX = (ubuntu, ubuntu_disks, ubuntu_firmware, linux)
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, *OF_LINUX, wslc, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]

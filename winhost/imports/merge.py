@@ -7,7 +7,7 @@ What no file tells is unknown, and says why.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
 
 from winhost import __version__
@@ -15,6 +15,7 @@ from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.imports.import_errors import contradiction
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.imports.same_functions import Met, met
+from winhost.imports.storage_json import DISK_NUMBER
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType
@@ -80,7 +81,7 @@ def merged(
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
     resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
-    resources.update(_resources(observations, warn))
+    resources.update(_on_their_disks(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
         resources[PciDevice.resource_type.name] = _cards(met(observations), warn)
     return Facts(
@@ -114,6 +115,23 @@ def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn)
             for key, state in instances.items():
                 heard[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).hear(file, state)
     return {resource: _records(WINDOWS[resource], instances, warn) for resource, instances in heard.items()}
+
+
+def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
+    """A file of partitions names their disks by numbers, and one of disks has their GUIDs."""
+    disks, partitions = resources.get("Disk"), resources.get("Partition")
+    if not isinstance(partitions, tuple):
+        return resources
+    known = disks if isinstance(disks, tuple) else ()
+    guids = {f"{DISK_NUMBER}{each.state['number']}": each.state["guid"] for each in known}
+    missing = asdict(_unknown("Get-Disk | ConvertTo-Json says it"))
+    placed = (replace(each, state={**each.state, "disk": _of(each, guids, missing)}) for each in partitions)
+    return {**resources, "Partition": tuple(placed)}
+
+
+def _of(partition: Record, guids: Mapping[str, Json], missing: Json) -> Json:
+    told = partition.state["disk"]
+    return guids.get(told, missing) if isinstance(told, str) else told
 
 
 def _records(resource: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:

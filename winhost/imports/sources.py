@@ -4,7 +4,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda, systeminfo
+from winhost.imports import (
+    boot_texts,
+    computer_info,
+    dxdiag,
+    lspci,
+    manage_bde,
+    nvidia_smi,
+    storage_json,
+    survey_dda,
+    systeminfo,
+)
 from winhost.imports.import_errors import unreadable
 from winhost.imports.observation import FileObservations, Misread
 from winhost.imports.text import decoded
@@ -66,6 +76,36 @@ SOURCES: Mapping[str, FileKind] = {
             rf"Generating a list of PCI Express endpoint devices|{survey_dda.LOCATION.pattern}", re.MULTILINE | re.I
         ),
         near=re.compile(r"PCIROOT\("),
+    ),
+    "disks": FileKind(
+        "Get-Disk | ConvertTo-Json",
+        storage_json.read_disks,
+        looks=re.compile(r'^\s*[\[{](?=[\s\S]*"PartitionStyle"\s*:)(?=[\s\S]*"UniqueId"\s*:)'),
+        near=re.compile(r"^Number\s+Friendly Name\s+Serial Number\s+HealthStatus", re.MULTILINE),
+    ),
+    "partitions": FileKind(
+        "Get-Partition | ConvertTo-Json",
+        storage_json.read_partitions,
+        looks=re.compile(r'^\s*[\[{](?=[\s\S]*"GptType"\s*:)(?=[\s\S]*"DiskNumber"\s*:)'),
+        near=re.compile(r"^PartitionNumber\s+DriveLetter\s+Offset\s+Size\s+Type", re.MULTILINE),
+    ),
+    "manage-bde": FileKind(
+        "manage-bde -protectors -get C:, and in English manage-bde -status",
+        manage_bde.read,
+        looks=re.compile(rf"{manage_bde.PROTECTOR.pattern}|{manage_bde.STATUS.pattern}", re.MULTILINE),
+        near=re.compile(r"^MountPoint\s*:.*$[\s\S]*^ProtectionStatus\s*:", re.MULTILINE),
+    ),
+    "bcdedit": FileKind(
+        "bcdedit /enum all",
+        boot_texts.read_bcd,
+        looks=boot_texts.BCD,
+        near=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
+    ),
+    "msinfo32": FileKind(
+        "msinfo32 /nfo FILE, or /report FILE in English",
+        boot_texts.read_info,
+        looks=boot_texts.INFO,
+        near=re.compile(r"^\[System Summary\]", re.MULTILINE),
     ),
 }
 

@@ -9,7 +9,8 @@ from winhost.cli.options import force_option
 from winhost.cli.outputs import answers
 
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
-KINDS = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
+KINDS: tuple[str, ...] = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
+KINDS += ("disks", "partitions", "manage-bde", "bcdedit", "msinfo32")
 
 
 @click.group(cls=WinhostGroup)
