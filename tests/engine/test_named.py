@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.linux_world import LinuxWorld, linux_world
 from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
+from tests.engine.world import DirectWire
 from tests.errors import raises
 from winhost.core.answers import Unavailable, identity
 from winhost.engine.detect import read_facts
@@ -109,3 +110,25 @@ def test_what_is_listed_or_cannot_be_read_at_all_is_not_asked_for_again(here: Li
     unread, unknown = identity("Sysctl", {"name": "vm.overcommit_memory"}), identity("NoSuchThing", {})
     more = identity("LinuxFile", {"path": PATH})
     assert host_answers(facts).unlisted([listed, unread, unknown, more, more]) == (more,)
+
+
+def test_all_of_it_is_read_in_one_round_trip(here: LinuxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.apply(plan := here.plan())
+    asked = asked_by(monkeypatch)
+    assert here.apply(plan).changed == 0
+    assert len(asked) == 1
+    read_facts(here.open())
+    assert len(asked) == 2
+
+
+def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests of all sessions from now on."""
+    asked: list[str] = []
+    invoke = DirectWire.invoke
+
+    def noted(wire: DirectWire, request: str, within: float) -> str:
+        asked.append(request)
+        return invoke(wire, request, within)
+
+    monkeypatch.setattr(DirectWire, "invoke", noted)
+    return asked

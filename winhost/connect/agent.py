@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from winhost.connect.checked_answers import (
     Changed,
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
 """Why records cannot be those of a resource, or None."""
+State = Mapping[str, Json] | RemoteFault | None
+"""Of one instance, as it was asked for by name: None for what is not there."""
 
 NOT_FOUND = "Winhost.NotFound"
 NOT_FETCHED = "Winhost.NotFetched"
@@ -116,10 +118,20 @@ class Agent:
         A resource whose records are not what they should be is unknown. Raises RemoteError for what is no answer at
         all.
         """
-        answers = self._call(
-            [{"resource": resource, "verb": "get"} for resource in resources], ListAnswer, settled=settled
+        return self.read_with(resources, (), settled=settled)[0]
+
+    def read_with(
+        self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
+    ) -> tuple[dict[str, Answer], dict[Id, State]]:
+        """The same, and the states of instances, as `each` tells them, all in one call."""
+        lists: list[Mapping[str, Json]] = [{"resource": resource, "verb": "get"} for resource in resources]
+        kinds: list[type[Any]] = [*(ListAnswer for _ in resources), *(Got for _ in ids)]
+        answers: list[Any] = self._call([*lists, *map(_get, ids)], kinds, settled=settled)
+        listed, named = answers[: len(resources)], answers[len(resources) :]
+        return (
+            {resource: self._answer(resource, answer) for resource, answer in zip(resources, listed, strict=True)},
+            {id_: self._state(id_, answer) for id_, answer in zip(ids, named, strict=True)},
         )
-        return {resource: self._answer(resource, answer) for resource, answer in zip(resources, answers, strict=True)}
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
@@ -127,18 +139,18 @@ class Agent:
         self._check(resource, key, got.state)
         return got.state
 
-    def each(self, ids: Sequence[Id]) -> "list[Mapping[str, Json] | RemoteFault | None]":
+    def each(self, ids: Sequence[Id]) -> list[State]:
         """The states of instances in one call; None for what is not there. Raises RemoteError for what is no answer."""
-        calls = [{"resource": resource, "verb": "get", "key": dict(key)} for resource, key in ids]
-        answers = self._call(calls, Got)
-        return [self._state(resource, dict(key), answer) for (resource, key), answer in zip(ids, answers, strict=True)]
+        answers: list[Got | Refusal] = self._call([*map(_get, ids)], [Got for _ in ids])
+        return [self._state(id_, answer) for id_, answer in zip(ids, answers, strict=True)]
 
-    def _state(self, resource: str, key: Key, answer: "Got | Refusal") -> "Mapping[str, Json] | RemoteFault | None":
+    def _state(self, id_: Id, answer: "Got | Refusal") -> State:
         if isinstance(answer, FailedAnswer):
             return answer.error
         if not isinstance(answer, Got) or answer.state is None:
             return None
-        unlike = self._unlike(resource, (Record(answer.state, key),))
+        resource, key = id_
+        unlike = self._unlike(resource, (Record(answer.state, dict(key)),))
         return unlike.unknown if unlike else answer.state
 
     def set(
@@ -192,14 +204,20 @@ class Agent:
         self._one({"resource": BOOT[self.system], "verb": "restart"}, RestartAnswer)
 
     def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
-        (answer,) = self._call([call], kind, settled=settled, extra=extra)
+        answer: A | Refusal
+        (answer,) = self._call([call], [kind], settled=settled, extra=extra)
         if isinstance(answer, UnavailableAnswer | Differs | FailedAnswer):
             raise self._error(answer, doing_of(call))
         return answer
 
     def _call(
-        self, calls: Sequence[Mapping[str, Json]], kind: type[A], *, settled: bool = False, extra: float = 0
-    ) -> "list[A | Refusal]":
+        self,
+        calls: Sequence[Mapping[str, Json]],
+        kinds: Sequence[type[Any]],
+        *,
+        settled: bool = False,
+        extra: float = 0,
+    ) -> list[Any]:
         request = json.dumps({"exclusive": settled, "calls": calls})
         within = self.call_timeout + extra
         doing = named(calls)
@@ -207,16 +225,16 @@ class Agent:
         with logged(log, self.host, doing, logging.DEBUG if "piece" in calls[0] else logging.INFO) as more:
             text = self.wire.invoke(request, within)
             more.append(f"{len(request):,} bytes sent, {len(text.encode('utf-8', 'surrogatepass')):,} received")
-            answers = self._answers(text, calls, kind)
+            answers = self._answers(text, calls, kinds)
             more += refusals(calls, answers)
         return answers
 
-    def _answers(self, text: str, calls: Sequence[Mapping[str, Json]], kind: type[A]) -> "list[A | Refusal]":
+    def _answers(self, text: str, calls: Sequence[Mapping[str, Json]], kinds: Sequence[type[Any]]) -> list[Any]:
         doing = "read its answer"
         try:
             answers = parsed(text, len(calls))
             found = []
-            for call, answer in zip(calls, answers, strict=True):
+            for call, kind, answer in zip(calls, kinds, answers, strict=True):
                 doing = f"read its answer to {doing_of(call)}"
                 found.append(checked(answer, kind))
         except NotTheAgents as why:
@@ -263,3 +281,8 @@ class Agent:
             return ReachAnew(self.host, "the host wants to be reached again")
         made = not_found if answer.error.code == NOT_FOUND else RemoteError
         return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
+
+
+def _get(id_: Id) -> Mapping[str, Json]:
+    resource, key = id_
+    return {"resource": resource, "verb": "get", "key": dict(key)}

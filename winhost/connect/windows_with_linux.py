@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from winhost.connect.agent import Agent, Connector, Received, SetAnswer
+from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
 from winhost.connect.ssh import SshConnector, SshTarget
@@ -93,16 +93,16 @@ class WindowsWithLinuxAgent(Agent):
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
-    def each(self, ids: Sequence[Id]) -> list[Mapping[str, Json] | RemoteFault | None]:
+    def each(self, ids: Sequence[Id]) -> list[State]:
         """As of any agent, in one call of each machine that is asked."""
         of_linux = [id_ for id_ in ids if id_[0] in self._connector.resources]
         of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
-        found: dict[Id, Mapping[str, Json] | RemoteFault | None] = {}
+        found: dict[Id, State] = {}
         for asked in filter(None, (of_windows, of_linux)):
             found |= dict(zip(asked, self._each(asked), strict=True))
         return [found[id_] for id_ in ids]
 
-    def _each(self, ids: Sequence[Id]) -> list[Mapping[str, Json] | RemoteFault | None]:
+    def _each(self, ids: Sequence[Id]) -> list[State]:
         return self._asked(ids[0][0], "get", lambda agent: agent.each(ids))
 
     def set(

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from winhost import __version__
-from winhost.connect.agent import Agent
+from winhost.connect.agent import Agent, State
 from winhost.core.answers import Id, Json, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import RESOURCE_TYPES, SYSTEMS, host_answers
+from winhost.resources.registry import RESOURCE_TYPES, RULES_OF_LINUX, SYSTEMS, host_answers
 
 Named: TypeAlias = Iterable[Id] | Callable[[Facts], Iterable[Id]]
 
@@ -19,7 +19,7 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
 
     With `settled`, after a call that may still be running there has ended.
     """
-    resources = agent.read(SYSTEMS[agent.system], settled=settled)
+    resources, states = _first(agent, named, settled)
     facts = Facts(
         host=agent.host,
         origin="synthetic" if _simulated(resources) else "recorded",
@@ -27,14 +27,27 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
         winhost=__version__,
         resources=resources,
     )
-    return _with(agent, facts, host_answers(facts).unlisted(named(facts) if callable(named) else named))
+    unlisted = host_answers(facts).unlisted(named(facts) if callable(named) else named)
+    unasked = [id_ for id_ in unlisted if id_ not in states]
+    if unasked:
+        states |= zip(unasked, agent.each(unasked), strict=True)
+    return _with(facts, {id_: states[id_] for id_ in unlisted})
 
 
-def _with(agent: Agent, facts: Facts, unlisted: tuple[Id, ...]) -> Facts:
-    if not unlisted:
-        return facts
+def _first(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer], dict[Id, State]]:
+    """A Linux tells what is named in the same round trip: it lists little of that, and what is read twice costs nothing
+    the second time. On Windows most is listed, and each name would cost another call of a cmdlet.
+    """
+    resources = SYSTEMS[agent.system]
+    if callable(named) or agent.system != "linux":
+        return agent.read(resources, settled=settled), {}
+    asked = sorted({id_ for id_ in named if id_[0] in resources and RULES_OF_LINUX[id_[0]].absent is None})
+    return agent.read_with(resources, asked, settled=settled)
+
+
+def _with(facts: Facts, states: Mapping[Id, State]) -> Facts:
     resources = dict(facts.resources)
-    for (resource, key), found in zip(unlisted, agent.each(unlisted), strict=True):
+    for (resource, key), found in states.items():
         listed = resources[resource]
         if found is not None and isinstance(listed, tuple):
             state = _unread(resource, found) if isinstance(found, RemoteFault) else found
