@@ -13,10 +13,12 @@ from pydantic import (
 )
 
 from winhost.model import durations
+from winhost.model.closed import Closed, described
 
 
-def _without_null(schema: dict[str, Any]) -> None:
+def _without_null(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Leaving a key out is how nothing is said; null is refused, so editors shall not offer it."""
+    described(schema, model)
     for entry in schema.get("properties", {}).values():
         members = entry.pop("anyOf", [])
         kept = [member for member in members if member != {"type": "null"}]
@@ -28,12 +30,10 @@ def _without_null(schema: dict[str, Any]) -> None:
             del entry["default"]
 
 
-class Written(BaseModel):
-    """A mapping in a file: no unknown keys, no null, each key described by the text below it."""
+class Written(Closed):
+    """A mapping in a file: no unknown keys, and no null."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, json_schema_extra=_without_null
-    )
+    model_config = ConfigDict(json_schema_extra=_without_null)
 
     @field_validator("*")
     @classmethod

@@ -1,16 +1,13 @@
 """What a user may decide about the DDA path in its playbook; its other decisions are options of `winhost plan`."""
 
-from pydantic import BaseModel, ConfigDict
-
+from winhost.model.closed import Closed
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.published_endpoint import PublishedEndpoint
 
 
-class DdaSettings(BaseModel):
+class DdaSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     never_sleep: bool = False
     """Whether the active power plan is set never to sleep or hibernate on AC power."""

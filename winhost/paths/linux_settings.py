@@ -3,18 +3,17 @@
 from typing import Literal
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
 
+from winhost.model.closed import Closed
 from winhost.paths.setting_values import Debian
 
 Engine = Literal["auto", "docker", "podman", "none"]
 FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 
 
-class LinuxSettings(BaseModel):
+class LinuxSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     toolkit: Debian
     """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically."""

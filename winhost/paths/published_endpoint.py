@@ -3,13 +3,13 @@
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from winhost.model.closed import Closed
 
 
-class PublishedEndpoint(BaseModel):
+class PublishedEndpoint(Closed):
     """Where it listens and who may come there. `winhost plan --workload` sets it, by --listen and --allow."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535)]
     """Of the Linux, and the same of Windows where that forwards it."""

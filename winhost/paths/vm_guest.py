@@ -7,10 +7,11 @@ from gzip import compress
 from ipaddress import ip_address, ip_interface
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
+from winhost.model.closed import Closed
 from winhost.model.once import once
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
@@ -28,10 +29,8 @@ def _no_root(user: str) -> str:
     return user
 
 
-class Guest(BaseModel):
+class Guest(Closed):
     """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     key: Annotated[str, AfterValidator(public_key)]
     """The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."""

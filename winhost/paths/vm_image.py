@@ -3,10 +3,11 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from winhost.images.cloud_images import MIRROR, NAME, is_address, known_images, refuse_by_name
 from winhost.images.guest_disk import SourceImage
+from winhost.model.closed import Closed
 from winhost.paths.setting_values import Sha256
 
 _Size = Annotated[int, Field(strict=True, ge=1)]
@@ -28,11 +29,7 @@ def is_file(name: str) -> bool:
     return not is_address(name) and (re.search(r"[/\\]", name) is not None)
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Pinned(_Closed):
+class Pinned(Closed):
     """An image and the disk made of it, byte for byte."""
 
     place: str
@@ -48,7 +45,7 @@ class Pinned(_Closed):
         return SourceImage(self.place, self.sha256, self.bytes)
 
 
-class VmImage(_Closed):
+class VmImage(Closed):
     """A disk image for the VM: Ubuntu's server image for clouds, or one of your own."""
 
     name: Annotated[str, AfterValidator(_image)] = "ubuntu-24.04"

@@ -6,9 +6,10 @@ from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.model.closed import Closed
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.paths.published_endpoint import PublishedEndpoint
@@ -31,10 +32,8 @@ def _listed(given: object) -> object:
     return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
 
 
-class VmNetworkSettings(BaseModel):
+class VmNetworkSettings(Closed):
     """What a user may decide about it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     switch: str | None = None
     """The virtual switch by its name; left out, the only external one with a link. Where there is none, a network

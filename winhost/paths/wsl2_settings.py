@@ -5,8 +5,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Annotated, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from winhost.model.closed import Closed
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
@@ -30,11 +31,7 @@ _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalS
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class File(_Closed):
+class File(Closed):
     """A file for the host, identified by its hash."""
 
     source: Source
@@ -61,7 +58,7 @@ class WslPackage(File):
         return ".".join([*self.version.split("."), "0"][:4])
 
 
-class Access(_Closed):
+class Access(Closed):
     """SSH access to the distro; without a key there is none, and the plan ends with the distro."""
 
     key: Annotated[str, AfterValidator(public_key)] | None = None
@@ -73,7 +70,7 @@ class Access(_Closed):
     runs winhost has to be in one of them."""
 
 
-class Bridge(_Closed):
+class Bridge(Closed):
     """The distro as a machine of its own in the host's network."""
 
     switch: Name = "winhost"
@@ -97,7 +94,7 @@ class Bridge(_Closed):
         return self
 
 
-class Containers(_Closed):
+class Containers(Closed):
     """Pinned versions of what runs containers in the distro; they are not upgraded automatically."""
 
     ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")]
@@ -116,7 +113,7 @@ class Containers(_Closed):
         return version
 
 
-class Wsl2Settings(_Closed):
+class Wsl2Settings(Closed):
     """Settings of the WSL 2 path. What only you can know has no default."""
 
     network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
