@@ -87,16 +87,21 @@ def test_on_several_sockets_a_plan_says_that_numa_is_unverified(tmp_path: Path, 
     assert notes == ["unverified: the request: The host has 2 sockets"] * (sockets - 1)
 
 
+SPANS_MEMORY = "The 32 GiB of the VM are more than the 8 GiB of one, so they span several."
+SPANS_PROCESSORS = "Its 8 processors are more than the 4 of one, so they span several."
+
+
 @pytest.mark.parametrize(
-    ("node", "sockets", "said"),
+    ("node", "sockets", "threads", "said"),
     [
-        (1, 2, "On NUMA node 1: NVIDIA "),
-        (None, 2, None),
-        (1, 16, "The 32 GiB of the VM are more than the 8 GiB of one, so they span several."),
+        (1, 2, 64, "On NUMA node 1: NVIDIA "),
+        (None, 2, 8, None),
+        (1, 16, 64, SPANS_MEMORY),
+        (1, 2, 4, SPANS_PROCESSORS),
     ],
 )
 def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
-    tmp_path: Path, node: int | None, sockets: int, said: str | None
+    tmp_path: Path, node: int | None, sockets: int, threads: int, said: str | None
 ) -> None:
     here = new_vm_world(tmp_path)
     for device in here.machine.devices:
@@ -104,11 +109,15 @@ def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
     facts = here.facts()
     (one,) = facts.resources["Processor"]  # type: ignore[misc]
     (memory,) = facts.resources["Memory"]  # type: ignore[misc]
-    several = {"Processor": (one,) * sockets, "Memory": (Record({**memory.state, "total": 128 << 30}),)}
+    socket = Record({**one.state, "threads": threads})
+    several = {"Processor": (socket,) * sockets, "Memory": (Record({**memory.state, "total": 128 << 30}),)}
     plan = here.plan_of(replace(facts, resources={**facts.resources, **several}))
     (note,) = (note for note in plan.notes if note.endswith("[vm.numa]"))
     assert ("NUMA node " in note.partition(" On which of them")[0]) is (node is not None)
     assert said is None or said in note, note
+    assert [spans for spans in (SPANS_MEMORY, SPANS_PROCESSORS) if spans in note] == [
+        spans for spans in (SPANS_MEMORY, SPANS_PROCESSORS) if spans == said
+    ]
 
 
 def test_sftp_that_nobody_said_how_to_enter_is_refused_before_anything_is_changed(tmp_path: Path) -> None:

@@ -53,9 +53,8 @@ class DdaPlanner:
         stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
-        if self._settings.new_vm is not None:
-            memory = parse_size(self._settings.new_vm.memory)
-            general += tuple(numa_cautions(self._facts, self.cards, memory))
+        if (asked := self._settings.new_vm) is not None:
+            general += tuple(numa_cautions(self._facts, self.cards, parse_size(asked.memory), asked.cpus))
         if self._request.cards:
             return general
         going = {card.location for card in self.cards}

@@ -1,10 +1,11 @@
 """Where a new VM and its GPUs are among the NUMA nodes of a host: Hyper-V decides, and winhost says so."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label
+from winhost.model.facts import Instance
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import Bytes, about, size
@@ -12,15 +13,17 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.processor.resource import Processor
 
 
-def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes) -> Iterator[Caution]:
-    """Of a new VM with these GPUs and this memory on a host with several sockets; what is not known is no caution.
+def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: int) -> Iterator[Caution]:
+    """Of a new VM with these GPUs and this size on a host with several sockets; what is not known is no caution.
 
-    No cmdlet of Hyper-V places a VM: Set-VMProcessor and Set-VMMemory only bound what it has of a node.
+    No cmdlet of Hyper-V places a VM: Set-VMProcessor and Set-VMMemory only bound what it has of a node, and left alone
+    a node of the VM is as large as one of the host.
     """
     with suppress(MissingFact):
-        sockets = len(facts.all(Processor))
-        if sockets > 1:
-            told = (f"The host has {sockets} sockets.", *_places(cards), *_spans(facts, sockets, memory))
+        sockets = facts.all(Processor)
+        if len(sockets) > 1:
+            told = [f"The host has {len(sockets)} sockets.", *_places(cards)]
+            told += [*_spans_memory(facts, len(sockets), memory), *_spans_processors(sockets, cpus)]
             yield Caution(
                 "vm.numa",
                 Severity.UNVERIFIED,
@@ -42,9 +45,16 @@ def _node(card: Card) -> int | None:
         return None
 
 
-def _spans(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:
+def _spans_memory(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:
     """Each socket is taken to have as much memory as the others."""
     with suppress(MissingFact):
         share = facts.memory.total // sockets
         if memory > share:
             yield f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several."
+
+
+def _spans_processors(sockets: Sequence[Instance[Processor]], cpus: int) -> Iterator[str]:
+    with suppress(MissingFact):
+        most = max(socket.state.threads for socket in sockets)
+        if cpus > most:
+            yield f"Its {cpus} processors are more than the {most} of one, so they span several."
