@@ -3,8 +3,12 @@ from __future__ import annotations
 
 import re
 import time
+from typing import TYPE_CHECKING
 
 from winhost.agent.linux_agent import AgentFault, State, must, run, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The word, what is between, and then all that could belong to its value.
 SECRETS = re.compile(
@@ -15,8 +19,15 @@ SECRETS = re.compile(
 
 
 def unit_properties(unit: str) -> dict[str, str]:
+    (found,) = properties_of([unit])
+    return found
+
+
+def properties_of(units: Sequence[str]) -> list[dict[str, str]]:
+    """Of all of them at once: asked one by one they would take a session longer than all else that it reads."""
     desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
-    return dict(line.split("=", 1) for line in must("systemctl", "show", desired, "--", unit).splitlines() if line)
+    texts = must("systemctl", "show", desired, "--", *units).strip("\n").split("\n\n")
+    return [dict(line.split("=", 1) for line in text.splitlines()) for text in texts]
 
 
 def start(unit: str, how: State) -> None:

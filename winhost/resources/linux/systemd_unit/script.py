@@ -13,7 +13,7 @@ from winhost.agent.linux_agent import (
     seconds,
     systemd_runs,
 )
-from winhost.agent.linux_systemd import start, unit_properties
+from winhost.agent.linux_systemd import properties_of, start, unit_properties
 
 KNOWN_UNITS = (
     "containerd.service",
@@ -33,12 +33,12 @@ KNOWN_UNITS = (
 def systemd_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
-    for name in [key["unit"]] if key else KNOWN_UNITS:
-        yield {"unit": name}, unit_state(name)
+    names = [unit_name(key["unit"])] if key else KNOWN_UNITS
+    for name, properties in zip(names, properties_of(names)):
+        yield {"unit": name}, unit_state(name, properties)
 
 
-def unit_state(name: str) -> State:
-    properties = unit_properties(unit_name(name))
+def unit_state(name: str, properties: dict[str, str]) -> State:
     state: State = {
         "loaded": properties["LoadState"] == "loaded",
         "enabled": properties["UnitFileState"] or properties["LoadState"],
