@@ -31,8 +31,9 @@ from pydantic import (
 
 from winhost import __version__
 from winhost.core.answers import Json, Record, Unknown
-from winhost.lab.physics.lab_section import Closed, LabSection
+from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.model.closed import Closed
 from winhost.model.errors import Fault, UsageError, did_you_mean, file_faults
 from winhost.model.facts import Answer, Facts
 from winhost.model.once import once

@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Closed(BaseModel):
-    """A part of a host file. Whatever it does not know is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from winhost.model.closed import Closed
 
 
 class DevicePhysics(Closed):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from winhost.core.answers import Record
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.lab_section import Closed
+from winhost.model.closed import Closed
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
 

@@ -16,9 +16,9 @@ from winhost.lab.physics.disk_layouts import (
     whole_disk,
 )
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.lab_section import Closed
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.model.closed import Closed
 from winhost.resources.windows.partition.resource import EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.lab_section import Closed
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
+from winhost.model.closed import Closed
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.lab_section import Closed
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.model.closed import Closed
 
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
