@@ -86,8 +86,8 @@ def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None,
     if keeper:
         yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")
     unit = _unit_text(UNIT, folder)
-    for name, path in zip(("certificate", "key"), tls or (), strict=False):
-        unit = unit.replace("Restart=", f"LoadCredential={name}:{path}\nRestart=", 1)
+    for name, file in zip(("certificate", "key"), tls or (), strict=False):
+        unit = unit.replace("Restart=", f"LoadCredential={name}:{file}\nRestart=", 1)
     yield from _unit(UNIT, unit, "It starts with the machine.")
 
 
