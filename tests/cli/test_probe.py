@@ -13,7 +13,7 @@ from winhost.lab.running_lab import Lab
 from winhost.resources.factsfile import read_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples/linux"
-DONE = {"driver", "shm", "copies", "ipc-legacy", "managed"}
+DONE = {"driver", "shm", "copies", "ipc-legacy", "managed", "video"}
 
 
 @pytest.fixture

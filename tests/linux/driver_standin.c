@@ -75,6 +75,47 @@ CALL(cuIpcOpenMemHandle_v2, uint64_t *where, ipc_handle handle, unsigned flags) 
     char path[64]; snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
     int fd = open(path, O_RDWR); if (fd < 0) return 201; *where = (uintptr_t)shared_block(fd, 16ul << 20); END
 CALL(cuIpcCloseMemHandle, uint64_t where) (void)where; END
+/* libnvcuvid.so.1: an H.264 picture whose macroblocks hold their samples as they are (I_PCM), in one slice. */
+typedef struct { int codec, chroma; unsigned depth, reserved[3]; unsigned char supported, engines; unsigned short formats;
+    unsigned width, height, blocks; unsigned short least[2]; unsigned char more[4]; unsigned reserved3[10]; } decode_caps;
+typedef struct { unsigned long width, height, surfaces; int codec, chroma; unsigned long flags, depth, intra, most[2], reserved;
+    short display[4]; int output, deinterlace; unsigned long target_width, target_height, outputs; void *lock; short target[4];
+    unsigned long histogram, reserved2[4]; } decoder_info;
+typedef struct { int codec; unsigned rate[2]; unsigned char progressive, luma, chroma_depth, surfaces; unsigned width, height;
+    int area[4], chroma; unsigned bitrate; int aspect[2]; unsigned char signal[4]; unsigned length; } video_format;
+typedef struct { int index, progressive, top, repeat; long long time; } shown;
+typedef struct { int codec; unsigned most, clock, errors, delay, flags, reserved[4]; void *user; int (*sequence)(void *, video_format *);
+    int (*decode)(void *, void *); int (*display)(void *, shown *); void *reserved2[7], *more; } parser_info;
+typedef struct { unsigned long flags, size; const unsigned char *data; long long time; } packet;
+enum { SIDE = 128, PITCH = 512 };
+static parser_info parser; static unsigned char *picture;
+CALL(cuvidGetDecoderCaps, decode_caps *caps) caps->supported = number("STANDIN_DECODES", 1) && caps->codec == 4 && caps->chroma == 1;
+    caps->engines = 7; END
+CALL(cuvidCreateVideoParser, void **made, parser_info *info) parser = *info; *made = &parser; if (info->codec != 4) return 801; END
+CALL(cuvidDestroyVideoParser, void *made) (void)made; END
+CALL(cuvidCreateDecoder, void **made, decoder_info *info) *made = &picture;
+    if (info->width != SIDE || info->target_height != SIDE || info->codec != 4 || info->chroma != 1 || info->flags != 4
+        || info->outputs != 1 || info->display[2] != SIDE || info->surfaces < 4) return 1;
+    picture = calloc(PITCH, SIDE * 3 / 2); END
+CALL(cuvidDestroyDecoder, void *made) (void)made; END
+CALL(cuvidDecodePicture, void *made, void *what) if (made != &picture || !what) return 1;
+    const unsigned char *in = what;
+    for (int block = 0; block < SIDE / 16 * SIDE / 16; block++) {
+        int down = block / (SIDE / 16), right = block % (SIDE / 16);
+        for (int at = 0; at < 256; at++) picture[(down * 16 + at / 16) * PITCH + right * 16 + at % 16] = *in++;
+        for (int at = 0; at < 128; at++)
+            picture[(SIDE + down * 8 + at % 64 / 8) * PITCH + right * 16 + at % 8 * 2 + at / 64] = *in++;
+        in += 2;
+    }
+    if (getenv("STANDIN_SPOIL")) picture[PITCH + 1] ^= 1; END
+CALL(cuvidParseVideoData, void *made, packet *given) if (made != &parser) return 1;
+    if (given->flags & 1) { shown what = {0, 1, 0, 0, 0}; return parser.display(parser.user, &what) ? 0 : 1; }
+    const unsigned char *slice = memmem(given->data, given->size, "\0\0\0\1\x65", 5);
+    video_format format = {.codec = 4, .surfaces = 1, .width = SIDE, .height = SIDE};
+    if (!slice || !parser.sequence(parser.user, &format) || !parser.decode(parser.user, (void *)(slice + 9))) return 1; END
+CALL(cuvidMapVideoFrame64, void *made, int index, uint64_t *where, unsigned *pitch, int *how)
+    if (made != &picture || index || how[0] != 1) return 1; *where = (uintptr_t)picture; *pitch = PITCH; END
+CALL(cuvidUnmapVideoFrame64, void *made, uint64_t where) if (made != &picture || where != (uintptr_t)picture) return 1; END
 CALL(cuMemGetAllocationGranularity, size_t *step, const void *how, int which) (void)how, (void)which; *step = 2ul << 20; END
 CALL(cuMemCreate, uint64_t *handle, size_t size, const void *how, unsigned long long flags) (void)how, (void)flags;
     *handle = memfd_create("gpu", 0); if (ftruncate(*handle, size)) return 2; END

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.real
 SOURCE = Path(__file__).with_name("driver_standin.c")
 CC = shutil.which("cc")
 STANDIN = pytest.mark.skipif(CC is None, reason="there is no C compiler for the stand-in of the driver")
-NAMES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2")
+NAMES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2", "libnvcuvid.so.1", "libnvidia-encode.so.1")
 
 Probe = Callable[..., ProbeAnswer]
 T = TypeVar("T")
@@ -104,6 +104,7 @@ def test_where_all_works_every_part_is_done(probe: Probe) -> None:
     assert (some(found.managed).works, some(found.managed).concurrent) == (True, True)
     assert (some(found.pinned).bytes, some(found.pinned).ended) == (4 << 30, None)
     assert some(found.checkpoint).intact is True
+    assert (some(found.video).decodes, some(found.video).engines) == (True, 7)
     assert (some(found.nccl).transports, some(found.nccl).intact) == (("SHM/direct/direct",), True)
 
 
@@ -116,6 +117,7 @@ def test_a_part_that_hangs_is_stopped_and_the_others_go_on(probe: Probe, part: s
         "ipc-legacy": "cuIpcOpenMemHandle_v2",
         "ipc-fd": "cuMemImportFromShareableHandle",
         "managed": "cuMemAllocManaged",
+        "video": "cuvidDecodePicture",
         "checkpoint": "cuCheckpointProcessCheckpoint",
     }[part]
     found = probe("driver", part, "shm", hang=call, deadlines={part: 2})
@@ -191,6 +193,69 @@ def test_where_the_driver_offers_no_use_at_once_it_is_not_tried(probe: Probe) ->
     )
 
 
+def put_ffmpeg(folder: Path, encoders: str = "h264_nvenc", fails: str = "", spoils: bool = False) -> None:
+    """A stand-in: it encodes into a file, and sums what it has decoded."""
+    program = folder / "ffmpeg"
+    spoiled = "h264_cuvid" if spoils else "nothing"
+    program.write_text(f"""#!/bin/sh
+echo "$@" >>{folder}/asked
+case "$*" in
+*-encoders*) echo ' V....D {encoders} of a stand-in' ;;
+*-version*) echo 'ffmpeg version 5.1' ;;
+*lavfi*) [ -z '{fails}' ] || {{ echo '{fails}' >&2; exit 1; }}; for last; do :; done; echo made >"$last" ;;
+*{spoiled}*) for n in $(seq 25); do echo "0, $n, 1, 98304, bad$n"; done ;;
+*framemd5*) echo '#software'; for n in $(seq 25); do echo "0, $n, 1, 98304, sum$n"; done ;;
+esac
+""")
+    program.chmod(0o755)
+
+
+@STANDIN
+def test_what_was_encoded_is_decoded_by_gpu_and_processor(tmp_path: Path, driver: Path) -> None:
+    put_ffmpeg(tmp_path)
+    found = some(tried({"parts": ["video"]}, driver, tmp_path).video)
+    assert (found.decodes, found.encodes, found.ffmpeg, found.why) == (True, True, "ffmpeg version 5.1", None)
+    encoded, by_gpu, by_processor = (tmp_path / "asked").read_text().splitlines()[2:]
+    assert "-c:v h264_nvenc" in encoded
+    assert "-c:v h264_cuvid" in by_gpu
+    assert "cuvid" not in by_processor
+
+
+NO_ENCODER = "OpenEncodeSessionEx failed: unsupported device (2)"
+
+
+@STANDIN
+@pytest.mark.parametrize(
+    ("does", "encodes", "why"),
+    [
+        ({"fails": NO_ENCODER}, False, f"ffmpeg: {NO_ENCODER}"),
+        ({"encoders": "libx264"}, None, "encoding was not tried: this ffmpeg has no h264_nvenc"),
+        ({"spoils": True}, False, None),
+    ],
+)
+def test_what_is_not_encoded_is_said(
+    tmp_path: Path, driver: Path, does: dict[str, Any], encodes: bool | None, why: str | None
+) -> None:
+    put_ffmpeg(tmp_path, **does)
+    found = some(tried({"parts": ["video"]}, driver, tmp_path).video)
+    assert (found.decodes, found.encodes, found.why) == (True, encodes, why)
+
+
+@STANDIN
+def test_what_is_decoded_otherwise_is_seen(probe: Probe, tmp_path: Path, driver: Path) -> None:
+    assert some(probe("video", spoil="1").video).decodes is False
+    refused = probe("video", decodes="0")
+    assert (some(refused.video).decodes, some(refused.of("video")).why) == (False, "the GPU decodes no H.264")
+    failed = some(probe("video", fail="cuvidCreateDecoder=801").of("video"))
+    assert failed.why == "cuvidCreateDecoder: CUDA_ERROR_NOT_SUPPORTED (801)"
+    without = tmp_path / "without"
+    shutil.copytree(driver, without)
+    (without / "libnvcuvid.so.1").unlink()
+    ended = some(tried({"parts": ["video"]}, without).of("video"))
+    assert ended.outcome == "skipped"
+    assert "libnvcuvid.so.1" in str(ended.why)
+
+
 @STANDIN
 def test_a_driver_without_a_call_says_which(tmp_path: Path) -> None:
     found = tried({"parts": ["checkpoint", "driver"]}, built(tmp_path / "least", "-DLEAST"))
@@ -231,9 +296,9 @@ def test_a_container_runs_the_same_program_where_its_image_is(
     found = tried(request, driver, tmp_path)
     inside = some(found.container)
     assert (inside.image, inside.runtime) == ("vllm:1", runtime)
-    assert outcomes(some(inside.answer)) == {"driver": "done", "nccl": "done"}
+    assert outcomes(some(inside.answer)) == {"driver": "done", "nccl": "done", "video": "done"}
     asked = (tmp_path / f"asked-of-{runtime}").read_text()
-    for word in ("--pull=never", "--network=none", gpus, "-- vllm:1 -I"):
+    for word in ("--pull=never", "--network=none", "compute,utility,video", gpus, "-- vllm:1 -I"):
         assert word in asked
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.engine.linux_world import linux_world
-from tests.serving.situations import linux, model
+from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.cli.show_served import next_of_served
 from winhost.engine.failures import EndOfRun
@@ -17,7 +17,8 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
-from winhost.model.workload import Availability, ModelState, Workload
+from winhost.model.workload import Availability, ModelState, Video, Workload
+from winhost.paths.video_packages import video_packages
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
@@ -270,6 +271,34 @@ def test_a_model_begins_to_take_turns_and_is_kept_again(tmp_path: Path) -> None:
     assert here.rollback().outcome == "rolled back"
     unit = here.own.linux.part(ServedEngines).units[name]
     assert (unit["enabled"], unit["active"]) == (True, True)
+
+
+# --- Video beside the models -----------------------------------------------------------------------------------------
+
+
+def with_video(**changed: Any) -> StackRequest:
+    return replace(request("chat", **changed), workload=replace(request("chat").workload, video=Video(2, GiB)))
+
+
+def test_ffmpeg_comes_with_the_libraries_that_the_drivers_set_lacks(tmp_path: Path) -> None:
+    bare = "ubuntu-2xl4-no-driver"
+    found = stack(linux(bare), with_video())
+    names = "ffmpeg libnvidia-decode-580-server libnvidia-encode-580-server"
+    assert [each["key"] for each in list[Any](found.entries) if each["title"] == "FFmpeg"] == [{"packages": names}]
+    assert video_packages(linux(HOST)) == "ffmpeg", "a driver of another source brings them"
+    here = served_world(tmp_path, with_video(), bare)
+    before = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
+
+
+def test_a_workload_without_video_brings_no_ffmpeg() -> None:
+    assert "ffmpeg" not in str(made().entries)
+
+
+def test_wsl_has_the_libraries_of_windows() -> None:
+    assert video_packages(shipped("win11-pro-1gpu")) == "ffmpeg"
 
 
 # --- What it does ----------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from winhost.agent.linux_libraries import (
     seconds_of,
 )
 from winhost.agent.linux_peer import Peer
+from winhost.agent.linux_video import video
 
 PIN_STEP = 128 * MIB
 PIN_AT_MOST = 4096 * MIB
@@ -54,7 +55,7 @@ SHM = "/dev/shm"  # noqa: S108 - as a file system
 RUNTIMES = ("docker", "podman")
 PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
 START = 'import json,sys;exec(compile(json.loads(sys.stdin.buffer.readline()),"winhost","exec"))'
-IN_CONTAINER = ("driver", "nccl")
+IN_CONTAINER = ("driver", "nccl", "video")
 BEFORE, AFTER = 0x5A17C0DE, 0x0DDBA115
 
 
@@ -347,7 +348,9 @@ def container(say: Any, request: Any) -> None:
     found: dict[str, Any] = {"image": image, "runtime": Path(runtime).name, "answer": None}
     say("container", found)
     gpus = "--gpus=all" if found["runtime"] == "docker" else "--device=nvidia.com/gpu=all"
-    arguments = ["run", "--rm", "--interactive", "--pull=never", "--network=none", "--shm-size=1g", gpus]
+    # Without it a container gets no libraries for video; one by a CDI specification gets all.
+    gives = ["--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility,video", gpus]
+    arguments = ["run", "--rm", "--interactive", "--pull=never", "--network=none", "--shm-size=1g", *gives]
     arguments += ["--entrypoint=python3", "--", image, "-I", "-c", START]
     parts = {"parts": list(IN_CONTAINER), "deadlines": request.get("deadlines") or {}}
     lines = json.dumps(program) + "\n" + json.dumps(parts) + "\n"
@@ -388,8 +391,9 @@ PARTS = {
     "ipc-legacy": (ipc_legacy, 30),
     "ipc-fd": (ipc_fd, 30),
     "managed": (managed, 30),
+    "video": (video, 150),
     "pin-limit": (pin_limit, 60),
     "checkpoint": (checkpoint, 60),
     "nccl": (nccl, 120),
-    "container": (container, 240),
+    "container": (container, 390),
 }

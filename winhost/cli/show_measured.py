@@ -88,6 +88,15 @@ def _at_once(managed: ManagedMemory) -> str:
     ]
 
 
+def _video(found: ProbeAnswer) -> str:
+    video = found.video
+    if video is None:
+        return ""
+    decodes = {True: "H.264 is decoded", False: "H.264 is not decoded as it was encoded", None: "nothing was decoded"}
+    encodes = {True: ", and encoded", False: ", and not encoded", None: ""}[video.encodes]
+    return f"{decodes[video.decodes]}{encodes}" + (f"; {video.why}" if video.why else "")
+
+
 def _pinned(found: ProbeAnswer) -> str:
     if found.pinned is None:
         return ""
@@ -121,6 +130,7 @@ _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
     "ipc-legacy": lambda found: _works(found.ipc_legacy),
     "ipc-fd": lambda found: _works(found.ipc_fd),
     "managed": _managed,
+    "video": _video,
     "pin-limit": _pinned,
     "checkpoint": _checkpoint,
     "nccl": _nccl,

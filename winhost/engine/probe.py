@@ -10,10 +10,10 @@ from winhost.connect.ssh import SshWire
 from winhost.model.measured import Measurement, ProbeAnswer
 
 # In the order in which they run. Each ends by a deadline of its own, which the script has.
-PARTS = ("driver", "shm", "copies", "peers", "ipc-legacy", "ipc-fd", "managed")
+PARTS = ("driver", "shm", "copies", "peers", "ipc-legacy", "ipc-fd", "managed", "video")
 # What takes more of the machine than a moment, so only where it is asked for.
 DISTURBING = ("pin-limit", "checkpoint", "nccl", "container")
-WITHIN = 900  # seconds: more than all deadlines of the script together
+WITHIN = 1200  # seconds: more than all deadlines of the script together
 
 
 def probe(wire: SshWire, program: str, path: str, also: Sequence[str], image: str | None) -> Measurement:

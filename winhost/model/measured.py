@@ -93,6 +93,20 @@ class ManagedMemory:
 
 
 @dataclass(frozen=True)
+class VideoCodec:
+    """H.264 on the first GPU. decodes: a picture came out as it went in; engines: of NVDEC; encodes: what NVENC made
+    was decoded alike by GPU and processor, None where it was not tried; ffmpeg: the one that was asked; why: it was
+    not tried, or failed.
+    """
+
+    decodes: bool | None
+    engines: int | None
+    encodes: bool | None
+    ffmpeg: str | None
+    why: str | None
+
+
+@dataclass(frozen=True)
 class PinnedMemory:
     """So many bytes were pinned. ended: the error that ended it, `memory` where the machine had no more to spare, None
     where it was enough.
@@ -148,6 +162,7 @@ class ProbeAnswer:
     ipc_legacy: bool | None = None
     ipc_fd: bool | None = None
     managed: ManagedMemory | None = None
+    video: VideoCodec | None = None
     pinned: PinnedMemory | None = None
     checkpoint: SuspendedProcess | None = None
     nccl: AllReduce | None = None

@@ -10,6 +10,7 @@ from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Mirror, Model, Workload
 from winhost.paths.compose_package import compose_package
+from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
@@ -77,8 +78,9 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     deployed = _deployed(request, found, engines)
     entries: list[Json] = []
     if package:
-        wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
-        entries.append(_entry("AptPackages", "Docker Compose", {"packages": package}, {**wanted, "to_remove": []}))
+        entries.append(_packages("Docker Compose", package))
+    if request.workload.video:
+        entries.append(_packages("FFmpeg", video_packages(facts)))
     entries += _images(request)
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
@@ -115,6 +117,11 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
         after = residents_beside(served, request.workload.models, found) if model.sleeps else before
         yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror)
         before = before if model.sleeps else (unit(model.name),)
+
+
+def _packages(title: str, names: str) -> Json:
+    wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
+    return _entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []})
 
 
 def _images(request: StackRequest) -> Iterator[Json]:
@@ -215,6 +222,8 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
         yield from _notes_of_model(served)
+    if request.workload.video:
+        yield "video: FFmpeg of the distribution; winhost probe tries NVDEC, and NVENC where the GPU has it"
     if found.together:
         yield "those that take turns would all fit awake at once: state: resident answers without a swap"
     yield from _what_rollback_leaves(request)

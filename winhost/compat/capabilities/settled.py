@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.capability import EVERYWHERE, capability, settles
+from winhost.compat.capability import EVERYWHERE, SHARED, capability, settles
 from winhost.compat.rule import NOTES, Finding, degraded, note, unsupported
 from winhost.compat.target import Target
 from winhost.model.measured import ManagedMemory, Measurement, PeerLink
@@ -18,6 +18,7 @@ _CALLS = {
     "managed": ("cuMemAllocManaged", "cuMemset", "cuStream"),
     "copies": ("cuMemHostAlloc",),
     "checkpoint": ("cuCheckpoint",),
+    "video": ("cuvid",),
 }
 
 
@@ -122,6 +123,23 @@ def a_process_was_suspended(measured: Measurement) -> Finding | None:
         return None
     observed = f"{size(done.bytes)} suspended in {done.suspended} s, resumed in {done.resumed} s"
     return note("cuda-checkpoint.measured", observed=observed)
+
+
+@settles("video-codec", over=("card-untold", "toolkit-regression", "toolkit-older", "unknown"))
+def video_was_coded(measured: Measurement) -> Finding | None:
+    """What was encoded and decoded here; in WSL it takes a container that does as much, for toolkits differ in that."""
+    video, inside = measured.found.video, measured.found.container and measured.found.container.answer
+    if why := _said_no(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
+        return unsupported("video-codec.measured-none", observed=why)
+    if video is None or not video.decodes:
+        return None
+    if inside and (ended := inside.of("video")) and not (inside.video and inside.video.decodes):
+        return degraded("video-codec.measured-outside", observed=ended.why or "it decodes nothing")
+    if video.encodes is False:
+        return degraded("video-codec.measured-decodes", observed=video.why or "what is encoded is wrong")
+    if not video.encodes or (measured.path in SHARED and not (inside and inside.video)):
+        return None
+    return note("video-codec.measured", observed="encoded and decoded H.264")
 
 
 def _works(measured: Measurement, part: str, worked: bool | None) -> bool | None:

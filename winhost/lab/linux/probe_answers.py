@@ -28,6 +28,15 @@ def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
         "copies": {"copies": [{"gpu": index, "bytes": 256 * MiB, **_RATES} for index in range(number)]},
         "peers": {"peers": links},
         "ipc-legacy": {"ipc_legacy": True},
+        "video": {
+            "video": {
+                "decodes": True,
+                "engines": 1,
+                "encodes": None,
+                "ffmpeg": None,
+                "why": "encoding was not tried: no ffmpeg",
+            }
+        },
         "managed": {"managed": {"works": True, "concurrent": None, "offered": False}},
         "pin-limit": {"pinned": {"bytes": 896 * MiB, "ended": "CUDA_ERROR_OUT_OF_MEMORY"}},
     }

@@ -18,7 +18,7 @@ PARTS = (
     *("accounts", "disks", "download", "engines", "gpus", "made", "systemd"),
 )
 PROBE = "linux_probe.py"
-PROBE_PARTS = ("libraries", "peer", "collectives", "trials")
+PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
 SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "updates", "serving")))
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"

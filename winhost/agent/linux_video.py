@@ -1,0 +1,294 @@
+# Part of the probe, video: one picture by NVDEC through the driver's library, and some by NVENC through FFmpeg.
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from winhost.agent.linux_h264 import SIDE, picture
+from winhost.agent.linux_libraries import CallFailed, Cuda, SharedLibrary, Skipped, Unfit
+
+CUVID = ("libnvcuvid.so.1", "/usr/lib/wsl/lib/libnvcuvid.so.1")
+ENCODE = ("libnvidia-encode.so.1", "/usr/lib/wsl/lib/libnvidia-encode.so.1")
+H264, NV12, CHROMA_420, BY_NVDEC = 4, 0, 1, 4  # cudaVideoCodec, *SurfaceFormat, *ChromaFormat, *CreateFlags
+END_OF_STREAM = 1
+FRAMES = 25
+FFMPEG_PLACES = ("/usr/local/bin", "/usr/bin", "/opt/ffmpeg/bin")
+FFMPEG_S = 40
+MADE = "testsrc2=size=256x256:rate=25"
+
+Long = ctypes.c_ulong  # as cuviddec.h has it: 8 bytes on a 64-bit Linux
+
+
+class DecodeCaps(ctypes.Structure):
+    _fields_ = [
+        ("codec", ctypes.c_int),
+        ("chroma", ctypes.c_int),
+        ("depth_minus_8", ctypes.c_uint),
+        ("reserved1", ctypes.c_uint * 3),
+        ("supported", ctypes.c_ubyte),
+        ("engines", ctypes.c_ubyte),
+        ("formats", ctypes.c_ushort),
+        ("most", ctypes.c_uint * 3),
+        ("least", ctypes.c_ushort * 2),
+        ("more", ctypes.c_ubyte * 4),
+        ("reserved3", ctypes.c_uint * 10),
+    ]
+
+
+class Rectangle(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_short) for name in ("left", "top", "right", "bottom")]
+
+
+class DecoderInfo(ctypes.Structure):
+    _fields_ = [
+        ("width", Long),
+        ("height", Long),
+        ("surfaces", Long),
+        ("codec", ctypes.c_int),
+        ("chroma", ctypes.c_int),
+        ("flags", Long),
+        ("depth_minus_8", Long),
+        ("intra_only", Long),
+        ("max_width", Long),
+        ("max_height", Long),
+        ("reserved1", Long),
+        ("display", Rectangle),
+        ("output", ctypes.c_int),
+        ("deinterlace", ctypes.c_int),
+        ("target_width", Long),
+        ("target_height", Long),
+        ("outputs", Long),
+        ("lock", ctypes.c_void_p),
+        ("target", Rectangle),
+        ("histogram", Long),
+        ("reserved2", Long * 4),
+    ]
+
+
+class VideoFormat(ctypes.Structure):
+    """As far as it is read."""
+
+    _fields_ = [
+        ("codec", ctypes.c_int),
+        ("rate", ctypes.c_uint * 2),
+        ("progressive", ctypes.c_ubyte),
+        ("luma_minus_8", ctypes.c_ubyte),
+        ("chroma_minus_8", ctypes.c_ubyte),
+        ("least_surfaces", ctypes.c_ubyte),
+        ("width", ctypes.c_uint),
+        ("height", ctypes.c_uint),
+    ]
+
+
+SEQUENCE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(VideoFormat))
+DECODE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Shown(ctypes.Structure):
+    _fields_ = [
+        ("index", ctypes.c_int),
+        ("progressive", ctypes.c_int),
+        ("top_first", ctypes.c_int),
+        ("repeat", ctypes.c_int),
+        ("time", ctypes.c_longlong),
+    ]
+
+
+DISPLAY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Shown))
+
+
+class ParserInfo(ctypes.Structure):
+    _fields_ = [
+        ("codec", ctypes.c_int),
+        ("most_surfaces", ctypes.c_uint),
+        ("clock", ctypes.c_uint),
+        ("errors", ctypes.c_uint),
+        ("delay", ctypes.c_uint),
+        ("flags", ctypes.c_uint),
+        ("reserved1", ctypes.c_uint * 4),
+        ("user", ctypes.c_void_p),
+        ("sequence", SEQUENCE),
+        ("decode", DECODE),
+        ("display", DISPLAY),
+        ("reserved2", ctypes.c_void_p * 7),
+        ("more", ctypes.c_void_p),
+    ]
+
+
+class Packet(ctypes.Structure):
+    _fields_ = [("flags", Long), ("size", Long), ("data", ctypes.c_char_p), ("time", ctypes.c_longlong)]
+
+
+class Processing(ctypes.Structure):
+    """CUVIDPROCPARAMS, with room beyond it: newer drivers have longer ones."""
+
+    _fields_ = [
+        ("progressive", ctypes.c_int),
+        ("second_field", ctypes.c_int),
+        ("top_first", ctypes.c_int),
+        ("unpaired", ctypes.c_int),
+        ("rest", ctypes.c_ubyte * 496),
+    ]
+
+
+class Cuvid(SharedLibrary):
+    """It has the errors of CUDA."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        super().__init__(CUVID)
+        self._cuda = cuda
+
+    def name_of(self, number: int) -> str:
+        return self._cuda.name_of(number)
+
+
+class Decoder:
+    """One stream of one picture. taken: the picture, once it was shown."""
+
+    def __init__(self, cuda: Cuda, library: Cuvid) -> None:
+        self._cuda, self._library = cuda, library
+        self._decoder, self._parser = ctypes.c_void_p(), ctypes.c_void_p()
+        self.taken, self._error = b"", None  # type: tuple[bytes, Exception | None]
+        self._calls = (
+            SEQUENCE(self._guarded(self._sequence)),
+            DECODE(self._guarded(self._decode)),
+            DISPLAY(self._guarded(self._display)),
+        )
+        begins, decodes, shows = self._calls
+        info = ParserInfo(
+            codec=H264, most_surfaces=1, delay=0, errors=100, sequence=begins, decode=decodes, display=shows
+        )
+        library("cuvidCreateVideoParser", ctypes.byref(self._parser), ctypes.byref(info))
+
+    def _guarded(self, act: Any) -> Any:
+        """What is raised within a call of the library would be lost."""
+
+        def call(_: Any, given: Any) -> int:
+            try:
+                act(given)
+            except Exception as error:  # noqa: BLE001 - raised again once the library returns
+                self._error = self._error or error
+                return 0
+            return 1
+
+        return call
+
+    def _sequence(self, given: Any) -> None:
+        told = given.contents
+        surfaces = max(told.least_surfaces, 4)
+        whole = Rectangle(0, 0, told.width, told.height)
+        info = DecoderInfo(
+            width=told.width, height=told.height, surfaces=surfaces, codec=H264, chroma=CHROMA_420, flags=BY_NVDEC,
+            max_width=told.width, max_height=told.height, display=whole, output=NV12, target_width=told.width,
+            target_height=told.height, outputs=1,
+        )  # fmt: skip
+        self._library("cuvidCreateDecoder", ctypes.byref(self._decoder), ctypes.byref(info))
+
+    def _decode(self, given: Any) -> None:
+        self._library("cuvidDecodePicture", self._decoder, ctypes.c_void_p(given))
+
+    def _display(self, given: Any) -> None:
+        where, pitch = ctypes.c_ulonglong(), ctypes.c_uint()
+        how = Processing(progressive=1)
+        index = ctypes.c_int(given.contents.index)
+        arguments = (ctypes.byref(where), ctypes.byref(pitch), ctypes.byref(how))
+        self._library("cuvidMapVideoFrame64", self._decoder, index, *arguments)
+        rows, lines = SIDE * 3 // 2, []
+        line = ctypes.create_string_buffer(SIDE)
+        for row in range(rows):
+            at = ctypes.c_uint64(where.value + row * pitch.value)
+            self._cuda("cuMemcpyDtoH_v2", line, at, ctypes.c_size_t(SIDE))
+            lines.append(line.raw)
+        self._library("cuvidUnmapVideoFrame64", self._decoder, where)
+        self.taken = b"".join(lines)
+
+    def feed(self, stream: bytes) -> None:
+        for packet in (Packet(0, len(stream), stream, 0), Packet(END_OF_STREAM, 0, None, 0)):
+            number = self._library.number("cuvidParseVideoData", self._parser, ctypes.byref(packet))
+            if self._error:
+                raise self._error
+            if number:
+                raise CallFailed("cuvidParseVideoData", number, self._cuda.name_of(number))
+
+    def close(self) -> None:
+        with suppress(CallFailed):
+            self._library("cuvidDestroyVideoParser", self._parser)
+            if self._decoder:
+                self._library("cuvidDestroyDecoder", self._decoder)
+
+
+def video(say: Any, _: Any) -> None:
+    """Decodes a picture of which every sample is known, then encodes some and decodes them again."""
+    found: dict[str, Any] = {"decodes": None, "engines": None, "encodes": None, "ffmpeg": None, "why": None}
+    say("video", found)
+    cuda = Cuda()
+    cuda.enter(0)
+    try:
+        library = Cuvid(cuda)
+    except CallFailed as error:
+        raise Skipped(f"the driver's library for decoding is not here: {error.name}") from None
+    caps = DecodeCaps(codec=H264, chroma=CHROMA_420)
+    library("cuvidGetDecoderCaps", ctypes.byref(caps))
+    found["engines"] = caps.engines
+    if not caps.supported:
+        found["decodes"] = False
+        say("video", found)
+        raise Unfit("the GPU decodes no H.264")
+    stream, expected = picture()
+    decoder = Decoder(cuda, library)
+    try:
+        decoder.feed(stream)
+    finally:
+        decoder.close()
+    found["decodes"] = decoder.taken == expected
+    say("video", found)
+    encode(found)
+    say("video", found)
+
+
+def encode(found: dict[str, Any]) -> None:
+    """By FFmpeg, where it is; what it made is decoded by NVDEC and by the processor, which must be equal."""
+    program = next((path for path in (f"{place}/ffmpeg" for place in FFMPEG_PLACES) if os.access(path, os.X_OK)), None)
+    if program is None:
+        found["why"] = "encoding was not tried: no ffmpeg"
+        return
+    offered = ffmpeg(program, "-encoders")
+    found["ffmpeg"] = ffmpeg(program, "-version").partition("\n")[0][:80]
+    if " h264_nvenc " not in offered:
+        found["why"] = "encoding was not tried: this ffmpeg has no h264_nvenc"
+        return
+    file = str(Path(tempfile.mkdtemp()) / "made.h264")  # in the folder of this part, which goes with it
+    try:
+        SharedLibrary(ENCODE)
+        ffmpeg(program, "-f", "lavfi", "-i", MADE, "-frames:v", str(FRAMES), "-c:v", "h264_nvenc", "-y", file)
+        by_gpu = ffmpeg(program, "-c:v", "h264_cuvid", "-i", file, "-pix_fmt", "yuv420p", "-f", "framemd5", "-")
+        by_processor = ffmpeg(program, "-i", file, "-pix_fmt", "yuv420p", "-f", "framemd5", "-")
+    except (CallFailed, Unfit) as error:
+        found.update(encodes=False, why=str(error)[:300])
+        return
+    sums = sums_of(by_gpu)
+    found["encodes"] = len(sums) == FRAMES and sums == sums_of(by_processor)
+
+
+def sums_of(text: str) -> list[str]:
+    return [line.rpartition(",")[2].strip() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def ffmpeg(program: str, *words: str) -> str:
+    """What it prints. Raises Unfit with its last line."""
+    command = [program, "-hide_banner", "-nostdin", "-loglevel", "error", *words]
+    try:
+        ran = subprocess.run(  # noqa: S603 - a list of our own words
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=FFMPEG_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Unfit(f"ffmpeg took longer than {FFMPEG_S} s") from None
+    if ran.returncode:
+        said = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise Unfit(f"ffmpeg: {said[0][:200]}")
+    return ran.stdout.decode("utf-8", "replace")
