@@ -10,21 +10,27 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
+from tests.house.tree import HOUSE
 
-OLDEST = "aiohttp==3.8.4"  # Debian 12
+OLDEST = ["aiohttp==3.8.4"]  # Debian 12
+LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requirements.txt")]
 
 
-@pytest.fixture(scope="session", params=["newest", pytest.param("oldest", marks=pytest.mark.real)])
+@pytest.fixture(
+    scope="session",
+    params=["newest", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "locked"))],
+)
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with an aiohttp."""
+    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings."""
     if request.param == "newest":
         return sys.executable
     older = shutil.which("python3.11")
     if older is None:
-        pytest.skip(f"no python3.11, and {OLDEST} has no wheel for later ones")
-    folder = tmp_path_factory.mktemp("oldest")
+        pytest.skip(f"no python3.11, and {OLDEST[0]} has no wheel for later ones")
+    folder = tmp_path_factory.mktemp(request.param)
     found = str(folder / "bin/python")
-    pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", OLDEST]
+    wanted = OLDEST if request.param == "oldest" else LOCKED
+    pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
     subprocess.run([older, "-m", "venv", str(folder)], check=True, timeout=100)
     subprocess.run(pip, check=True, timeout=100)
     return found

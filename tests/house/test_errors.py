@@ -33,6 +33,7 @@ WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable NoPartitions
 SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict
+NotLocked NoWheel WhichPython LockUnreadable
 """
 
 

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,16 @@ def _files(here: Furnished) -> Sequence[Entry]:
     return [sshd, *here.stack("LinuxFile")]
 
 
+def _venv(here: Furnished) -> Sequence[Entry]:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as archive:
+        archive.writestr("hello.py", "print('hello')\n")
+    (here.debian.root / INCOMING.lstrip("/") / "hello-1.0-py3-none-any.whl").write_bytes(raw.getvalue())
+    wheels = [f"sha256:{hashlib.sha256(raw.getvalue()).hexdigest()} hello-1.0-py3-none-any.whl"]
+    desired = {"python": "3.11", "source": INCOMING, "wheels": wheels}  # of Debian 12
+    return [entry({"folder": "/opt/winhost/python-0123456789abcdef"}, desired)]
+
+
 _PACKAGES = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
 _MODEL = {"source": INCOMING, "revision": None, "files": [line_of("model.safetensors", WEIGHTS)], "token": None}
 _USER = {"there": True, "shell": "/bin/bash", "groups": ["models"]}
@@ -145,6 +156,7 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
     "LinuxUser": wanted({"user": "ada"}, **_USER),
     "ModelFiles": wanted({"folder": "/srv/winhost/models/test"}, **_MODEL),
     "Mount": wanted({"path": "/srv/data"}, uuid=UUID, filesystem="ext4", options="noatime", mounted=True),
+    "PythonVenv": _venv,
     "ServingReady": wanted({}, ready=True),
     "ShownGpus": wanted({}, count=1),
     "SshHostKey": wanted({}, prepared=True),

@@ -139,6 +139,10 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("ModelFiles", {"revision": "a"}, {"source": "x", "revision": "b"}, {"source": "x", "revision": "b"}),
         "back",
     ),
+    "an environment of Python that was made": (
+        *("PythonVenv", {"wheels": None, "python": None}, {"wheels": ["x"], "python": "3.12"}),
+        *({"wheels": ["x"], "python": "3.12"}, {"wheels": None}),
+    ),
     "a setting of Docker": ("DockerSetting", {"value": None}, {"value": True}, {"value": True}, "back"),
     "a setting of Docker that others changed": (
         *("DockerSetting", {"value": None}, {"value": True}, {"value": False}),

@@ -45,6 +45,7 @@ PROGRAMS = (
     "nvidia-ctk",
     "nvidia-smi",
     "podman",
+    "python3",
     "ssh-keygen",
     "sshd",
     "systemctl",

@@ -1,4 +1,4 @@
-# Part of what `winhost serve` sends, who gives security updates for the library that the gateway runs with.
+# Part of the agent, and of what `winhost serve` sends: who gives security updates for the gateway's library.
 """By the releases of apt's sources, as apt itself has them. Python 3.8 can read it."""
 
 from __future__ import annotations

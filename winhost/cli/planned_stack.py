@@ -10,12 +10,14 @@ import click
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair
 from winhost.cli.stack_target import StackTarget, stack_target
+from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.core.answers import Id, Json
 from winhost.model.facts import Facts
 from winhost.model.plan import Offline
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
 from winhost.resources.host import HostFacts
+from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
 
@@ -35,8 +37,10 @@ class PlannedStack:
         """What is wrong with the words themselves, before any host is asked. Raises click's UsageError, UsageError."""
         parts = self.parts
         beyond = parts.listen[0] not in LOOPBACK
-        if not self.words.engine_program or self.words.engine_archive:
+        if not parts.own_program or self.words.engine_archive:
             parts.check_image()
+        if self.words.engine_lock:
+            lock_text(self.words.engine_lock)
         parts.check_keys()
         if beyond and not self.words.allow:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
@@ -55,9 +59,12 @@ class PlannedStack:
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack]:
         address, port = self.parts.listen
         beyond = address not in LOOPBACK
-        target = stack_target(facts, request, self.words.engine_program, beyond=beyond)
+        wheels = engine_wheels(self.words, facts, self.parts.once)
+        program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
+        target = stack_target(facts, request, program, beyond=beyond)
+        of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
-            found = stack(target.facts, self._request(target))
+            found = stack(target.facts, self._request(target, of_gateway, wheels))
             target = target.published(port, self.words.allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
@@ -71,21 +78,25 @@ class PlannedStack:
         )
         # The first key that was named: by it the run asks for a completion in the end.
         _, asks_with = key_pair(self.words.api_key[0])
-        image = None if self.words.engine_program else self.parts.image
+        image = None if self.parts.own_program else self.parts.image
         offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
         return target.request.with_playbook(joined).with_options(asks_with=asks_with, offline=offline), found
 
-    def _request(self, target: StackTarget) -> StackRequest:
+    def _request(
+        self, target: StackTarget, of_gateway: PythonWheels | None, of_engine: PythonWheels | None
+    ) -> StackRequest:
         parts, words = self.parts, self.words
         return StackRequest(
             workload=parts.workload,
             path=target.request.path,
             by=target.by,
-            image=None if words.engine_program else parts.image,
+            image=None if parts.own_program else parts.image,
             files=parts.files,
             keys=parts.keys,
             listen=parts.listen,
             tls=parts.tls,
             plain_http=words.plain_http,
             allowed=words.allow if target.peers is None else target.peers or None,
+            gateway_wheels=of_gateway,
+            engine_wheels=of_engine,
         )

@@ -42,6 +42,22 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "PATH",
         "help": "Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
     },
+    "--engine-lock": {
+        "metavar": "FILE",
+        "type": click.Path(path_type=Path),
+        "help": "Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
+        "requirements file with hashes as uv pip compile --generate-hashes writes it.",
+    },
+    "--gateway-wheels": {
+        "is_flag": True,
+        "help": "Workload: the gateway with wheels that winhost has locked by hash, in an environment of its own, "
+        "instead of the distribution's python3-aiohttp: where nobody gives security updates for that.",
+    },
+    "--python": {
+        "metavar": "VERSION",
+        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
+    },
+    "--index": {"metavar": "URL", "help": "Workload: another index of Python packages than https://pypi.org/simple."},
     "--listen": {
         "metavar": "ADDRESS:PORT",
         "help": "Workload: where the gateway listens. Default: 127.0.0.1:8443; with exposure: lan 0.0.0.0:8443.",
@@ -71,6 +87,10 @@ class StackWords:
     digest: str | None = None
     engine_archive: Path | None = None
     engine_program: str | None = None
+    engine_lock: Path | None = None
+    gateway_wheels: bool = False
+    python: str | None = None
+    index: str | None = None
     listen: str | None = None
     allow: tuple[str, ...] = ()
     certificate: str | None = None

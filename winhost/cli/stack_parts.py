@@ -48,12 +48,20 @@ class StackParts:
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         if stated and tagged and named and Version(tagged[1]) != stated:
             raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        if stated is None and tagged is None and (named or self.words.engine_program):
+        if stated is None and tagged is None and (named or self.own_program):
             raise click.UsageError(
                 'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
             )
         version = stated or (Version(tagged[1]) if tagged else seen_versions()[-1])
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def own_program(self) -> bool:
+        """Whether vLLM is a program of the machine itself, and no container. Raises click's UsageError."""
+        if self.words.engine_lock and (self.words.engine_program or self.words.engine_image):
+            other = "program" if self.words.engine_program else "image"
+            raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
+        return bool(self.words.engine_program or self.words.engine_lock)
 
     @property
     def image(self) -> EngineImage:
@@ -98,7 +106,7 @@ class StackParts:
     def _saved(self) -> SavedImage | None:
         if self.words.engine_archive is None:
             return None
-        if self.words.engine_image or self.words.engine_program:
+        if self.words.engine_image or self.own_program:
             raise click.UsageError("--engine-archive holds the image: name no other")
         found: SavedImage = self.once("archive", lambda: read_saved(self._archive, PLATFORM))
         return found

@@ -11,7 +11,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
-from winhost.core.answers import Id
+from winhost.core.answers import Id, MissingFact
 from winhost.core.checks import Check
 from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
@@ -21,16 +21,19 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.serving_ready.resource import ServingReady
+from winhost.serving.serving_status import LACKING_UPDATES
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A host against a plan. holds: everything that the plan wants is so; plan: its file."""
+    """A host against a plan. holds: everything that the plan wants is so; plan: its file; notes: to be known beside."""
 
     host: str
     plan: str
     holds: bool
     checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
 
 
 def verify(
@@ -119,7 +122,21 @@ def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | Wi
         checks = verify_plan(checked, facts)
     except WinhostError as error:
         return error
-    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
+    notes = _notes(facts) if any(check.resource == "ServingReady" for check in checks) else ()
+    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks), tuple(notes))
+
+
+def _notes(facts: HostFacts) -> Iterator[str]:
+    try:
+        (endpoint,) = facts.all(ServingReady)
+        updates = endpoint.state.library_updates
+    except (MissingFact, ValueError):
+        return
+    if updates in LACKING_UPDATES:
+        yield (
+            f"Security updates of python3-aiohttp, with which the gateway runs: {LACKING_UPDATES[updates]}. Or let the "
+            "gateway have locked wheels: winhost plan --gateway-wheels"
+        )
 
 
 def _show(found: Verified, wide: bool) -> None:
@@ -135,4 +152,6 @@ def _show(found: Verified, wide: bool) -> None:
         for c in found.checks
     )
     table(("", "what", "property", "planned", "found"), rows)
+    for note in found.notes:
+        say(note, hang=2)
     say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))

@@ -22,17 +22,21 @@ def plan_from_copies(plan: Plan, offline: Offline) -> Plan:
 
 
 def _stage(stage: Stage, offline: Offline) -> Stage:
+    whole = {(each.resource, tuple(each.key.items())): each.desired for each in stage.desired}
     desired = tuple(from_copies(each, offline) for each in stage.desired)
-    return replace(stage, desired=desired, steps=tuple(_step(step, offline) for step in stage.steps))
+    steps = (_step(step, whole.get((step.resource, tuple(step.key.items())), {}), offline) for step in stage.steps)
+    return replace(stage, desired=desired, steps=tuple(steps))
 
 
-def _step(step: Step, offline: Offline) -> Step:
-    """A step holds what differs: a source that winhost was never asked for was null before."""
-    sources = _sources(step.resource, step.key, step.desired, offline)
+def _step(step: Step, whole: Mapping[str, Json], offline: Offline) -> Step:
+    """whole: the desired state that it is a step to. A step holds what differs: a source that is not among it is on the
+    host already as it was desired, or null where winhost was never asked for one.
+    """
+    sources = _sources(step.resource, step.key, {**whole, **step.desired}, offline)
     if not sources or step.role != "desired":
         return step
-    before = {**dict.fromkeys(sources), **step.before}
-    desired = {**step.desired, **sources}
+    there = {name: None if name in step.desired else whole.get(name) for name in sources}
+    before, desired = {**there, **step.before}, {**step.desired, **sources}
     differing = [name for name in desired if desired[name] != before[name]]
     return replace(
         step, before={name: before[name] for name in differing}, desired={name: desired[name] for name in differing}
@@ -43,8 +47,8 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
     if resource == "ContainerImage" and desired.get("present") and key.get("image") in offline.images:
         image = offline.images[key["image"]]
         return {"archive": image.archive, "archive_sha256": image.sha256, "credentials": None}
-    if resource == "ModelFiles" and f"{desired.get('source')}@{desired.get('revision')}" in offline.models:
-        return {"source": offline.models[f"{desired['source']}@{desired['revision']}"], "token": None}
+    if resource == "ModelFiles" and (copy := offline.models.get(f"{desired.get('source')}@{desired.get('revision')}")):
+        return {"source": copy, "token": None}
     if resource in ("LinuxFile", "EngineUnit") and isinstance(desired.get("text"), str):
         return dict(_renamed(desired["text"], offline))
     return {}

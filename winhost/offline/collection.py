@@ -6,10 +6,11 @@ What is there and right stays; what came in part goes on. Nothing is put in its 
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from winhost.hub.hub_repository import HubRepository
 from winhost.images.download import RemoteImage, download
@@ -21,11 +22,12 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB, about
-from winhost.web.asking import NotAnswered
+from winhost.web.asking import NotAnswered, OpenAnswer, opened
 from winhost.web.large_files import bring
 
 _PIECE: Bytes = MiB
 _FILE = re.compile(r"(sha256|git-sha1):([0-9a-f]+) ([0-9]{1,15}) (.+)")
+FromByte = Callable[[str, Bytes], AbstractContextManager[OpenAnswer]]
 _SPARE: Bytes = 64 * MiB
 
 
@@ -39,10 +41,10 @@ class WantedImage:
 
 @dataclass(frozen=True)
 class WantedModel:
-    """As ModelFiles has it."""
+    """As ModelFiles has it. revision: None of a server that is no hub, as one with Python packages."""
 
     source: str
-    revision: str
+    revision: str | None
     files: tuple[str, ...]
     token: str | None = None
 
@@ -137,6 +139,8 @@ class Collection:
     # ---- models
 
     def _model_folder(self, model: WantedModel) -> Path:
+        if model.revision is None:  # what comes from it has its own path there
+            return self._folder / "python"
         name = "--".join(urlsplit(model.source).path.strip("/").split("/")[-2:])
         return self._folder / "models" / re.sub(r"[^A-Za-z0-9._-]", "-", name) / model.revision
 
@@ -144,24 +148,20 @@ class Collection:
         return self._model_folder(model).joinpath(*PurePosixPath(file.path).parts)
 
     def _model(self, model: WantedModel) -> None:
-        hub, name = _hub_and_name(model)
-        token = SecretRef.parse(model.token).resolve() if model.token else None
-        repository = HubRepository(name, model.revision, hub, token)
+        name, from_byte = _opener(model)
         files = list(_files(model))
         whole, done = sum(file.bytes for file in files), 0
         for file in files:
             path = self._place(model, file)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and file.is_in(path)):
-                self._bring(repository, file, path, name, done, whole)
+                self._bring(from_byte, file, path, name, done, whole)
             done += file.bytes
             self._copied(path, file.bytes, file.digest if file.kind == "sha256" else _sha256(path))
         folder = self._model_folder(model).relative_to(self._folder).as_posix()
         self._models[f"{model.source}@{model.revision}"] = f"{self._there}/{folder}"
 
-    def _bring(
-        self, repository: HubRepository, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes
-    ) -> None:
+    def _bring(self, from_byte: FromByte, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes) -> None:
         part = _part(path)
         with part.open("r+b" if part.exists() else "w+b") as here:
             have = min(part.stat().st_size, file.bytes)
@@ -171,7 +171,7 @@ class Collection:
                     0,
                     have,
                     file.bytes,
-                    lambda at: repository.from_byte(file.path, at),
+                    lambda at: from_byte(file.path, at),
                     lambda at: self._tell(name, done + at, whole),
                 )
             except NotAnswered as error:
@@ -195,7 +195,8 @@ class Collection:
 
     def _copied(self, path: Path, size: Bytes, sha256: str) -> Copied:
         copied = Copied(path.relative_to(self._folder).as_posix(), size, sha256)
-        self.copied.append(copied)
+        if copied not in self.copied:
+            self.copied.append(copied)
         return copied
 
 
@@ -224,6 +225,17 @@ def _files(model: WantedModel) -> Iterator[_File]:
         if found is None or outside or "\\" in line or ":" in found[4] or not line.isprintable():
             raise _not_brought(f"'{visible(line[:200])}' is no file of a model", "Make the plan again: winhost plan")
         yield _File(found[1], found[2], int(found[3]), found[4])
+
+
+def _opener(model: WantedModel) -> tuple[str, FromByte]:
+    """What it is called, and what opens a file of it from a byte on."""
+    if model.revision is None:
+        return urlsplit(model.source).netloc, lambda path, at: opened(
+            f"{model.source}/{quote(path)}", headers={"Range": f"bytes={at}-"} if at else {}
+        )
+    hub, name = _hub_and_name(model)
+    token = SecretRef.parse(model.token).resolve() if model.token else None
+    return name, HubRepository(name, model.revision, hub, token).from_byte
 
 
 def _hub_and_name(model: WantedModel) -> tuple[str, str]:

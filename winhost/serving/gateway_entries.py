@@ -15,6 +15,7 @@ from winhost.core.answers import Json
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
+from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
 UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
@@ -22,7 +23,7 @@ _SOURCE = Path(__file__).parents[1] / "gateway"
 _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
 _PROGRAM = "gateway/"
-_PACKAGE = "python3-aiohttp"
+_PACKAGE, _PYTHON = "python3-aiohttp", "/usr/bin/python3"
 _SHORTEST_KEY = 24  # the gateway accepts none below it
 
 
@@ -34,8 +35,14 @@ def key_line(name: str, reference: str) -> str:
     return f"{name} sha256:{hashlib.sha256(key.reveal().encode('utf-8')).hexdigest()}"
 
 
-def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None) -> list[Json]:
-    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux.
+def gateway_entries(
+    settings: Mapping[str, Json],
+    keys: Sequence[str],
+    tls: tuple[str, str] | None,
+    wheels: PythonWheels | None = None,
+) -> list[Json]:
+    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux;
+    wheels: of its libraries, instead of the distribution's.
 
     Raises ValueError.
     """
@@ -43,7 +50,7 @@ def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tupl
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
-    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper))
+    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper, wheels))
 
 
 def gateway_files(
@@ -61,14 +68,20 @@ def gateway_files(
     return files
 
 
-def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:
-    nothing_else: dict[str, Any] = {"to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
-    yield _entry(
-        "AptPackages",
-        {"packages": _PACKAGE},
-        {"installed": True, **nothing_else},
-        "The gateway runs with this library.",
-    )
+def _entries(
+    files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool, wheels: PythonWheels | None
+) -> Iterator[Json]:
+    python = f"{wheels.folder}/bin/python3" if wheels else _PYTHON
+    if wheels:
+        yield from wheels.entries("The gateway")
+    else:
+        nothing_else: dict[str, Any] = {"to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
+        yield _entry(
+            "AptPackages",
+            {"packages": _PACKAGE},
+            {"installed": True, **nothing_else},
+            "The gateway runs with this library.",
+        )
     yield _entry(
         "LinuxGroup",
         {"group": GROUP},
@@ -84,15 +97,15 @@ def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None,
         desired = {"text": files[name], "mode": mode, "owner": "root:root"}
         yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, "A part of the gateway.")
     if keeper:
-        yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")
-    unit = _unit_text(UNIT, folder)
+        yield from _unit(KEEPER, _unit_text(KEEPER, folder, python), "It starts and stops engines whose turn it is.")
+    unit = _unit_text(UNIT, folder, python)
     for name, file in zip(("certificate", "key"), tls or (), strict=False):
         unit = unit.replace("Restart=", f"LoadCredential={name}:{file}\nRestart=", 1)
     yield from _unit(UNIT, unit, "It starts with the machine.")
 
 
-def _unit_text(unit: str, folder: str) -> str:
-    text = (_SOURCE / unit).read_text("utf-8")
+def _unit_text(unit: str, folder: str, python: str) -> str:
+    text = (_SOURCE / unit).read_text("utf-8").replace(f"ExecStart={_PYTHON} ", f"ExecStart={python} ")
     return text.replace("/usr/local/lib/winhost", folder).replace("/etc/winhost/gateway", folder)
 
 

@@ -14,6 +14,12 @@ Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "fai
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
 
 
+LACKING_UPDATES = {
+    "none": "apt has no source of them. Add the distribution's security archive, then: apt-get update",
+    "community": "only volunteers give them for Ubuntu's universe; Ubuntu Pro (esm-apps) has them from Canonical",
+}
+
+
 @dataclass(frozen=True)
 class ModelStatus:
     """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,

@@ -20,6 +20,7 @@ from winhost.serving.gateway_entries import UNIT, gateway_entries
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.ladder import format_rest
 from winhost.serving.lmcache_server import lmcache_unit
+from winhost.serving.python_entries import PythonWheels
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
 
@@ -43,7 +44,8 @@ class StackRequest:
 
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
-    this machine; None where that is judged before it, by the Windows around it.
+    this machine; None where that is judged before it, by the Windows around it; gateway_wheels: instead of the
+    distribution's library; engine_wheels: of the environment that the program of `by` is in.
     """
 
     workload: Workload
@@ -56,6 +58,8 @@ class StackRequest:
     plain_http: bool = False
     allowed: tuple[str, ...] | None = ()
     path: str | None = None
+    gateway_wheels: PythonWheels | None = None
+    engine_wheels: PythonWheels | None = None
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,11 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     if request.workload.video:
         entries.append(_packages("FFmpeg", video_packages(facts)))
     entries += _images(request)
+    entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
-    entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
+    entries += gateway_entries(_gateway(request, found), request.keys, request.tls, request.gateway_wheels)
     entries.append(_file("What is served", PATH, deployed.text()))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
@@ -211,14 +216,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
 
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
-    saved = request.image.saved if request.image else None
-    if saved:
-        yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
-    models = sum(int(line.split(" ")[1]) for files in request.files.values() for line in files["files"])
-    image = request.image.bytes if request.image and request.image.bytes else 0
-    known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
-    yield f"to download there: {gib(models + (0 if saved else image))} ({gib(models)} of models){known}"
-    yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
+    yield from _sizes(request)
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
         yield from _notes_of_model(served)
@@ -245,6 +243,21 @@ def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
         yield f"rollback leaves what users asked, up to {gib(mirror.keep)} for each model: rm -r {folders}"
     if request.image:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
+
+
+def _sizes(request: StackRequest) -> Iterator[str]:
+    saved = request.image.saved if request.image else None
+    if saved:
+        yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
+    models = sum(int(line.split(" ")[1]) for files in request.files.values() for line in files["files"])
+    image = request.image.bytes if request.image and request.image.bytes else 0
+    known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
+    yield f"to download there: {gib(models + (0 if saved else image))} ({gib(models)} of models){known}"
+    yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
+    for whose, wheels in (("the gateway", request.gateway_wheels), ("vLLM", request.engine_wheels)):
+        if wheels:
+            what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
+            yield f"to download there for {whose} as well: {what}; newer ones come with another plan"
 
 
 def _file(title: str, path: str, text: str) -> Json:

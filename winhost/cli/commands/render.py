@@ -12,6 +12,9 @@ from winhost.cli.options import Size, force_option
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import stack_options
 
+# What a plan alone can set up.
+_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--gateway-wheels", "--python", "--index", "--allow")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -39,7 +42,7 @@ def _machine_options(command: F) -> F:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(leave_out=("--workload", "--engine-program", "--allow"))
+@stack_options(leave_out=_OF_A_PLAN)
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 @implemented_in("winhost.cli.render_compose")

@@ -27,6 +27,7 @@ from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.linux.package_manager import SOURCES, asked_of
 from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
 from winhost.lab.linux.program_folders import program_folders, set_program_folder
+from winhost.lab.linux.python_venvs import python_venvs, set_python_venv
 from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
@@ -295,6 +296,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
     "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
+    "PythonVenv": LinuxResource(("folder",), python_venvs, set_python_venv),
     "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
     "KernelModule": LinuxResource(("module",), kernel_modules, set_kernel_module),
     "Sysctl": LinuxResource(("name",), sysctls, set_sysctl, cuts_routes),

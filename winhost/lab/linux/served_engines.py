@@ -98,11 +98,16 @@ def set_engine_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None
     linux.part(ServedEngines).change(key["unit"], desired)
 
 
+_GATEWAY_FILE = "/usr/local/lib/systemd/system/winhost-gateway.service"
+
+
 def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
     """Of the machine."""
     if linux.file(SERVING_FILE)["text"] is None:
         raise NotYet("LinuxFile")
-    yield Record({"ready": linux.part(ServedEngines).serves()})
+    unit = str(linux.file(_GATEWAY_FILE)["text"] or "")
+    by_apt = "community" if "\nExecStart=/usr/bin/python3 " in unit else None  # of Ubuntu's universe
+    yield Record({"ready": linux.part(ServedEngines).serves(), "library_updates": by_apt})
 
 
 def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

@@ -1,4 +1,4 @@
-# key {}   state {ready: bool}
+# key {}   state {ready: bool, library_updates: text | null}
 from __future__ import annotations
 
 import http.client
@@ -19,8 +19,10 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 from winhost.agent.linux_files import content, status
+from winhost.agent.linux_updates import library
 
 SERVING_FILE = "/etc/winhost/serving.json"
+GATEWAY_UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
 LONGEST_READY = 1800.0
 ASKS_FOR = 60.0  # seconds: the gateway holds requests for engines that start
 
@@ -29,7 +31,14 @@ ASKS_FOR = 60.0  # seconds: the gateway holds requests for engines that start
 def serving_ready(key: Key | None) -> Found:
     if status(SERVING_FILE) is None:
         raise NotThereYet("LinuxFile")
-    yield {}, {"ready": endpoint_serves()[0]}
+    yield {}, {"ready": endpoint_serves()[0], "library_updates": library_updates()}
+
+
+def library_updates() -> str | None:
+    if status(GATEWAY_UNIT) is None or b"\nExecStart=/usr/bin/python3 " not in content(GATEWAY_UNIT):
+        return None
+    found = library()
+    return found["updates"] if found else None
 
 
 def serving_file() -> State:

@@ -1,0 +1,94 @@
+"""winhost plan --gateway-wheels and --engine-lock: environments of wheels, up to an endpoint and back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.hub.stand_in_hub import StandInHub
+from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
+from tests.serving.one_plan import KEY, hub_of_model, workload
+from winhost.cli import stack_wheels
+from winhost.lab.linux.python_venvs import PythonVenvs
+from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.running_lab import Lab
+
+LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+NAMES = ("aiohttp-3.14.5-cp312-cp312-manylinux_2_28_x86_64.whl", "vllm-0.33.0-cp38-abi3-manylinux_2_31_x86_64.whl")
+UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    with hub_of_model() as found:
+        yield found
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandInIndex]:
+    with serving_index(StandInIndex({name: made_wheel({"x.py": name}) for name in NAMES})) as made:
+        monkeypatch.setattr(stack_wheels, "gateway_lock", lambda: made.lock(("aiohttp", "3.14.5")))
+        (tmp_path / "vllm.txt").write_text(made.lock(("vllm", "0.33.0")))
+        yield made
+
+
+@pytest.fixture
+def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("ALICE", KEY)
+    with Lab([LINUX], tmp_path, scale=0.001) as lab:
+        (found,) = lab.own_linuxes.values()
+        yield found.linux
+
+
+def plan(line: Line, hub: StandInHub, index: StandInIndex, *words: object) -> Any:
+    serves = ("--workload", workload(line.folder), "--api-key", "alice=env:ALICE", "--hub", hub.url)
+    return line("plan", "llm-01", *serves, "--index", index.index, *words, "-o", "plan.json")
+
+
+def test_both_come_as_wheels_start_from_there_and_go(
+    line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path
+) -> None:
+    said = plan(line, hub, index, "--gateway-wheels", "--engine-lock", tmp_path / "vllm.txt")
+    assert said.code == 0, said.err
+    assert "1 wheels of" in said.out
+    assert line("fetch", "plan.json", "-o", "offline").code == 0
+    assert {each.name for each in Path("offline/python").rglob("*.whl")} == {*NAMES}
+    linux.online = False
+    said = line("apply", "offline/plan.json", "--accept", "packages,containers", "--yes")
+    assert said.code == 0, said.err + said.out
+    made = linux.part(PythonVenvs).venvs
+    assert [each["python"] for each in made.values()] == ["3.12"] * 2
+    gateway, engine = linux.files[UNIT]["text"], next(iter(linux.part(ServedEngines).units.values()))["text"]
+    folders = {"gateway": gateway.partition("ExecStart=")[2], "engine": engine.partition('ExecStart="')[2]}
+    assert {folders["gateway"].partition("/bin/python3 -s")[0], folders["engine"].partition("/bin/vllm")[0]} == {*made}
+    assert "python3-aiohttp" not in Path("plan.json").read_text("utf-8")
+    assert line("verify", "offline/plan.json").code == 0
+    (run,) = line("runs", "--json").results
+    assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
+    assert made == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--engine-program", "/opt/vllm/bin/vllm"), "and --engine-lock brings one"),
+        (("--engine-image", "vllm/vllm-openai:v0.33.0"), "and --engine-lock brings one"),
+    ],
+)
+def test_vllm_comes_one_way(
+    line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    said = plan(line, hub, index, "--engine-lock", tmp_path / "vllm.txt", *words)
+    assert (said.code, why in " ".join(said.err.split())) == (2, True)
+
+
+def test_a_lock_that_is_none_is_told(
+    line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path
+) -> None:
+    (tmp_path / "vllm.txt").write_text("vllm\n")
+    said = plan(line, hub, index, "--engine-lock", tmp_path / "vllm.txt")
+    assert (said.code, "does not name one version" in said.err) == (2, True)
+    said = plan(line, hub, index, "--engine-lock", "nowhere.txt")
+    assert (said.code, "nowhere.txt" in said.err) == (2, True)

@@ -1,0 +1,168 @@
+# key {folder: text}   state {python: text | null, wheels: [text] | null, source: text | null}
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import stat
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    doing,
+    matching,
+    must,
+    reads,
+    run,
+    seconds,
+    waiting,
+    wrong_place,
+)
+from winhost.agent.linux_files import check_room, content, opened, put, remove, sha256_of, status
+
+VENVS = KEPT + "/venvs"
+VENV_FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
+MADE_OF = "winhost.json"  # in the environment itself, written last
+VENV_SECONDS = 1800
+NOT_MADE: State = {"python": None, "wheels": None, "source": None}
+# Of a wheel's own data, by the name of its folder: what belongs to a place of the environment.
+PLACES_OF_DATA = {"purelib": "", "platlib": "", "scripts": "bin", "data": "."}
+PYTHON_SAYS = "import sys; print('{}.{}'.format(*sys.version_info))"
+SCRIPT = """#!{python} -sE
+import sys
+from {module} import {first}
+sys.exit({called}())
+"""
+
+
+@reads("PythonVenv", "folder")
+def python_venvs(key: Key | None) -> Found:
+    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(VENVS).glob("*")]
+    for folder in sorted(folders):
+        yield {"folder": folder}, venv_state(matching(VENV_FOLDER, folder, "a folder as /opt/winhost/python-HASH"))
+
+
+def venv_state(folder: str) -> State:
+    if status(venv_record(folder)) is None:
+        return dict(NOT_MADE)
+    if status(f"{folder}/{MADE_OF}") is None:
+        return {**NOT_MADE, "wheels": []}
+    found = json.loads(content(f"{folder}/{MADE_OF}"))
+    return {name: found[name] for name in NOT_MADE}
+
+
+def venv_record(folder: str) -> str:
+    """That it is ours."""
+    return f"{VENVS}/{folder[-16:]}.json"
+
+
+@changes("PythonVenv", "python", "wheels", "source")
+def change_python_venv(key: Key, desired: State, how: State) -> None:
+    folder = matching(VENV_FOLDER, key["folder"], "a folder as /opt/winhost/python-HASH")
+    ours = status(venv_record(folder)) is not None
+    if "wheels" in desired and desired["wheels"] is None:
+        remove_venv(folder)
+        return
+    wanted = {**venv_state(folder), **desired}
+    wheels = [wheel_of(line, wanted["source"]) for line in wanted["wheels"] or ()]
+    if not wheels or wanted["python"] is None:
+        raise bad_request("It takes a version of Python, and wheels.")
+    if status(folder) is not None and not ours:
+        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
+    put(venv_record(folder), json.dumps({"folder": folder}), 0o600)  # before it is there
+    with waiting("a Python environment is made"):
+        make_venv(folder, wanted, wheels, seconds(how, VENV_SECONDS))
+
+
+def wheel_of(line: str, source: str | None) -> tuple[str, str]:
+    """Its hash, and where it is."""
+    says = "a wheel, as sha256:HASH PATH.whl"
+    hash_, path = matching(r"sha256:[0-9a-f]{64} [A-Za-z0-9._+/-]{1,400}\.whl", line, says).split(" ", 1)
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise bad_request(f"{path} leads out of its folder.")
+    return hash_[7:], matching(r"/[^\0]+", source, "the folder with the wheels") + "/" + path
+
+
+def make_venv(folder: str, wanted: State, wheels: list[tuple[str, str]], within: float) -> None:
+    making, version = folder + ".making", must("python3", "-I", "-c", PYTHON_SAYS).strip()
+    if version != wanted["python"]:
+        message = f"This machine has Python {version}, and the wheels are for {wanted['python']}."
+        raise AgentFault("Winhost.OtherPython", "InvalidData", message, "python3")
+    shutil.rmtree(making, ignore_errors=True)
+    must("python3", "-I", "-m", "venv", "--without-pip", making, within=120)
+    site = f"{making}/lib/python{version}/site-packages"
+    for number, (hash_, path) in enumerate(wheels):
+        doing(f"a Python environment: {100 * number // len(wheels)} % of its wheels")
+        with opened(path) as file:
+            if sha256_of(file) != hash_:
+                raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} has another SHA-256.")
+            with zipfile.ZipFile(file) as archive:
+                unpack_wheel(archive, path, making, site)
+                write_scripts(archive, making, folder)
+    # Whoever starts what is in it may write nothing there. What cannot be compiled, nobody imports.
+    run("python3", "-I", "-m", "compileall", "-q", "-j", "0", site, within=within)
+    put(f"{making}/{MADE_OF}", json.dumps({name: wanted[name] for name in NOT_MADE}))
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(making).rename(folder)
+
+
+def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) -> None:
+    members = [each for each in archive.infolist() if not each.is_dir()]
+    check_room(making, sum(each.file_size for each in members))
+    for each in members:
+        to = place_of_member(each, path, making, site)
+        if to is None:
+            continue
+        file = Path(to)
+        if file.is_symlink():  # as bin/python3, which is the machine's own
+            raise wrong_place(f"{path} holds {each.filename!r}, in whose place something else is.")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # wheels of one family share files
+            file.unlink()
+        with archive.open(each) as here, file.open("xb") as there:
+            shutil.copyfileobj(here, there, 1 << 20)
+        file.chmod(0o755 if each.external_attr >> 16 & 0o111 else 0o644)
+
+
+def place_of_member(member: zipfile.ZipInfo, path: str, making: str, site: str) -> str | None:
+    """None for what has no place in an environment, such as headers."""
+    parts, kind = member.filename.split("/"), stat.S_IFMT(member.external_attr >> 16)
+    if any(part in ("", ".", "..") or "\\" in part for part in parts) or kind not in (0, stat.S_IFREG):
+        raise wrong_place(f"{path} holds {member.filename!r}, which leads elsewhere.")
+    if not parts[0].endswith(".data") or len(parts) < 3:
+        return "/".join([site, *parts])
+    place = PLACES_OF_DATA.get(parts[1])
+    return None if place is None else "/".join([f"{making}/{place}" if place else site, *parts[2:]])
+
+
+def write_scripts(archive: zipfile.ZipFile, making: str, folder: str) -> None:
+    """Commands, as pip makes them."""
+    for entry in archive.namelist():
+        if not re.fullmatch(r"[^/]+\.dist-info/entry_points\.txt", entry):
+            continue
+        found = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+        found.optionxform = str  # type: ignore[assignment, method-assign]
+        found.read_string(archive.read(entry).decode("utf-8"))
+        for name, target in found.items("console_scripts") if found.has_section("console_scripts") else ():
+            module, _, called = target.partition("[")[0].strip().partition(":")
+            if all(re.fullmatch(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*", each) for each in (name, module, called)):
+                first = called.partition(".")[0]
+                script = SCRIPT.format(python=f"{folder}/bin/python3", module=module, first=first, called=called)
+                put(f"{making}/bin/{name}", script, 0o755)
+
+
+def remove_venv(folder: str) -> None:
+    """Only of ours there is a state from which this is asked."""
+    for each in (folder + ".making", folder):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(each)
+    remove(venv_record(folder))
