@@ -13,7 +13,7 @@ from winhost.cli.outputs import answers
 from winhost.cli.stack_options import stack_options
 
 # What a plan alone can set up.
-_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--gateway-wheels", "--python", "--index", "--allow")
+_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--gateway-wheels", "--python", "--index")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +42,7 @@ def _machine_options(command: F) -> F:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(leave_out=_OF_A_PLAN)
+@stack_options(leave_out=(*_OF_A_PLAN, "--allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 @implemented_in("winhost.cli.render_compose")
@@ -57,9 +57,7 @@ def compose() -> None:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(
-    leave_out=("--workload", "--engine-program", "--engine-archive", "--listen", "--certificate", "--certificate-key")
-)
+@stack_options(leave_out=(*_OF_A_PLAN, "--engine-archive", "--listen", "--certificate", "--certificate-key"))
 @cluster_options
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
