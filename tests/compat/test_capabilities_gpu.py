@@ -137,12 +137,15 @@ def test_a_card_that_cuda_13_left_is_not_judged_without_the_version_of_cuda() ->
         cuda: offered("dual-boot", kept("tesla-p40"), **({"cuda": cuda} if cuda else {}))["gpu-compute"].verdict.value
         for cuda in ("", "12.9", "13.0")
     }
-    assert by_cuda == {"": "unverified", "12.9": "supported", "13.0": "unsupported"}
+    assert by_cuda == {"": "unverified", "12.9": "unverified", "13.0": "unsupported"}
 
 
 def test_a_card_that_cuda_13_left_beside_others_degrades() -> None:
     found = offered("dual-boot", kept("three-more", "tesla-p40"), cuda="13.0")["gpu-compute"]
-    assert (found.verdict.value, found.because) == ("degraded", ("gpu-compute.left-by-cuda-13",))
+    assert (found.verdict.value, found.because) == (
+        "degraded",
+        ("gpu-compute.left-by-cuda-13", "gpu-compute.not-in-vllm"),
+    )
 
 
 def test_graphics_of_another_maker_do_not_make_a_second_gpu() -> None:

@@ -37,6 +37,7 @@ CHOICES_AND_ACTS = {
     "create-vm",
     "escrow-keys",
     "fewer-cards",
+    "grant-service-logon",
     "make-space",
     "survey-enabled",
     "vgpu-driver",

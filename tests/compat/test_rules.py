@@ -111,11 +111,11 @@ def test_dda_is_supported_where_nothing_is_wrong() -> None:
 
 
 def test_a_gpu_that_windows_shares_with_its_own_guests_is_not_cut_up() -> None:
-    resources = merged(DATA["host"], DATA["with"]["partitionable"])
-    resources["PartitionableGpu"]["gpu"]["state"] = {"partitions": 32, "valid_counts": [32], "used": 0}
+    resources = merged(DATA["host"], DATA["with"]["paravirtual"])
     assessment = assess(facts_of(resources))
     assert assessment.path("dda").verdict is Verdict.SUPPORTED
-    assert "gpu-p.not-offered" in assessment.path("gpu-p").because
+    assert "gpu-p.paravirtual" in assessment.path("gpu-p").because
+    assert "gpu-p.not-offered" not in assessment.path("gpu-p").because
 
 
 @pytest.mark.parametrize("vendor", [*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS])
@@ -227,6 +227,12 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "boots_windows_only",
         "cluster_before_2025",
         "companions",
+        "desktop_hardware",
+        "dismounted",
+        "other_device",
+        "processor_unlisted",
+        "version_not_started",
+        "width_of_the_model",
         "device_disabled",
         "guest_sees_other_bars",
         "domain_controller",

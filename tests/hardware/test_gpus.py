@@ -21,7 +21,7 @@ CARDS: Mapping[str, Mapping[str, Any]] = BOOK["cards"]
 FORMS = [(ids, None) for ids in CARDS] + [
     (ids, form) for ids, card in CARDS.items() for form in card.get("variants", ())
 ]
-FACTS = {field.name for field in fields(Gpu)} - {"device", "sources"} - {"memory"} | {"memory_mib"}
+FACTS = {field.name for field in fields(Gpu)} - {"device", "line", "sources"} - {"memory"} | {"memory_mib"}
 
 # NVIDIA, MIG User Guide: the chips of the products that it lists.
 MIG_CHIPS = {"GA100", "GH100", "GB100", "GB110", "GB202", "GB203"}

@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from functools import wraps
 
+from packaging.version import InvalidVersion, Version
+
+from winhost.compat.builds import SERVER_2016
 from winhost.compat.rule import Finding, WhenUnknown, rule
+from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import card_label, runs_cuda, serves
+from winhost.knowledge.versions import windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.cluster_service.resource import ClusterService
@@ -14,6 +19,7 @@ from winhost.resources.windows.hyperv_role.resource import INSTALLED
 from winhost.resources.windows.operating_system.resource import OsFamily
 from winhost.resources.windows.pending_reboot.resource import PendingReboot
 from winhost.resources.windows.power_plan.resource import PowerPlan
+from winhost.resources.windows.vm.resource import Vm
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
@@ -113,6 +119,16 @@ def disk_bus(facts: HostFacts) -> str | None:
     return f"the system disk is on {', '.join(buses)}" if buses else None
 
 
+def windows_unlisted(facts: HostFacts) -> str | None:
+    """The build of Windows is not in the table: an Insider build, or one that is newer than it."""
+    os = facts.os
+    known = windows_build(os.build)
+    kind = {OsFamily.SERVER: "server", OsFamily.AZURE_LOCAL: "azure_local"}.get(os.family, "client")
+    if os.build < SERVER_2016 or (known and getattr(known, kind)):
+        return None
+    return f"{os.named}: the newest in the table is build {windows_builds()[-1].build}"
+
+
 def no_card(facts: HostFacts) -> str | None:
     """The host has no GPU: at most the display of a management controller or a hypervisor."""
     return None if gpus(facts) else f"{len(facts.cards)} display device(s), none of them a GPU"
@@ -128,6 +144,14 @@ def tcc_invisible(facts: HostFacts) -> str | None:
     """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
     hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
     return f"in TCC mode: {', '.join(hidden)}" if hidden else None
+
+
+def configuration(vm: Vm) -> Version:
+    """The VM's configuration version. Raises MissingFact for what is none."""
+    try:
+        return Version(vm.version)
+    except InvalidVersion:
+        raise MissingFact("Vm.version", NOT_THERE) from None
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------

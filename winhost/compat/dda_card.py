@@ -17,7 +17,7 @@ from winhost.compat.rule import (
 )
 from winhost.core.answers import MissingFact
 from winhost.hardware.bars import MmioRefused
-from winhost.hardware.cards import bars_of, partitions, runs_cuda, serves, shows
+from winhost.hardware.cards import bars_of, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.gpus import NvLink, known
 from winhost.model.units import Bytes, size
 from winhost.paths.dda_decisions import pci_id
@@ -25,7 +25,7 @@ from winhost.paths.dda_mmio import windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.windows.assignable_device.resource import owner
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED, owner
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
@@ -55,6 +55,23 @@ def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
     """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
     if serves(card) and not runs_cuda(card):
         return unsupported("dda.no-cuda", observed=card.gpu.key["device"])
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def consumer_card(facts: HostFacts, card: Card) -> Finding | None:
+    """The GPU is of a line for desktop computers. It was reported to work, and Microsoft supports server hardware."""
+    found = known(card.gpu.key["device"])
+    if found and found.consumer:
+        return degraded("dda.consumer-card", observed=found.name)
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def dismounted(facts: HostFacts, card: Card) -> Finding | None:
+    """The GPU left the host and belongs to no VM, as after an attempt that was given up."""
+    if facts.place(card.gpu) == DISMOUNTED:
+        return note("dda.dismounted", observed="dismounted, and assigned to no VM")
     return None
 
 
@@ -159,9 +176,11 @@ def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
 @rule("dda", unknown=NOTES, each=CARD)
 def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
     """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
-    parts = partitions(facts, card)
-    if parts and parts.used:
-        return unsupported("dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use")
+    for parts in filter(None, (partitions(facts, card), paravirtual(facts, card))):
+        if parts.used:
+            return unsupported(
+                "dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use"
+            )
     return None
 
 

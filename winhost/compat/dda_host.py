@@ -1,15 +1,21 @@
 """Rules of Discrete Device Assignment (DDA): the host, before any GPU or VM."""
 
+from contextlib import suppress
+
 from winhost.compat import common
 from winhost.compat.builds import SERVER_2016, SERVER_2025
 from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.core.answers import MissingFact
+from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.model.units import GiB, size
+from winhost.paths.dda_mmio import address_width, width_by_model
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.cluster_service.resource import ClusterService
 from winhost.resources.windows.firmware.resource import DMA_PROTECTION
 from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING
 from winhost.resources.windows.operating_system.resource import OsFamily
+from winhost.resources.windows.processor.resource import Processor
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
 
@@ -56,6 +62,7 @@ def server_too_old(facts: HostFacts) -> Finding | None:
     return None
 
 
+ask("dda.windows-unlisted", common.windows_unlisted, unverified, unknown=BLOCKS)
 ask("dda.domain-controller", common.domain_controller, note, unknown=NOTES)
 
 
@@ -135,11 +142,44 @@ ask("dda.sriov-refused", common.sriov_refused, note, unknown=NOTES)
 
 @rule("dda", unknown=NOTES)
 def narrow_addresses(facts: HostFacts) -> Finding | None:
-    """The physical address space ends at or below 64 GiB, where the high MMIO window begins."""
-    width = facts.firmware.address_width
+    """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
+    width = address_width(facts) or facts.firmware.address_width  # which says what is missing
     if 1 << width <= FIRST_HIGH_ADDRESS:
-        return unsupported("dda.narrow-addresses", observed=f"{width} address bits, {size(1 << width)}")
+        return degraded("dda.narrow-addresses", observed=f"{width} address bits, {size(1 << width)}")
     return None
+
+
+@rule("dda", unknown=NOTES)
+def width_of_the_model(facts: HostFacts) -> Finding | None:
+    """Windows does not report the width of physical addresses; that of the processors' model is taken."""
+    with suppress(MissingFact):
+        _ = facts.firmware.address_width
+        return None
+    width, known = width_by_model(facts), ", ".join(_generations(facts))
+    if width is None:
+        return None
+    return note("dda.width-by-model", observed=f"Firmware.address_width is not told; {width} bits by {known}")
+
+
+@rule("dda", unknown=NOTES)
+def desktop_hardware(facts: HostFacts) -> Finding | None:
+    """The processors are those of desktop computers or notebooks; Microsoft requires server-class hardware."""
+    names = [each.state.name for each in facts.all(Processor)]
+    if any((found := known_processor(name)) and found.hardware in (DESKTOP, MOBILE) for name in names):
+        return degraded("dda.desktop-hardware", observed=", ".join(dict.fromkeys(names)))
+    return None
+
+
+@rule("dda", unknown=NOTES)
+def processor_unlisted(facts: HostFacts) -> Finding | None:
+    """A processor is not in the catalogue, so neither its class nor the width of its addresses is known."""
+    names = [each.state.name for each in facts.all(Processor) if known_processor(each.state.name) is None]
+    return note("dda.processor-unlisted", observed=", ".join(dict.fromkeys(names))) if names else None
+
+
+def _generations(facts: HostFacts) -> list[str]:
+    found = [known_processor(each.state.name) for each in facts.all(Processor)]
+    return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
 
 
 @rule("dda", unknown=NOTES)

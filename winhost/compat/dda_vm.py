@@ -1,11 +1,14 @@
 """Rules of Discrete Device Assignment (DDA): each VM."""
 
-from winhost.compat.builds import SERVER_2025
+from winhost.compat.builds import SERVER_2019, SERVER_2025
+from winhost.compat.common import configuration
 from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.units import GiB, about, size
 from winhost.resources.host import HostFacts
+from winhost.resources.windows.assignable_device.resource import AssignableDevice
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm.resource import Vm
 from winhost.resources.windows.vm_memory.resource import VmMemory
@@ -21,6 +24,18 @@ def generation_1(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """The VM is generation 1: DDA works, but winhost's layout of the low window is for generation 2."""
     if vm.state.generation == 1:
         return degraded("dda.generation-1", observed="generation 1")
+    return None
+
+
+@rule("dda", unknown=NOTES, each=VM)
+def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """The VM's configuration version is not one that this Hyper-V starts."""
+    known = windows_build(facts.os.build)
+    if known is None or known.vm is None:
+        return None
+    first, newest = known.vm
+    if not first <= configuration(vm.state) <= newest:
+        return unsupported("dda.vm-version", observed=f"version {vm.state.version}; {first} to {newest} start here")
     return None
 
 
@@ -83,8 +98,10 @@ def nested(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def has_partition(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM has a GPU partition, which does not work together with an assigned device."""
-    if vm.state.partitions:
+    """The VM has a GPU partition, which does not work together with an assigned device. Windows Server 2016 has
+    none, and no cmdlet that says so.
+    """
+    if facts.os.build >= SERVER_2019 and vm.state.partitions:
         return unsupported("dda.has-partition", observed=f"{vm.state.partitions} GPU partition(s)")
     return None
 
@@ -124,11 +141,29 @@ def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 @rule("dda", unknown=BLOCKS, each=VM)
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """The VM has a device assigned whose slot is empty; such a VM does not start."""
-    slots = {function.key["location"] for function in facts.all(PciDevice)}
-    gone = [location for location in vm.state.devices if location not in slots]
+    gone = [location for location in _not_cards(facts, vm) if not _device(facts, location)]
     if gone:
         return unsupported("dda.assignment-stale", observed=f"assigned, but the slot is empty: {', '.join(gone)}")
     return None
+
+
+@rule("dda", unknown=NOTES, each=VM)
+def other_device(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """The VM has a device assigned that is no graphics card, as an NVMe disk; its BARs are not known."""
+    found = [f"{device} at {place}" for place in _not_cards(facts, vm) if (device := _device(facts, place))]
+    return note("dda.other-device", observed=", ".join(found)) if found else None
+
+
+def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+    """Locations that the VM claims and where no function of a graphics card is."""
+    slots = {function.key["location"] for function in facts.all(PciDevice)}
+    return [location for location in vm.state.devices if location not in slots]
+
+
+def _device(facts: HostFacts, location: str) -> str | None:
+    """The ids of another device there; None where there is none. Facts of an earlier winhost do not tell."""
+    known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
+    return next((each.key["device"] or "a device" for each in known if each.state.present), None)
 
 
 def _memory(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:

@@ -2,14 +2,24 @@
 
 from winhost.compat import common
 from winhost.compat.builds import SERVER_2025
-from winhost.compat.common import CLIENTS, ask, gpus
-from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
-from winhost.hardware.cards import partitions
+from winhost.compat.common import CLIENTS, SERVERS, ask, configuration, gpus
+from winhost.compat.rule import BLOCKS, CARD, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
+from winhost.hardware.cards import paravirtual, partitions
 from winhost.hardware.gpus import known
+from winhost.hardware.mmio import HIGH_DEFAULT
+from winhost.knowledge.versions import feature, revision
+from winhost.model.facts import Instance
+from winhost.model.units import size
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device.resource import DISMOUNTED, owner
 from winhost.resources.windows.cluster_service.resource import ClusterService
 from winhost.resources.windows.operating_system.resource import OsFamily
+from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu
+from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm_mmio.resource import VmMmio
+
+OF_PARTITIONS, LEAK_MENDED = feature("GPU partitions"), revision("LEAK_MENDED")
+NO_PROBLEM = 0
 
 # --- The host ------------------------------------------------------------------------------------------------------
 
@@ -30,6 +40,7 @@ def before_2025(facts: HostFacts) -> Finding | None:
     return None
 
 
+ask("gpu-p.windows-unlisted", common.windows_unlisted, unverified, unknown=BLOCKS)
 ask("gpu-p.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
 ask("gpu-p.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 ask("gpu-p.no-card", common.no_card, unsupported, unknown=BLOCKS)
@@ -95,8 +106,35 @@ def not_listed(facts: HostFacts, card: Card) -> Finding | None:
 @rule("gpu-p", unknown=BLOCKS, each=CARD)
 def not_offered(facts: HostFacts, card: Card) -> Finding | None:
     """Get-VMHostPartitionableGpu does not list the GPU; with NVIDIA's vGPU driver and SR-IOV it would."""
-    if partitions(facts, card) is None:
+    if partitions(facts, card) is None and paravirtual(facts, card) is None:
         return unsupported("gpu-p.not-offered", observed="not among the GPUs that the host can partition")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS, each=CARD)
+def only_paravirtual(facts: HostFacts, card: Card) -> Finding | None:
+    """Windows' own driver shares the GPU with Windows guests; for a Linux guest Microsoft offers no driver of it."""
+    shared = paravirtual(facts, card)
+    if shared and partitions(facts, card) is None:
+        return unsupported("gpu-p.paravirtual", observed=f"listed as GPUPARAV, {shared.used} in use")
+    return None
+
+
+@rule("gpu-p", unknown=NOTES, each=CARD)
+def leaks_while_shared(facts: HostFacts, card: Card) -> Finding | None:
+    """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a paravirtualized GPU."""
+    shared = paravirtual(facts, card)
+    if shared and shared.used and LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
+        return note("gpu-p.commit-leak", observed=f"build {facts.os.build}.{facts.os.revision}")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS, each=CARD)
+def device_problem(facts: HostFacts, card: Card) -> Finding | None:
+    """Device Manager reports a problem code: a partition needs the host's own driver to run."""
+    gpu = card.gpu.state
+    if not gpu.dismounted and gpu.problem != NO_PROBLEM:
+        return unverified("gpu-p.device-problem", observed=f"problem code {gpu.problem}")
     return None
 
 
@@ -116,6 +154,68 @@ def partitions_used(facts: HostFacts, card: Card) -> Finding | None:
     if found and found.used:
         return note("gpu-p.in-use", observed=f"{found.used} of {found.partitions} partitions in use")
     return None
+
+
+# --- VMs -----------------------------------------------------------------------------------------------------------
+
+
+@rule("gpu-p", unknown=BLOCKS, each=VM)
+def vm_version(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """GPU partitions need configuration version 12.0."""
+    if configuration(vm.state) < OF_PARTITIONS:
+        return unsupported("gpu-p.vm-version", observed=f"configuration version {vm.state.version}")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS, each=VM)
+def generation_1(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """Microsoft supports partitions in VMs of generation 2."""
+    if vm.state.generation == 1:
+        return unsupported("gpu-p.generation-1", observed="generation 1")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS, each=VM)
+def has_a_whole_gpu(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """The VM has an assigned device, which does not work together with a partition."""
+    if vm.state.devices:
+        return unsupported("gpu-p.vm-has-device", observed=f"{len(vm.state.devices)} assigned device(s)")
+    return None
+
+
+@rule("gpu-p", unknown=NOTES, each=VM)
+def default_windows(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """The VM has Hyper-V's default MMIO windows, which people enlarge for partitions of GPUs."""
+    windows = facts.of(VmMmio, vm.key)
+    if windows and windows.high <= HIGH_DEFAULT:
+        return note("gpu-p.vm-windows", observed=f"high window {size(windows.high)}, low {size(windows.low)}")
+    return None
+
+
+@rule("gpu-p", unknown=NOTES)
+def stale_partitions(facts: HostFacts) -> Finding | None:
+    """VMs have more partitions than the GPUs that are there give: those of a GPU that was removed or moved."""
+    claimed = {vm.state.name: vm.state.partitions for vm in facts.vms if vm.state.partitions}
+    given = sum(gpu.state.used for gpu in facts.all(PartitionableGpu))
+    if sum(claimed.values()) > given:
+        listed = ", ".join(f"{name}: {count}" for name, count in sorted(claimed.items()))
+        return unverified("gpu-p.stale-partition", observed=f"{listed}; of GPUs that are there: {given}")
+    return None
+
+
+@rule("gpu-p", unknown=NOTES)
+def policies(facts: HostFacts) -> Finding | None:
+    """On servers Hyper-V refuses GPUs that their vendor does not call secure and supported, unless policies allow."""
+    policy = facts.policy
+    if facts.os.family in SERVERS and (policy.require_secure, policy.require_supported) != (0, 0):
+        secure, supported = _set(policy.require_secure), _set(policy.require_supported)
+        observed = f"RequireSecureDeviceAssignment {secure}, RequireSupportedDeviceAssignment {supported}"
+        return note("gpu-p.policy", observed=observed)
+    return None
+
+
+def _set(value: int | None) -> str:
+    return "is not set" if value is None else f"is {value}"
 
 
 def _model(card: Card) -> str:

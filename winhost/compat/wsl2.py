@@ -1,9 +1,11 @@
 """Rules of WSL 2: Windows, the machine, the WSL package and the GPUs. wsl2_network has its network modes."""
 
+from collections import Counter
+
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2, WINDOWS_11_24H2
+from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
 from winhost.compat.common import (
     CLIENTS,
     SERVERS,
@@ -13,17 +15,26 @@ from winhost.compat.common import (
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
 from winhost.hardware.cards import card_label, runs_cuda, shows
+from winhost.hardware.gpus import NvLink, known
+from winhost.knowledge.versions import known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows.account_right.resource import AccountRight
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED
+from winhost.resources.windows.hyperv_role.resource import INSTALLED
+from winhost.resources.windows.virtual_machine_platform.resource import VirtualMachinePlatform
 from winhost.resources.windows.wsl.resource import Wsl
 from winhost.resources.windows.wsl_config.resource import WslConfig
+from winhost.resources.windows.wsl_policy.resource import WslPolicy
 from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.wslconfig import effective
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
+VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
-LEAK_MENDED = 4946  # revision of build 26100; Easy-GPU-PV #446
+LEAK_MENDED, WSL_ON_SERVER = revision("LEAK_MENDED"), revision("WSL_2_ON_SERVER")
+FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
 FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/winget-pkgs: 2.8 and 2.9 are pre-releases
 
 
@@ -60,6 +71,17 @@ def on_old_server(facts: HostFacts) -> Finding | None:
     return None
 
 
+@rule("wsl2", unknown=BLOCKS)
+def server_without_update(facts: HostFacts) -> Finding | None:
+    """Windows Server 2022 has WSL 2 from an update of 2022 on."""
+    if facts.os.family in SERVERS and WSL_ON_SERVER.lacks(facts.os.build, facts.os.revision):
+        return unsupported("wsl2.server-without-update", observed=_revision(facts))
+    return None
+
+
+ask("wsl2.windows-unlisted", common.windows_unlisted, unverified, unknown=BLOCKS)
+
+
 @rule("wsl2", unknown=NOTES)
 def on_server_core(facts: HostFacts) -> Finding | None:
     """Server Core has no Microsoft Store, so WSL comes from its MSI."""
@@ -79,8 +101,8 @@ def on_old_client(facts: HostFacts) -> Finding | None:
 @rule("wsl2", unknown=NOTES)
 def commit_leaks(facts: HostFacts) -> Finding | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a GPU."""
-    if facts.os.build == WINDOWS_11_24H2 and facts.os.revision < LEAK_MENDED:
-        return note("wsl2.commit-leak", observed=f"build {facts.os.build}.{facts.os.revision}")
+    if LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
+        return note("wsl2.commit-leak", observed=_revision(facts))
     return None
 
 
@@ -128,6 +150,48 @@ def prerelease(facts: HostFacts) -> Finding | None:
     return None
 
 
+@rule("wsl2", unknown=BLOCKS)
+def older_than_known(facts: HostFacts) -> Finding | None:
+    """WSL before 2.0.0: what it does and ignores was not looked into."""
+    found = version(facts)
+    if found and found < FIRST_KNOWN:
+        return unverified("wsl2.older-than-known", observed=f"WSL {found}")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def newer_than_known(facts: HostFacts) -> Finding | None:
+    """WSL is newer than the newest that was looked into."""
+    found = version(facts)
+    if found and found.release[:3] > NEWEST_KNOWN.release:
+        return note("wsl2.newer-than-known", observed=f"WSL {found}, known up to {NEWEST_KNOWN}")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def inbox_forbidden(facts: HostFacts) -> Finding | None:
+    """The policy AllowInboxWSL is 0, and WSL is the one that is part of Windows."""
+    wsl = facts.the(Wsl)
+    if wsl.present and wsl.version is None and facts.the(WslPolicy).allow_inbox is False:
+        return unsupported("wsl2.policy-no-inbox", observed="AllowInboxWSL is 0")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def vms_may_not_log_on(facts: HostFacts) -> Finding | None:
+    """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
+    if facts.the(VirtualMachinePlatform).feature != INSTALLED:
+        return None
+    held = [each.key["account"] for each in facts.all(AccountRight) if _is_service_right(each)]
+    if VIRTUAL_MACHINES in held:
+        return None
+    return unverified("wsl2.vm-account-right", observed=f"SeServiceLogonRight: {', '.join(held) or 'nobody'}")
+
+
+def _is_service_right(right: Instance[AccountRight]) -> bool:
+    return right.key["right"] == "SeServiceLogonRight" and right.state.granted
+
+
 @rule("wsl2", unknown=NOTES)
 def fell_back(facts: HostFacts) -> Finding | None:
     """WSL runs in another network mode than its .wslconfig names; WSL itself says so only once, at its start."""
@@ -162,6 +226,31 @@ def mcdm_unseen(facts: HostFacts) -> Finding | None:
 
 
 @rule("wsl2", unknown=NOTES)
+def dismounted(facts: HostFacts) -> Finding | None:
+    """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
+    cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
+    if not cards:
+        return None
+    say = note if _driven(facts) else unverified
+    return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
+
+
+@rule("wsl2", unknown=NOTES)
+def may_be_joined_by_sli(facts: HostFacts) -> Finding | None:
+    """With SLI on, WSL sees one of two GPUs; no interface of Windows tells whether it is."""
+    pairs = Counter(card.gpu.key["device"] for card in _driven(facts) if _takes_sli(card))
+    if any(count > 1 for count in pairs.values()):
+        names = sorted({card.gpu.state.name for card in _driven(facts) if pairs[card.gpu.key["device"]] > 1})
+        return note("wsl2.sli-untold", observed=", ".join(names))
+    return None
+
+
+def _takes_sli(card: Card) -> bool:
+    found = known(card.gpu.key["device"])
+    return bool(found and found.nvlink is NvLink.BRIDGE) and card.gpu.state.driver_model == "WDDM"
+
+
+@rule("wsl2", unknown=NOTES)
 def vram_above_memory(facts: HostFacts) -> Finding | None:
     """The GPUs have more memory than the host. One report, of a 96 GB GPU in a 64 GB machine, failed."""
     vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
@@ -178,7 +267,8 @@ ask("wsl2.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 @rule("wsl2", unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
-    if not common.no_cuda(facts) and gpus(facts) and not _driven(facts):
+    left = [card for card in gpus(facts) if not card.gpu.state.dismounted]  # of others says wsl2.dismounted
+    if not common.no_cuda(facts) and left and not _driven(facts):
         return unsupported("wsl2.no-gpu", observed="no GPU is run by NVIDIA's Windows driver")
     return None
 
@@ -217,6 +307,10 @@ def other_gpus(facts: HostFacts) -> Finding | None:
     if others and not common.no_cuda(facts):
         return note("wsl2.other-gpus", observed=", ".join(others))
     return None
+
+
+def _revision(facts: HostFacts) -> str:
+    return f"build {facts.os.build}.{facts.os.revision}"
 
 
 def version(facts: HostFacts) -> Version | None:

@@ -6,6 +6,7 @@ from winhost.compat.builds import WINDOWS_10_21H2, WINDOWS_11, WINDOWS_11_22H2
 from winhost.compat.common import CLIENTS, SERVERS
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.wsl2 import version
+from winhost.knowledge.versions import revision
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.external_switch.resource import ExternalSwitch
 from winhost.resources.windows.hyperv_role.resource import INSTALLED
@@ -16,6 +17,7 @@ from winhost.resources.windows.wsl_policy.resource import WslPolicy
 # microsoft/WSL #12743, #13211: announced to go, gone, back
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")
 FIRST_MIRRORED = Version("2.0.0")
+MIRRORED_FROM = revision("MIRRORED")
 HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
 MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
 NAT, MIRRORED = 1, 3
@@ -222,6 +224,15 @@ def windows_cannot_mirror(facts: HostFacts) -> Finding | None:
     """Mirrored networking needs Windows 11 22H2; older clients fall back to NAT with a warning."""
     if facts.os.family in CLIENTS and facts.os.build < WINDOWS_11_22H2:
         return unsupported("wsl2.no-mirror", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/mirrored", unknown=BLOCKS)
+def windows_lacks_the_update(facts: HostFacts) -> Finding | None:
+    """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
+    if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
+        observed = f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
+        return unsupported("wsl2.no-mirror-update", observed=observed)
     return None
 
 

@@ -9,6 +9,7 @@ from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.plan import RISKS
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
+from winhost.symptoms.addresses import address_bits
 from winhost.symptoms.diagnosis import of_fault
 
 NextStep = tuple[str, str]  # what it is, and its command
@@ -144,6 +145,7 @@ def step_failed(
     before = "It was the first step." if alone else "Steps before this one are done and journalled."
     when = ((risk, _HELPS.get(risk, "If the host asks for it")) for risk in lacking)
     helps = (f"{condition}, --accept {risk} allows: {RISKS[risk]}." for risk, condition in when)
+    steps = next_steps_of(run, going_back, retry_options=retry_options)
     return EndOfRun(
         "StepFailed",
         what=f"{step.title}: {error.what}",
@@ -151,8 +153,16 @@ def step_failed(
         host=host,
         run=run,
         going_back=going_back,
-        next_steps=next_steps_of(run, going_back, retry_options=retry_options),
+        next_steps=(*steps, *_with_the_width(host, error)),
     )
+
+
+def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
+    """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
+    bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
+    if bits is not None:
+        command = f"winhost plan {host} --path dda --set address_width={bits} (with the same VM and GPUs)"
+        yield f"After rolling back, plan with the {bits} address bits that the host names", command
 
 
 def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:

@@ -14,6 +14,7 @@ from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
+from winhost.paths.dda_mmio import with_width
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
@@ -31,10 +32,10 @@ class DdaPlanner:
     """A ask for Discrete Device Assignment on one host."""
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
-        self._facts = facts
-        self._request = request.document
         settings = request.playbook.parsed_settings
         assert isinstance(settings, DdaSettings)
+        self._facts = with_width(facts, settings.address_width)
+        self._request = request.document
         self._settings = settings
 
     @cached_property

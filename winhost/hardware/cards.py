@@ -4,9 +4,10 @@ from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware import bars
 from winhost.hardware.gpus import known
 from winhost.model.errors import visible
+from winhost.model.facts import Instance
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu
+from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu, is_paravirtual
 
 NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
@@ -33,14 +34,19 @@ def shows(card: Card) -> bool:
 
 
 def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
-    """The card as a GPU that can be partitioned, if it can.
+    """The card as a GPU that is split by SR-IOV with its vendor's driver, if it can be."""
+    return next((gpu.state for gpu in _listed(facts, card) if not is_paravirtual(gpu.key["gpu"])), None)
 
-    Windows also lists each GPU that it shares with its own guests (paravirtualization): those have one count, 32, which
-    says nothing. A partitionable GPU is keyed by its interface path, the instance id with another separator.
-    """
+
+def paravirtual(facts: HostFacts, card: Card) -> PartitionableGpu | None:
+    """The card as a GPU that Windows' own driver shares with guests (GPU-PV), which it does for ordinary ones."""
+    return next((gpu.state for gpu in _listed(facts, card) if is_paravirtual(gpu.key["gpu"])), None)
+
+
+def _listed(facts: HostFacts, card: Card) -> list[Instance[PartitionableGpu]]:
+    """A partitionable GPU is keyed by its interface path, the instance id with another separator."""
     path = card.gpu.state.instance.replace("\\", "#").casefold()
-    listed = (gpu.state for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold())
-    return next((gpu for gpu in listed if len(gpu.valid_counts) > 1 or gpu.used), None)
+    return [gpu for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold()]
 
 
 def memory_of(card: Card) -> Bytes:

@@ -65,7 +65,8 @@ class Gpu:
     """A card of the catalogue. None means not known.
 
     device: as in `10de:26b9`; memory: of one GPU, as sold; pci_class: 0x0300 display, 0x0302 compute; mig: instances at
-    most; partition_lists: who lists it for GPU-P; sources: by the name of the fact; BARs name theirs themselves.
+    most; partition_lists: who lists it for GPU-P; line: what it is sold as, a name of the catalogue; sources: by the
+    name of the fact; BARs name theirs themselves.
     """
 
     device: str
@@ -89,6 +90,12 @@ class Gpu:
     nvdec: bool | None = None
     fp8: bool | None = None
     nvfp4: bool | None = None
+    line: str | None = None
+
+    @property
+    def consumer(self) -> bool:
+        """Whether it is sold for desktop computers or notebooks."""
+        return bool(self.line and self.line.startswith(CONSUMER_LINES))
 
     @property
     def vendor(self) -> str:
@@ -151,7 +158,8 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-NO_FACTS = ("line", "said_by", "variants")
+NO_FACTS = ("said_by", "variants")
+CONSUMER_LINES = ("geforce", "titan", "workstation-laptop")
 READ: Mapping[str, Callable[[Any], Any]] = {
     "bars": _bars,
     "compute_capability": tuple,

@@ -15,6 +15,7 @@ from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
 HIGH_CAP = 262_656 * MiB  # 256.5 GiB, measured by one tool (ExHyperV) on its hosts; unverified
+HIGH_DEFAULT = 512 * MiB  # ends at 64 GiB, within the addresses of any processor that runs Hyper-V
 HIGH_SLACK = GiB  # for what else a guest may put there
 HIGH_LEAST = 64 * GiB  # what is set for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
 
@@ -152,6 +153,8 @@ def check_high(asked: Bytes, window: HighWindow) -> Bytes:
 
 
 def _high_size(cards: Sequence[CardBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
+    if need <= HIGH_DEFAULT and (reach is None or reach >= HIGH_DEFAULT):
+        return HIGH_DEFAULT, f"Set is {size(HIGH_DEFAULT)}: Hyper-V's default, which holds them."
     wanted = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
     if wanted < HIGH_LEAST and any(16 * GiB <= card.aperture <= 32 * GiB for card in cards):

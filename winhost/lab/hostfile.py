@@ -321,7 +321,7 @@ def _complete(file: HostFile) -> ResourceStates:
 
 def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
     place = DISABLED if instance["state"].get("problem") == 22 else ENABLED
-    return {"key": instance["key"], "state": {"place": place}}
+    return {"key": instance["key"], "state": {"place": place, "present": True}}
 
 
 def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterator[Finding]:

@@ -1,16 +1,19 @@
 """The MMIO windows for the cards of a VM."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from winhost.core.answers import MissingFact
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.cards import bars_of
+from winhost.hardware.processors import narrowest
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.assignable_device.resource import owner
+from winhost.resources.windows.processor.resource import Processor
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,26 @@ def forget() -> None:
 
 
 def address_width(facts: HostFacts) -> int | None:
-    """Physical address bits; None where the host does not report them, which a rule points out."""
+    """Physical address bits: as the host or somebody says, else by the model of its processors; None where neither is
+    known, which a rule points out.
+    """
     try:
         return facts.firmware.address_width
     except MissingFact:
-        return None
+        return width_by_model(facts)
+
+
+def width_by_model(facts: HostFacts) -> int | None:
+    """What all of the host's processors have by the catalogue."""
+    with suppress(MissingFact):
+        return narrowest(processor.state.name for processor in facts.all(Processor))
+    return None
+
+
+def with_width(facts: HostFacts, bits: int | None) -> HostFacts:
+    """The host with the physical address bits that somebody was told, by Start-VM for one."""
+    answer = facts.document.answer("Firmware")
+    if bits is None or not isinstance(answer, tuple):
+        return facts
+    told = tuple(replace(each, state={**each.state, "address_width": bits}) for each in answer)
+    return HostFacts(replace(facts.document, resources={**facts.document.resources, "Firmware": told}))

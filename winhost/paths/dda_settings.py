@@ -1,5 +1,7 @@
 """What a user may decide about the DDA path in its playbook; its other decisions are options of `winhost plan`."""
 
+from pydantic import Field
+
 from winhost.model.closed import Closed
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
@@ -11,6 +13,9 @@ class DdaSettings(Closed):
 
     never_sleep: bool = False
     """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    address_width: int | None = Field(default=None, ge=32, le=64)
+    """Physical address bits of the host's processors, which Windows does not report: as Start-VM has said, or the
+    documents of the processor. Left out, by the model of the processors where that is known."""
     new_vm: NewVm | None = None
     """A VM that winhost makes for the GPUs. Left out, they go to one that is there already."""
     containers: LinuxSettings | None = None

@@ -118,6 +118,7 @@ VOCABULARIES = {
         ),
         {
             "packages": _STAGED,
+            "dismounted": _FUNCTION,
             "invisible": _FUNCTION,
             "switches": ("name", "adapter"),
             "ways_in": ("port", "listen", "keys", "allowed", "who"),

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from packaging.version import Version
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, MissingFact
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
@@ -18,6 +18,7 @@ from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
 from winhost.paths.wsl2_settings import File, Wsl2Settings
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.wsl.resource import Wsl
 from winhost.resources.windows.wsl_config.resource import WslConfig
@@ -105,6 +106,16 @@ class Wsl2Decisions:
         return tuple(
             {**card.gpu.key, "name": card_label(card)} for card in self.cards if card.gpu.state.driver_model == "TCC"
         )
+
+    @cached_property
+    def dismounted(self) -> tuple[Mapping[str, str], ...]:
+        """Functions of cards that left Windows for a VM and belong to none: WSL sees what Windows has."""
+        try:
+            functions = [(card, each) for card in self.cards for each in card.functions]
+            left = [(card, each) for card, each in functions if self._facts.place(each) == DISMOUNTED]
+        except MissingFact:
+            return ()  # without the Hyper-V role nothing can be dismounted
+        return tuple({**each.key, "name": f"{card_label(card)}, its {each.state.kind} function"} for card, each in left)
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:

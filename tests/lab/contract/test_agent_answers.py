@@ -204,7 +204,7 @@ def test_a_card_goes_from_one_vm_to_another(ready: Host) -> None:
 def test_a_stale_assignment_can_be_taken_away() -> None:
     host = Host("assignment-stale")
     gone = {**L40S, "location": "PCIROOT(9E)#PCI(0100)#PCI(0000)"}
-    assert host.get("AssignableDevice", gone)["state"] == {"place": f"assigned:{VM}"}
+    assert host.get("AssignableDevice", gone)["state"] == {"place": f"assigned:{VM}", "present": False}
     host.place(gone, "dismounted")
     assert host.get("AssignableDevice", gone)["state"] is None
     assert host.set("VmPower", {"vm": VM}, {"state": "running"})["ok"]

@@ -8,10 +8,13 @@ from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.gpus import Gpu
+from winhost.knowledge.versions import generation
 
 CUDA_13 = Version("13.0")
 DRIVER_OF_CUDA_13 = Version("580")  # NVIDIA, CUDA 13.0 release notes, table 3
 OLDEST_OF_CUDA_13 = (7, 5)  # compute capability; the same notes: Maxwell, Pascal and Volta are dropped
+OLDEST_OF_VLLM, OLDEST_NOW = (7, 0), (7, 5)  # vLLM, Installation, GPU: requirements
+VLLM_WITHOUT_VOLTA = Version("0.21.0")  # the oldest of whose documents the new least was seen
 WSL_OF_BLACKWELL_GRAPHS = Version("2.7.0")  # vllm-project/vllm #37242
 MOST_SEEN_BEHIND_WINDOWS = 2  # microsoft/WSL #12467: more than two cards run out of memory to pin
 
@@ -42,6 +45,13 @@ def some_without_cuda(target: Target) -> Finding | None:
 
 
 @capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def not_in_the_catalogue(target: Target) -> Finding | None:
+    """Of a GPU that the catalogue does not have, neither its generation nor what runs on it is known."""
+    unknown = [card for card in gpus(target) if listed(card) is None]
+    return unverified("gpu-compute.unlisted", observed=named(unknown)) if unknown else None
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
 def cuda_13_left_it(target: Target) -> Finding | None:
     """CUDA 13 dropped Maxwell, Pascal and Volta, so with such a GPU the CUDA version has to be known."""
     old = [card for card in gpus(target) if _older_than_cuda_13(listed(card))]
@@ -53,6 +63,47 @@ def cuda_13_left_it(target: Target) -> Finding | None:
 
 def _older_than_cuda_13(gpu: Gpu | None) -> bool:
     return bool(gpu and gpu.compute_capability and gpu.compute_capability < OLDEST_OF_CUDA_13)
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def cuda_before_it(target: Target) -> Finding | None:
+    """The CUDA version that is stated is older than the first for the GPU's generation."""
+    if "cuda" not in target.stated:
+        return None  # what winhost installs itself is new enough for all of them
+    new = [card for card in gpus(target) if (first := _first_cuda(listed(card))) and target.cuda < first]
+    if new:
+        say = unsupported if len(new) == len(gpus(target)) else degraded
+        return say("gpu-compute.cuda-too-old", observed=f"{named(new)}, CUDA {target.cuda}")
+    return None
+
+
+def _first_cuda(gpu: Gpu | None) -> Version | None:
+    found = generation(gpu.architecture) if gpu else None
+    return found.cuda if found else None
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def never_built_for_it(target: Target) -> Finding | None:
+    """vLLM's own builds begin with compute capability 7.0, so Pascal needs one of somebody else's."""
+    old = [card for card in gpus(target) if (gpu := listed(card)) and _capability(gpu) < OLDEST_OF_VLLM]
+    if old:
+        say = unverified if len(old) == len(gpus(target)) else degraded
+        return say("gpu-compute.not-in-vllm", observed=named(old))
+    return None
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def vllm_left_volta(target: Target) -> Finding | None:
+    """vLLM's documents name compute capability 7.5 as the least from 0.21.0 on."""
+    volta = [card for card in gpus(target) if (gpu := listed(card)) and OLDEST_OF_VLLM <= _capability(gpu) < OLDEST_NOW]
+    if volta and target.vllm >= VLLM_WITHOUT_VOLTA:
+        say = unsupported if len(volta) == len(gpus(target)) else degraded
+        return say("gpu-compute.left-by-vllm", observed=f"{named(volta)}, vLLM {target.vllm}")
+    return None
+
+
+def _capability(gpu: Gpu) -> tuple[int, int]:
+    return gpu.compute_capability or OLDEST_NOW
 
 
 @capability("gpu-compute", on=WHOLE_CARD, unknown=NOTES)
@@ -125,6 +176,20 @@ def several_partitions(target: Target) -> Finding | None:
     if several(target):
         return unverified("multi-gpu.partition", observed=named(gpus(target)))
     return None
+
+
+@capability("multi-gpu", on=EVERYWHERE, unknown=NOTES)
+def nccl_of_the_generation(target: Target) -> Finding | None:
+    """NCCL has to know the generation; which one an engine brings, no fact tells."""
+    firsts = {first for card in several(target) if (first := _first_nccl(listed(card)))}
+    if firsts:
+        return note("multi-gpu.nccl-generation", observed=f"{named(several(target))}: NCCL {max(firsts)} or newer")
+    return None
+
+
+def _first_nccl(gpu: Gpu | None) -> Version | None:
+    found = generation(gpu.architecture) if gpu else None
+    return found.nccl if found else None
 
 
 @capability("multi-gpu", on=EVERYWHERE, unknown=BLOCKS)

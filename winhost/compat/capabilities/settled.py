@@ -22,7 +22,7 @@ _CALLS = {
 }
 
 
-@settles("gpu-compute", over=("tcc",))
+@settles("gpu-compute", over=("tcc", "unlisted"))
 def cuda_starts(measured: Measurement) -> Finding | None:
     """CUDA initialised here or it did not, whatever mode the driver is said to be in."""
     ended = measured.found.of("driver")

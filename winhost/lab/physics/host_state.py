@@ -109,6 +109,13 @@ class HostState:
             for r in self._initial.get("PciDevice", ())
         ]
 
+    @property
+    def other_devices(self) -> set[str]:
+        """Locations of devices that are no graphics cards, and that VMs had when the host was given."""
+        cards = {d.location for d in self.devices}
+        told = self._initial.get("AssignableDevice", ())
+        return {r.key["location"] for r in told if r.state.get("present") is True} - cards
+
     def _make_vms(self) -> dict[str, VirtualMachine]:
         places = {r.key["location"]: str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
         gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._initial.get("AssignableDevice", ())}
@@ -318,13 +325,14 @@ class HostState:
 
     def _places(self) -> Iterator[Record]:
         for each in self.devices:
-            yield Record({"place": self.place(each.location)}, each.key)
+            yield Record({"place": self.place(each.location), "present": True}, each.key)
         present = {d.location for d in self.devices}
         for vm in self.vms.values():
             for claim in vm.assignments:
                 if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
-                    yield Record({"place": assigned(vm.guid)}, {"location": claim.location, "device": ids})
+                    state = {"place": assigned(vm.guid), "present": claim.location in self.other_devices}
+                    yield Record(state, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:
         # As Windows counts: in steps of 100 ns, and each boot is later than the one before.

@@ -22,9 +22,10 @@ BATCH, SERVICE, DENY_BATCH = "SeBatchLogonRight", "SeServiceLogonRight", "SeDeny
 RIGHTS = (BATCH, SERVICE, DENY_BATCH)
 PROFILES = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion\\ProfileList"
 
+VIRTUAL_MACHINES = "S-1-5-83-0"
 _DEFAULT_RIGHTS = {
     BATCH: [ADMINISTRATORS, "S-1-5-32-551", "S-1-5-32-559"],
-    SERVICE: ["S-1-5-80-0"],
+    SERVICE: ["S-1-5-80-0", VIRTUAL_MACHINES],
     DENY_BATCH: [],
 }
 _PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
@@ -109,6 +110,8 @@ class LocalAccounts:
         self.rights = {right: [] for right in RIGHTS}
         if "AccountRight" not in initial:
             self.rights = {right: list(holders) for right, holders in _DEFAULT_RIGHTS.items()}
+            if self._machine.lab.wsl.no_service_logon:
+                self.rights[SERVICE].remove(VIRTUAL_MACHINES)
         for record in initial.get("AccountRight", ()):
             if record.state.get("granted") is True:
                 self.rights[record.key["right"]].append(self._sid_of(record.key["account"]))

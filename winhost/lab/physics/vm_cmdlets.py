@@ -123,7 +123,8 @@ class VmCmdlets(DeviceCmdlets):
             raise self.fail("dynamic-memory", "Start-VM", vm=vm.name)
         if vm.known_or("partitions", 0):
             raise self.fail("partition-and-device", "Start-VM", vm=vm.name)
-        present = [self._present(claim) for claim in vm.assignments]
+        claims = [claim for claim in vm.assignments if claim.location not in self.other_devices]
+        present = [self._present(claim) for claim in claims]
         if None in present:
             raise self.fail("element-not-found", "Start-VM", vm=vm.name, port=port)
         forced = any(d is not None and d.forced for d in present)

@@ -248,6 +248,11 @@ def _others(machine: HostState) -> Iterator[Entity]:
     yield Entity(instance, "Intel(R) Ethernet Controller X710", "Net", "i40ea", properties=properties)
     # Without a location path, as some devices behind bridges are.
     yield Entity("PCI\\VEN_8086&DEV_A2AF&SUBSYS_00000000&REV_00\\3&11583659&0&A0", "PCI Device", "System")
+    claims = [claim for vm in machine.vms.values() for claim in vm.assignments]
+    for claim in claims:
+        if claim.location in machine.other_devices:
+            properties = {f"{_PCI} 1": 2, f"{_PCI} 3": 1, _LOCATIONS: [claim.location]}
+            yield Entity(claim.instance, "PCI Express Device - Dismounted", "System", "pcip", properties=properties)
 
 
 def _monitors(machine: HostState) -> Iterator[Entity]:

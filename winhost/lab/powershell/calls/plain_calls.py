@@ -207,12 +207,14 @@ VALUES: Mapping[str, Call] = {
 
 # They tell of all instances of a resource: its name, their type, and for each property of an object the one of the
 # resource, of its key or of its state, as it is or as a word of Windows.
+_PARTITIONABLE = (
+    "PartitionableGpu",
+    "VMHostPartitionableGpu",
+    {"Name": "gpu", "PartitionCount": "partitions", "ValidPartitionCounts": "valid_counts"},
+)
 OBJECTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "Get-VMHostPartitionableGpu": (
-        "PartitionableGpu",
-        "VMHostPartitionableGpu",
-        {"Name": "gpu", "PartitionCount": "partitions", "ValidPartitionCounts": "valid_counts"},
-    ),
+    "Get-VMHostPartitionableGpu": _PARTITIONABLE,
+    "Get-VMPartitionableGpu": _PARTITIONABLE,
     "Get-Disk": (
         "Disk",
         "MSFT_Disk",

@@ -1,7 +1,7 @@
 """A PCI function on the ladder from the host to a VM."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, NeedRule, UndoRule
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm_power.resource import OFF
 
@@ -60,6 +60,11 @@ def owner(place: str) -> str | None:
     )
 )
 class AssignableDevice(State):
-    """place: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways."""
+    """place: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways.
+
+    Also whatever else a VM claims, which may be no graphics card. present: Windows lists a device at this location; a
+    VM that claims one where none is does not start.
+    """
 
     place: str
+    present: bool = ADDED_SINCE

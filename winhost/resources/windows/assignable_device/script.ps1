@@ -1,4 +1,4 @@
-# key {location: path, device: ids}   state {place: host-enabled | host-disabled | dismounted | assigned:<vm>}; how {accept: force-dismount}
+# key {location: path, device: ids}   state {place: host-enabled | host-disabled | dismounted | assigned:<vm>, present: bool}; how {accept: force-dismount}
 function Get-WinhostAssignableDevice {
     $claims = @{}
     foreach ($assignment in @(Find-WinhostAssignments)) {
@@ -11,13 +11,14 @@ function Get-WinhostAssignableDevice {
             $place = $claims[$function.key.location].place
         }
         $shown += $function.key.location
-        @{ key = $function.key; state = @{ place = $place } }
+        @{ key = $function.key; state = @{ place = $place; present = $true } }
     }
     # Whatever else a VM claims: what is no card or does not tell that it is one, and what is not there any more, which
     # keeps the VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
-            @{ key = @{ location = $claim.location; device = $claim.device }; state = @{ place = $claim.place } }
+            $state = @{ place = $claim.place; present = Test-WinhostPciPresent $claim }
+            @{ key = @{ location = $claim.location; device = $claim.device }; state = $state }
         }
     }
 }
@@ -173,9 +174,9 @@ function Move-WinhostFromHost {
 }
 
 function Test-WinhostPciPresent {
-    param($Key)
+    param($Device)
     foreach ($function in @(Find-WinhostPciAll)) {
-        if ($function.key.location -eq $Key.location) {
+        if ($function.key.location -eq $Device.location) {
             return $true
         }
     }

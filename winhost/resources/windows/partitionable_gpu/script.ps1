@@ -1,11 +1,7 @@
 # key {gpu: device interface}   state {partitions: int, valid_counts: [int], used: int}
 function Get-WinhostPartitionableGpu {
     Assert-WinhostHyperV
-    # Before Windows Server 2022 there is no such cmdlet, and no server GPU can be split.
-    if (-not (Test-WinhostCommand 'Get-VMHostPartitionableGpu')) {
-        return
-    }
-    foreach ($gpu in @(Get-VMHostPartitionableGpu -ErrorAction Stop)) {
+    foreach ($gpu in @(Find-WinhostPartitionableGpus)) {
         $name = "$($gpu.Name)"
         $state = @{
             partitions = [int]$gpu.PartitionCount
@@ -14,6 +10,18 @@ function Get-WinhostPartitionableGpu {
         }
         @{ key = @{ gpu = $name }; state = $state }
     }
+}
+
+function Find-WinhostPartitionableGpus {
+    if (Test-WinhostCommand 'Get-VMHostPartitionableGpu') {
+        return Get-VMHostPartitionableGpu -ErrorAction Stop
+    }
+    # As it was called before Windows Server 2022 and Windows 11.
+    if (Test-WinhostCommand 'Get-VMPartitionableGpu') {
+        return Get-VMPartitionableGpu -ErrorAction Stop
+    }
+    # Without a cmdlet nobody knows; an empty list would say that there are none.
+    Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'This Windows has no cmdlet that lists GPUs that can be partitioned.'
 }
 
 function Measure-WinhostPartitions {

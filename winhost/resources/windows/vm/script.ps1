@@ -45,9 +45,9 @@ function Read-WinhostVmDevices {
 
 function Measure-WinhostVmPartitions {
     param($Vm)
-    # Windows Server 2016 has no partitions, and no cmdlet to say so.
     if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
-        return 0
+        # 0 would say that there are none; nobody knows.
+        return Assert-WinhostKnown $null
     }
     @(Get-VMGpuPartitionAdapter -VM $Vm -ErrorAction Stop).Count
 }

@@ -1,0 +1,57 @@
+"""The catalogue of processors by the name that Windows reports: what no interface of Windows tells of them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from winhost.model.once import once
+from winhost.model.reason import Kind
+
+SERVER, WORKSTATION, DESKTOP, MOBILE = CLASSES = ("server", "workstation", "desktop", "mobile")
+_MARKS = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ProcessorGeneration:
+    """A row of the catalogue. hardware: one of CLASSES; width: physical address bits, None where they are not known;
+    kind, source: of the width, by which anyone can check it.
+    """
+
+    generation: str
+    hardware: str
+    width: int | None = None
+    kind: Kind | None = None
+    source: str = ""
+
+
+def known_processor(name: str) -> ProcessorGeneration | None:
+    """The generation by the processor's name; None for one that is not in the catalogue."""
+    plain = " ".join(_MARKS.sub("", name).split())
+    return next((row for expression, row in _rows() if expression.fullmatch(plain)), None)
+
+
+def narrowest(names: Iterable[str]) -> int | None:
+    """The physical address bits that all of these processors have; None where one of them is not known to have any."""
+    widths = [found.width if (found := known_processor(name)) else None for name in names]
+    known = [width for width in widths if width is not None]
+    return min(known) if known and len(known) == len(widths) else None
+
+
+def generations() -> Sequence[ProcessorGeneration]:
+    """All rows, for the page that lists what is known."""
+    return tuple(row for _, row in _rows())
+
+
+@once
+def _rows() -> tuple[tuple[re.Pattern[str], ProcessorGeneration], ...]:
+    text = files(__package__).joinpath("processors.yaml").read_text(encoding="utf-8")
+    read: list[dict[str, Any]] = yaml.load(text, yaml.CSafeLoader)
+    return tuple((re.compile(row.pop("name"), re.IGNORECASE), _row(row)) for row in read)
+
+
+def _row(row: dict[str, Any]) -> ProcessorGeneration:
+    return ProcessorGeneration(hardware=row.pop("class"), **row)
