@@ -118,6 +118,11 @@ def known(device: str) -> Gpu | None:
     return _gpu(f"{vendor}:{model}", subsystem)
 
 
+def catalogued() -> Iterator[Gpu]:
+    """Every card of the catalogue, in its order."""
+    yield from filter(None, (_gpu(device, None) for device in _catalogue()["cards"]))
+
+
 def _gpu(device: str, subsystem: str | None) -> Gpu | None:
     book = _catalogue()
     card = book["cards"].get(device)

@@ -25,6 +25,7 @@ class Key:
     values: tuple[str, ...] = ()
     since: str | None = None
     since_doubt: str = ""
+    told_from: str = "2.5.8"
     values_since: Mapping[str, str] = field(default_factory=dict)
     alias: str | None = None
     policy: str | None = None

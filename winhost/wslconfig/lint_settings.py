@@ -44,6 +44,8 @@ def versions(context: LintContext) -> Iterator[LintFinding]:
         word = str(valid(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
         if since is None:
+            if context.version is not None and context.version < Version(key.told_from):
+                yield context.found(line, "untold", what=what, since=key.told_from, version=context.version)
             continue
         since_text = f"{since} ({key.since_doubt})" if key.since_doubt else since
         if context.version is None:

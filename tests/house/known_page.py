@@ -1,0 +1,145 @@
+"""docs/known.md, made from the data: `python -m tests.house.known_page` writes it, and a test holds it equal."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from winhost.hardware.gpus import Gpu, catalogued
+from winhost.hardware.processors import generations
+from winhost.knowledge import catalogue
+from winhost.knowledge.versions import revisions, table, windows_builds
+from winhost.model.units import size
+from winhost.symptoms.table import Symptom, symptoms
+
+PAGE = Path(__file__).parents[2] / "docs" / "known.md"
+
+HEAD = """# What is known
+Versions, hardware and errors that winhost knows, made from its data by `python -m tests.house.known_page`. What is not
+here is unknown to it: it says so, and never takes it for the better case.
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    parts = (HEAD, _windows(), _software(), _generations(), _virtual_machines(), _processors(), _gpus(), _symptoms())
+    return "\n".join(parts)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [_row(columns), _row("---" for _ in columns), *map(_row, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _said(evidence: str) -> str:
+    known = catalogue.evidence()[evidence]
+    return f"{known.kind}: {known.source}"
+
+
+def _windows() -> str:
+    builds = (
+        (
+            b.build,
+            b.client or "",
+            b.server or "",
+            b.azure_local or "",
+            f"{b.vm[0]} to {b.vm[1]}" if b.vm else "not told",
+        )
+        for b in windows_builds()
+    )
+    updates = ((str(each), each.brings, _said(each.evidence)) for each in revisions())
+    return (
+        "## Windows\nAnother build, an Insider one or a newer, makes every path on it `unverified`.\n\n"
+        + _table(("build", "client", "server", "Azure Local", "VM configuration versions"), builds)
+        + "\nWhat an update brought to a build, from which revision on:\n\n"
+        + _table(("build and revision", "brings", "evidence"), updates)
+    )
+
+
+def _software() -> str:
+    ranges = (
+        (each["what"], each["first"], each["newest"], each["below"], _said(each["evidence"]))
+        for each in table()["ranges"]
+    )
+    branches = ((f"R{each['branch']}", each["says"], _said(each["evidence"])) for each in table()["branches"])
+    return (
+        "## Other software\n"
+        + _table(("what", "known from", "known to", "below", "evidence"), ranges)
+        + "\nBranches of NVIDIA's drivers:\n\n"
+        + _table(("branch", "what it is", "evidence"), branches)
+    )
+
+
+def _generations() -> str:
+    def bound(row: dict[str, object], name: str) -> str:
+        least, most = row.get(name), row.get(f"{name}_most")
+        return ", ".join([f"{least} or newer"] * bool(least) + [f"at most {most}"] * bool(most)) or "nothing known"
+
+    rows = (
+        (
+            name,
+            row["capability"],
+            *(bound(row, each) for each in ("cuda", "driver", "vllm", "nccl")),
+            _said(row["evidence"]),
+        )
+        for name, row in table()["least"].items()
+    )
+    columns = ("generation", "compute capability from", "CUDA", "driver branch", "vLLM", "NCCL", "evidence")
+    return "## By generation of GPUs\n" + _table(columns, rows)
+
+
+def _virtual_machines() -> str:
+    rows = ((each["feature"], each["version"], _said(each["evidence"])) for each in table()["features"])
+    return "## VMs\nThe least configuration version:\n\n" + _table(("for", "version", "evidence"), rows)
+
+
+def _processors() -> str:
+    rows = (
+        (each.generation, each.hardware, each.width or "not known", f"{each.kind}: {each.source}" if each.kind else "")
+        for each in generations()
+    )
+    return "## Processors\nPhysical address bits by the model, which Windows does not report:\n\n" + _table(
+        ("generation", "hardware", "bits", "evidence"), rows
+    )
+
+
+def _gpus() -> str:
+    found: defaultdict[str, list[Gpu]] = defaultdict(list)
+    for gpu in catalogued():
+        found[gpu.architecture or "other"].append(gpu)
+    return "## GPUs\n" + "\n".join(f"### {name}\n{_cards(gpus)}" for name, gpus in found.items())
+
+
+def _cards(gpus: Iterable[Gpu]) -> str:
+    rows = (
+        (gpu.device, gpu.name, size(gpu.memory) if gpu.memory else "not known", gpu.line or "", _bars(gpu))
+        for gpu in gpus
+    )
+    return _table(("PCI id", "name", "memory", "line", "64-bit BARs"), rows)
+
+
+def _bars(gpu: Gpu) -> str:
+    return " + ".join(map(size, gpu.bars.wide)) + f" ({gpu.bars.source.kind})" if gpu.bars else "surveyed only"
+
+
+def _symptoms() -> str:
+    programs: defaultdict[str, list[Symptom]] = defaultdict(list)
+    for symptom in symptoms().values():
+        programs[symptom.program].append(symptom)
+    sections = (
+        f"### {name}\n{_table(('name', 'what it says', 'evidence'), _told(of))}" for name, of in programs.items()
+    )
+    return f"## Symptoms\n{len(symptoms())} errors that `winhost explain` knows.\n\n" + "\n".join(sections)
+
+
+def _told(of: Iterable[Symptom]) -> Iterator[tuple[str, str, str]]:
+    for symptom in of:
+        kinds = Counter(catalogue.evidence()[key].kind for cause in symptom.causes for key in cause.evidence)
+        yield symptom.id, symptom.says, ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
