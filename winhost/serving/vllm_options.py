@@ -74,3 +74,14 @@ def changed_default(name: str, version: Version) -> str | None:
 
 def _shown(value: object) -> str:
     return "decided at the start" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def names(kind: Kind) -> Mapping[str, frozenset[int]]:
+    """All that any version has."""
+    return _table().known[kind]
+
+
+def versions_with(kind: Kind, name: str) -> tuple[Version, ...]:
+    """Of the versions that were asked, those that have it, in order."""
+    table = _table()
+    return tuple(table.versions[at] for at in sorted(table.known[kind].get(name, ())))

@@ -1,0 +1,84 @@
+"""The words behind `docker run` and `podman run`: the container, its image, and what runs in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+
+from winhost.model.once import once
+from winhost.recipes.recipe_model import Engine, Setting
+from winhost.recipes.recipe_text import Text
+
+IMAGE = "image"
+TOOLS = ("docker", "podman", "nerdctl", "wslc")
+
+
+@dataclass(frozen=True)
+class ContainerOptions:
+    """See container_options.yaml."""
+
+    flags: frozenset[str]
+    valued: frozenset[str]
+    short: Mapping[str, str]
+
+
+@once
+def container_options() -> ContainerOptions:
+    text = files(__package__).joinpath("container_options.yaml").read_text(encoding="utf-8")
+    read = yaml.safe_load(text)
+    return ContainerOptions(frozenset(read["flags"].split()), frozenset(read["valued"].split()), read["short"])
+
+
+def read_container(words: Sequence[Text], engine: Engine) -> list[Text]:
+    """Fills in the container; what is left are the words that run in it."""
+    rest = list(words)
+    engine.in_container = True
+    while rest:
+        word = rest.pop(0)
+        if not word.value.startswith("-") or word.value == "-":
+            engine.container.append(Setting(IMAGE, word.value, word, word, (word,), IMAGE))
+            return rest
+        _read_option(word, rest, engine)
+    return []
+
+
+def _read_option(word: Text, rest: list[Text], engine: Engine) -> None:
+    written, equals, _ = word.value.partition("=")
+    value = word.after("=") if equals else None
+    texts: tuple[Text, ...] = (word,)
+    if not written.startswith("--") and len(written) > 2:
+        written, value = _cluster(word)
+    name = container_options().short.get(written, written)
+    if value is None and rest and name not in container_options().flags and not _is_flag_cluster(written):
+        value = rest.pop(0)
+        texts = (word, value)
+    add_to(engine, Setting(name, value.value if value else None, word, value, texts, written))
+
+
+def _is_flag_cluster(written: str) -> bool:
+    return not written.startswith("--") and set(written[1:]) <= set("ditP")
+
+
+def _cluster(word: Text) -> tuple[str, Text | None]:
+    """`-it` is two flags, `-p8000:8000` an option with its value."""
+    short = word.value[:2]
+    if container_options().short.get(short) in container_options().flags:
+        return word.value, None
+    first = 3 if word.value[2:3] == "=" else 2
+    return short, word.part(first)
+
+
+def add_to(engine: Engine, setting: Setting) -> None:
+    """A setting of a container; its environment is the engine's."""
+    if setting.name == "--env" and setting.shown is not None:
+        engine.variables.append(variable(setting.shown, setting.texts))
+    else:
+        engine.container.append(setting)
+
+
+def variable(text: Text, texts: tuple[Text, ...]) -> Setting:
+    """`NAME=VALUE`; a name alone has its value from elsewhere."""
+    name, equals, value = text.value.partition("=")
+    shown = text.after("=") if equals else None
+    return Setting(name, value if equals else None, text.part(0, len(name)), shown, texts, name)

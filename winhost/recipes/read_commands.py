@@ -1,0 +1,209 @@
+"""Command lines and scripts: which of their commands start vLLM, by itself, in a shell or in a container."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath, PureWindowsPath
+
+from winhost.recipes.command_editor import CommandEditor
+from winhost.recipes.container_words import IMAGE, TOOLS, read_container, variable
+from winhost.recipes.engine_words import read_engine
+from winhost.recipes.recipe_model import Engine, Form, Recipe, Setting
+from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.shell_words import ESCAPES, Command, Shell, Slip, commands, shell_of
+
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+_SET = ("export", "set", "setx", "declare", "-x", "env", "local")
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+_SHELLS = ("sh", "bash", "zsh", "dash", "ash")
+_OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
+DEEPEST = 4  # shells within shells
+
+
+def read_commands(source: SourceFile) -> Recipe:
+    """Every engine that a text starts; variables that it exports before count for those that follow."""
+    shell = shell_of(source.text)
+    found, slips = commands(source.whole, shell)
+    engines: list[Engine] = []
+    exported: list[Setting] = []
+    for command, lost in _joined(found, source, shell):
+        if engine := engine_of(command.words, Form.COMMAND, slips):
+            _let_know(engine, exported)
+            engine.slips += [*slips, *lost]
+            engine.editor = CommandEditor(source, engine, shell)
+            engines.append(engine)
+            slips = []
+        else:
+            exported += _exported(command.words)
+    for number, engine in enumerate(engines, 1):
+        engine.where = engine.where if len(engines) == 1 else f"{engine.where} {number}"
+    return Recipe(Form.COMMAND, tuple(engines))
+
+
+def _joined(found: Sequence[Command], source: SourceFile, shell: Shell) -> Iterator[tuple[Command, list[Slip]]]:
+    """A line that begins with an option was meant to go on with the command before it."""
+    rest = list(found)
+    while rest:
+        command, lost = rest.pop(0), []
+        while rest and "\n" in command.closed_by and rest[0].words[0].value.startswith("--"):
+            following = rest.pop(0)
+            end = command.words[-1].end
+            lost.append(Slip("line-ends-early", following.words[0].start, (Edit(end, end, f" {ESCAPES[shell]}"),)))
+            command = Command((*command.words, *following.words), following.closed_by)
+        yield command, lost
+
+
+def _exported(words: Sequence[Text]) -> Iterator[Setting]:
+    """`export A=B`, `set A=B`, `$env:A = "B"`."""
+    values = [word.value for word in words]
+    if found := _OF_POWERSHELL.match(values[0].partition("=")[0]):
+        name = found[1]
+        rest = [*([words[0].after("=")] if "=" in values[0] else []), *words[1:]]
+        value = next((word for word in rest if word.value not in ("=", "")), None)
+        yield Setting(name, value.value if value else "", words[0], value, tuple(words), name)
+        return
+    if values[0].lower() in _SET or all(map(_ASSIGNED.match, values)):
+        yield from (variable(word, (word,)) for word in words if _ASSIGNED.match(word.value))
+
+
+def engine_of(words: Sequence[Text], form: Form, slips: list[Slip], depth: int = 0) -> Engine | None:
+    """The engine that a command starts, if it does."""
+    before: list[Setting] = []
+    for at, word in enumerate(words):
+        name = _program(word.value)
+        rest = words[at + 1 :]
+        if _ASSIGNED.match(word.value):
+            before.append(variable(word, (word,)))
+        elif name in TOOLS and (runs := _runs(rest)) is not None:
+            return _with(_of_container(word, runs, rest, form, slips, depth), before)
+        elif name in _SHELLS:
+            return _with(_of_shell(rest, form, slips, depth), before)
+        elif (began := _began(words, at)) is not None:
+            first = words[at - 1] if word.value == "-m" and at else word
+            engine = Engine(form, "command", first, entered=began[0], program=first.value)
+            read_engine(words[began[1] :], engine)
+            return _with(engine, before)
+    return None
+
+
+def _with(engine: Engine | None, before: list[Setting]) -> Engine | None:
+    if engine:
+        _let_know(engine, before)
+    return engine
+
+
+def _let_know(engine: Engine, variables: Sequence[Setting]) -> None:
+    """Variables of the shell, which a container gets only where it names them."""
+    if engine.in_container:
+        engine.outside[:0] = variables
+        known = {each.name: each for each in variables}
+        engine.variables[:] = [known.get(each.name, each) if each.value is None else each for each in engine.variables]
+    else:
+        engine.variables[:0] = variables
+
+
+def _program(word: str) -> str:
+    name = PureWindowsPath(word).name if "\\" in word else PurePosixPath(word).name
+    return name.casefold().removesuffix(".exe")
+
+
+def _began(words: Sequence[Text], at: int) -> tuple[str, int] | None:
+    """How vLLM's server is called here, and where its own words begin."""
+    values = [word.value for word in words[at : at + 3]]
+    if _program(values[0]) == "vllm" and values[1:2] == ["serve"]:
+        return "vllm serve", at + 2
+    if values[0] == "-m" and len(values) > 1 and values[1] in _MODULES:
+        behind = at + 2
+        if values[1] == _MODULES[1]:
+            return ("vllm serve", behind + 1) if values[2:3] == ["serve"] else None
+        return "api_server", behind
+    if _program(values[0]) == "api_server.py":
+        return "api_server", at + 1
+    return None
+
+
+def _of_shell(words: Sequence[Text], form: Form, slips: list[Slip], depth: int) -> Engine | None:
+    """The text behind `-c`, if this shell has one."""
+    for flag, text in pairwise(words):
+        if re.fullmatch(r"-[a-z]*c", flag.value):
+            return of_text(text, form, slips, depth, words[list(words).index(text) + 1 :])
+    return None
+
+
+def of_text(text: Text, form: Form, slips: list[Slip], depth: int = 0, following: Sequence[Text] = ()) -> Engine | None:
+    """The first engine that a text for a shell starts. following: what the text knows as `$0`, `$1`, …"""
+    if depth >= DEEPEST:
+        return None
+    found, inner = commands(text)
+    exported: list[Setting] = []
+    for command in found:
+        words = list(_expanded(command.words, following))
+        if engine := engine_of(words, form, slips, depth + 1):
+            engine.variables[:0] = exported
+            slips += inner
+            return engine
+        exported += _exported(command.words)
+    return None
+
+
+def _expanded(words: Sequence[Text], following: Sequence[Text]) -> Iterator[Text]:
+    """Compose and units double the sign, so that they leave it alone."""
+    for word in words:
+        name = word.value.replace("$$", "$")
+        if name == "$0" and following:
+            yield following[0]
+        elif name in ("$@", "$*"):
+            yield from following[1:]
+        else:
+            yield word
+
+
+def _runs(words: Sequence[Text]) -> int | None:
+    """Where `run` stands, of `docker run …`, `docker container run …`, `podman create …`."""
+    return next((at for at, word in enumerate(words[:6]) if word.value in ("run", "create")), None)
+
+
+def _of_container(
+    tool: Text, runs: int, words: Sequence[Text], form: Form, slips: list[Slip], depth: int
+) -> Engine | None:
+    engine = Engine(form, "container", tool, program=tool.value)
+    inside = read_container(words[runs + 1 :], engine)
+    engine.places = {"run": words[runs]}
+    return with_command(engine, inside, slips, depth)
+
+
+def with_command(engine: Engine, inside: Sequence[Text], slips: list[Slip], depth: int = 0) -> Engine | None:
+    """A container with what it runs: by its entrypoint, or by that of its image. None where that is not vLLM."""
+    entry, image = engine.boxed("--entrypoint"), engine.boxed(IMAGE)
+    if entry and entry.shown:
+        inside = [entry.shown, *inside]
+    found = engine_of(inside, engine.form, slips, depth) if inside else None
+    own = image is not None and has_entrypoint(image.value or "")
+    if own and entry is None and inside and inside[0].value == "serve":
+        engine.entered, engine.places = "twice", {**engine.places, "again 0": inside[0]}
+        read_engine(inside[1:], engine)
+        return engine
+    if found is None and not (own and entry is None):
+        return None
+    if found is None:
+        read_engine(inside, engine)
+        return engine
+    engine.entered, engine.model, engine.options = found.entered, found.model, found.options
+    engine.strays, engine.variables = found.strays, [*engine.variables, *found.variables]
+    if own and entry is None:  # the image's own `vllm serve` gets these words
+        engine.entered = "twice"
+        engine.places = {**engine.places, **{f"again {n}": word for n, word in enumerate(_again(inside, found))}}
+    return engine
+
+
+def _again(inside: Sequence[Text], found: Engine) -> list[Text]:
+    """The words before the engine's own that the image's entrypoint has already."""
+    own = {id(text) for setting in found.options for text in setting.texts} | {id(found.model)}
+    ends = next((at for at, word in enumerate(inside) if id(word) in own), len(inside))
+    return list(inside[:ends])
+
+
+def has_entrypoint(image: str) -> bool:
+    """Whether an image starts `vllm serve` by itself, as vLLM's own does."""
+    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    return name in ("vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu") or image.startswith("vllm/vllm")

@@ -1,0 +1,231 @@
+"""Compose files: each service that runs vLLM."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from winhost.recipes.command_editor import removed_words, replaced
+from winhost.recipes.container_words import IMAGE, add_to, variable
+from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
+from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.shell_words import Slip, commands
+from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, without, without_items
+
+# Keys of a service, and the option of `docker run` that says the same.
+SAME = {
+    "image": IMAGE,
+    "shm_size": "--shm-size",
+    "ipc": "--ipc",
+    "network_mode": "--network",
+    "runtime": "--runtime",
+    "restart": "--restart",
+    "mem_limit": "--memory",
+    "stop_grace_period": "--stop-timeout",
+    "privileged": "--privileged",
+    "ports": "--publish",
+    "volumes": "--volume",
+    "devices": "--device",
+    "gpus": "--gpus",
+    "user": "--user",
+    "pid": "--pid",
+    "ulimits": "--ulimit",
+    "security_opt": "--security-opt",
+    "healthcheck": "--health-cmd",
+    "env_file": "--env-file",
+}
+_OPTION_AND_VALUE = re.compile(r"(--?[A-Za-z][\w.-]*)[ \t]+(\S.*)", re.DOTALL)
+_WHOLE_COMMAND = re.compile(r"\S+[ \t]+(?:\S+[ \t]+)*?(?:serve|vllm\.entrypoints\S*)[ \t]", re.DOTALL)
+_DEVICES = ("deploy", "resources", "reservations", "devices")
+
+
+def read_compose(source: SourceFile) -> Recipe:
+    """Every service with vLLM in it. Raises NotYaml."""
+    engines = []
+    for document in documents(source):
+        for name, service in document.get("services").pairs():
+            if (engine := _service(service)) is not None:
+                engine.where = f"service {name}"
+                engines.append(engine)
+    return Recipe(Form.COMPOSE, tuple(engines))
+
+
+def _service(service: YamlNode) -> Engine | None:
+    slips: list[Slip] = []
+    engine = Engine(Form.COMPOSE, "", service.key_text, in_container=True)
+    for name, value in service.pairs():
+        for setting in _settings(name, value):
+            add_to(engine, setting)
+    _devices(service, engine)
+    engine.variables += list(environment(service.get("environment")))
+    inside = words_of(service.get("command"), slips)
+    entry = service.get("entrypoint")
+    if entry:
+        found = engine_of([*words_of(entry, slips), *inside], Form.COMPOSE, slips)
+        if found is None:
+            return None
+        for each in ("entered", "model", "options", "strays"):
+            setattr(engine, each, getattr(found, each))
+        engine.variables += found.variables
+    elif with_command(engine, inside, slips) is None:
+        return None
+    engine.slips += slips
+    engine.places = {**engine.places, "service": service.key_text}
+    engine.editor = ComposeEditor(service, engine)
+    return engine
+
+
+def words_of(node: YamlNode, slips: list[Slip]) -> list[Text]:
+    """A command as a list, or as one text that is split as a shell would."""
+    if node.is_list:
+        return item_words([each.text for each in node.items() if each.is_scalar], slips)
+    if not node.is_scalar or not node:
+        return []
+    found, inner = commands(node.text)
+    slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
+    words = [word for command in found for word in command.words]
+    slips += [_folded(word) for word in words if word.value.startswith(" -")]
+    return [word.part(1) if word.value.startswith(" -") else word for word in words]
+
+
+def item_words(items: Sequence[Text], slips: list[Slip]) -> list[Text]:
+    """Each item of a list is one word, whatever blanks are in it; what was meant are several."""
+    words: list[Text] = []
+    for before, text in pairwise([None, *items]):
+        assert text is not None
+        if before is not None and re.fullmatch(r"-[a-z]*c", before.value):
+            words.append(text)
+        elif found := _OPTION_AND_VALUE.fullmatch(text.value):
+            blank, better = text.part(found.end(1), found.start(2)), f"{found[1]}={found[2]}"
+            edits = replaced(blank, "=")
+            slips.append(Slip("words-in-one-item", text.start, edits, {"item": text.value, "better": better}))
+            words += [text.part(0, found.end(1)), text.part(found.start(2))]
+        elif _WHOLE_COMMAND.search(text.value):
+            slips.append(Slip("command-in-one-item", text.start))
+            words += [word for command in commands(text)[0] for word in command.words]
+        else:
+            words.append(text)
+    return words
+
+
+def _folded(word: Text) -> Slip:
+    """`>` makes one line of several, and a backslash at the end of each then stands before a blank."""
+    edits = (Edit(word.start, word.start + 1, ""),) if word.at else ()
+    return Slip("backslash-in-fold", word.start, edits)
+
+
+def _settings(name: str, value: YamlNode) -> Iterator[Setting]:
+    if name == "deploy":
+        limit = value.get("resources", "limits", "memory")
+        if limit.is_scalar:
+            yield _setting("--memory", limit)
+        return
+    option = SAME.get(name)
+    if option is None or (not value and name != "privileged"):
+        return
+    if value.is_list and name != "security_opt":
+        yield from (_setting(option, each) for each in value.items())
+    else:
+        yield _setting(option, value)
+
+
+def _setting(option: str, value: YamlNode) -> Setting:
+    """An entry in the long form of a list is told by what counts in it."""
+    if value.is_scalar:
+        text = value.text
+        return Setting(option, text.value, value.key_text, text, (text,), value.key_text.value or option)
+    told = {name: inner.value for name, inner in value.pairs()}
+    ends = {"--publish": ("published", "target"), "--volume": ("source", "target")}.get(option, ())
+    word = ":".join(told[end] for end in ends if told.get(end))
+    if option == "--publish" and told.get("host_ip"):
+        word = f"{told['host_ip']}:{word}"
+    at = value.key_text if value.key is not None else Text("", (), value.start, value.start)
+    return Setting(option, word, at, None, (), option)
+
+
+def _devices(service: YamlNode, engine: Engine) -> None:
+    """`deploy.resources.reservations.devices`: the GPUs, as `--gpus` has them."""
+    node = service.get(*_DEVICES)
+    for device in node.items():
+        told = dict(device.pairs())
+        ids = [each.value for each in told["device_ids"].items()] if "device_ids" in told else []
+        count = told.get("count")
+        word = f"device={','.join(ids)}" if ids else count.value if count is not None else "all"
+        shown = count.text if count is not None and not ids else None
+        at = Text("", (), device.start, device.start)
+        engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
+        if "capabilities" not in told:
+            engine.places = {**engine.places, "no capabilities": at}
+    if service.get("deploy", "resources", "devices"):
+        engine.places = {**engine.places, "devices misplaced": service.get("deploy", "resources", "devices").key_text}
+
+
+def environment(node: YamlNode) -> Iterator[Setting]:
+    """A list of `NAME=VALUE`, or a mapping."""
+    for each in node.items():
+        if each.is_scalar:
+            yield variable(each.text, (each.text,))
+    for name, value in node.pairs():
+        text = value.text if value and value.is_scalar else None
+        yield Setting(name, value.value if text else None, value.key_text, text, (value.key_text,), name)
+
+
+class ComposeEditor(NoEditor):
+    """Of one service."""
+
+    def __init__(self, service: YamlNode, engine: Engine) -> None:
+        self._service, self._engine = service, engine
+
+    def remove(self, setting: Setting) -> Sequence[Edit]:
+        node = self._service.get("environment")
+        for each in (*node.items(), *(value for _, value in node.pairs())):
+            if each.key_text.start == setting.texts[0].start if setting.texts else False:
+                return without(each, node)
+        for name in ("command", "entrypoint"):
+            if edits := removed_from(self._service.get(name), setting):
+                return edits
+        return ()
+
+    def add_option(self, words: str) -> Sequence[Edit]:
+        return added_option(self._service.get("command"), self._engine, words)
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+        node = self._service.get("environment")
+        if node.is_list and node.items():
+            return item_after(node, f"{name}={value}")
+        if node.is_map:
+            return pair_after(node, name, f' "{value}"')
+        return pair_after(self._service, "environment", f'\n  {name}: "{value}"') if node.node is None else ()
+
+    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+        key = next((key for key, option in SAME.items() if option == name), None)
+        return pair_after(self._service, key, f" {value}") if key and not self._service.get(key) else ()
+
+
+def removed_from(command: YamlNode, setting: Setting) -> Sequence[Edit]:
+    """Words that go from a command: items of a list, or words of a text."""
+    if command.is_scalar and command:
+        inside = [command.node.start_mark.index <= text.start <= command.node.end_mark.index for text in setting.texts]
+        return removed_words(command.source, setting.texts, "\\") if inside and all(inside) else ()
+    starts = {text.start for text in setting.texts}
+    gone = [each for each in command.items() if each.is_scalar and each.text.start in starts]
+    if len(gone) != len(setting.texts) or not gone:
+        return ()
+    if command.node.flow_style:
+        items = command.items()
+        places = [n for n, each in enumerate(items) if each.node in [one.node for one in gone]]
+        return without_items(items, places[0], places[-1]) if len(places) == places[-1] - places[0] + 1 else ()
+    edits = [edit for each in gone for edit in without(each, command)]
+    return edits if len(edits) == len(gone) else ()
+
+
+def added_option(command: YamlNode, engine: Engine, words: str) -> Sequence[Edit]:
+    """A new option at the end of a command."""
+    if command.is_list:
+        return item_after(command, words)
+    own = [text for setting in engine.options for text in setting.texts if text.at]
+    own += [engine.model] if engine.model and engine.model.at else []
+    if not own:
+        return ()
+    end = max(text.end for text in own)
+    return (Edit(end, end, f" {words}"),)

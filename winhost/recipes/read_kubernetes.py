@@ -1,0 +1,205 @@
+"""Manifests of Kubernetes: each container with vLLM, and what its pod and the services beside it say of it."""
+
+from collections.abc import Iterator, Sequence
+
+from winhost.recipes.container_words import IMAGE
+from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.read_compose import added_option, item_words, removed_from
+from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
+from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.shell_words import Slip
+from winhost.recipes.yaml_nodes import YamlNode, documents, pair_after, without
+
+_PODS = {
+    "Pod": (("spec",),),
+    "CronJob": (("spec", "jobTemplate", "spec", "template", "spec"),),
+    "LeaderWorkerSet": (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate", "spec"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate", "spec"),
+    ),
+}
+_USUAL = (("spec", "template", "spec"),)
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+GPU = "nvidia.com/gpu"
+SHM = "/dev/shm"  # noqa: S108 - its name
+
+
+def read_kubernetes(source: SourceFile) -> Recipe:
+    """Every container with vLLM in it. Raises NotYaml."""
+    found = [each for document in documents(source) for each in _listed(document)]
+    services = {each.get("metadata", "name").value: each for each in found if each.get("kind").value == "Service"}
+    engines = []
+    for each in found:
+        kind, name = each.get("kind").value, each.get("metadata", "name").value
+        for path in _PODS.get(kind, _USUAL):
+            pod = each.get(*path)
+            for container in pod.get("containers").items():
+                if (engine := _engine(container, pod)) is not None:
+                    engine.where = f"{kind} {name}"
+                    _services(engine, services)
+                    engines.append(engine)
+    return Recipe(Form.KUBERNETES, tuple(engines))
+
+
+def _listed(document: YamlNode) -> list[YamlNode]:
+    return document.get("items").items() if document.get("kind").value == "List" else [document]
+
+
+def _engine(container: YamlNode, pod: YamlNode) -> Engine | None:
+    slips: list[Slip] = []
+    engine = Engine(Form.KUBERNETES, "", _at(container), in_container=True)
+    engine.container += [*_container(container, pod)]
+    engine.variables += list(_environment(container.get("env")))
+    every = [each.text for name in ("command", "args") for each in container.get(name).items() if each.is_scalar]
+    entries = len([each for each in container.get("command").items() if each.is_scalar])
+    words = item_words(every, slips)
+    entry, inside = (words, []) if entries else ([], words)
+    if entry:
+        found = engine_of([*entry, *inside], Form.KUBERNETES, slips)
+        if found is None:
+            return None
+        for each in ("entered", "model", "options", "strays"):
+            setattr(engine, each, getattr(found, each))
+        engine.variables += found.variables
+    elif with_command(engine, inside, slips) is None:
+        return None
+    engine.slips += slips
+    engine.probes = {name: dict(_flat(container.get(name))) for name in PROBES if container.get(name)}
+    engine.places = {**engine.places, **dict(_places(container, pod))}
+    engine.editor = KubernetesEditor(container, engine)
+    return engine
+
+
+def _at(container: YamlNode) -> Text:
+    name = container.get("name")
+    return name.text if name.is_scalar else Text("", (), container.start, container.start)
+
+
+def _flat(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
+    """`httpGet.path` and the like."""
+    for name, value in node.pairs():
+        if value.is_map and before.count(".") < 3:
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value.value
+
+
+def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, Text]]:
+    for name in PROBES:
+        if found := container.get(name):
+            yield name, found.key_text
+    if found := pod.get("enableServiceLinks"):
+        yield "service links", found.text
+    for each in container.get("env").items():
+        value = each.get("value")
+        if value.is_scalar and not value.quoted and value.tag != "str":
+            yield f"no text {each.get('name').value}", value.text
+
+
+def _services(engine: Engine, services: dict[str, YamlNode]) -> None:
+    """What a service of the file does to the container: its name becomes variables, its type opens the port."""
+    links = engine.places.get("service links")
+    for name, service in services.items():
+        if name == "vllm" and (links is None or links.value.casefold() != "false"):
+            engine.places = {**engine.places, "service vllm": service.get("metadata", "name").text}
+        kind = service.get("spec", "type")
+        if kind.value in ("NodePort", "LoadBalancer"):
+            engine.container.append(Setting("service", kind.value, kind.text, kind.text, (), "type"))
+
+
+def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
+    """As docker's options say it."""
+    for option, node in (
+        (IMAGE, container.get("image")),
+        ("--memory", container.get("resources", "limits", "memory")),
+        ("--gpus", container.get("resources", "limits", GPU)),
+        ("--gpus requested", container.get("resources", "requests", GPU)),
+        ("--privileged", container.get("securityContext", "privileged")),
+        ("--stop-timeout", pod.get("terminationGracePeriodSeconds")),
+        ("--restart", pod.get("restartPolicy")),
+        ("--runtime", pod.get("runtimeClassName")),
+    ):
+        if node.is_scalar:
+            yield Setting(option, node.value, node.key_text, node.text, (node.text,), node.key_text.value)
+    for option, name in (("--network", "hostNetwork"), ("--ipc", "hostIPC"), ("--pid", "hostPID")):
+        node = pod.get(name)
+        if node.value.casefold() == "true":
+            yield Setting(option, "host", node.key_text, node.text, (node.text,), name)
+    for port in container.get("ports").items():
+        if host := port.get("hostPort"):
+            yield Setting("--publish", host.value, host.key_text, host.text, (), "hostPort")
+    yield from _mounts(container, pod)
+
+
+def _mounts(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
+    volumes = {each.get("name").value: each for each in pod.get("volumes").items()}
+    for mount in container.get("volumeMounts").items():
+        path, volume = mount.get("mountPath"), volumes.get(mount.get("name").value)
+        if not path.is_scalar:
+            continue
+        if path.value.rstrip("/") == SHM and volume is not None:
+            yield from _shm(path, volume)
+        elif volume is not None and (host := volume.get("hostPath", "path")).is_scalar:
+            word = f"{host.value}:{path.value}"
+            yield Setting("--volume", word, host.text, None, (), "hostPath")
+
+
+def _shm(path: YamlNode, volume: YamlNode) -> Iterator[Setting]:
+    """A volume in memory with a size; without one it is as large as the memory of the pod or node allows."""
+    size, medium = volume.get("emptyDir", "sizeLimit"), volume.get("emptyDir", "medium")
+    if medium.value != "Memory":
+        yield Setting("shm on disk", path.value, path.text, None, (), "mountPath")
+    elif size.is_scalar:
+        yield Setting("--shm-size", size.value, size.key_text, size.text, (size.text,), "sizeLimit")
+    else:
+        yield Setting("--shm-size", None, path.text, None, (), "mountPath")
+
+
+def _environment(node: YamlNode) -> Iterator[Setting]:
+    for each in node.items():
+        name, value = each.get("name"), each.get("value")
+        if not name.is_scalar:
+            continue
+        text = value.text if value.is_scalar else None
+        yield Setting(name.value, value.value if text else None, name.text, text, (name.text,), name.value)
+
+
+class KubernetesEditor(NoEditor):
+    """Of one container."""
+
+    def __init__(self, container: YamlNode, engine: Engine) -> None:
+        self._container, self._engine = container, engine
+
+    def remove(self, setting: Setting) -> Sequence[Edit]:
+        env = self._container.get("env")
+        for each in env.items():
+            if setting.texts and each.get("name").is_scalar and each.get("name").text.start == setting.texts[0].start:
+                return without(each, env)
+        found = (removed_from(self._container.get(name), setting) for name in ("args", "command"))
+        return next((edits for edits in found if edits), ())
+
+    def add_option(self, words: str) -> Sequence[Edit]:
+        if args := self._container.get("args"):
+            return added_option(args, self._engine, words)
+        command = self._container.get("command")
+        shell = command.items() and command.items()[0].value.rpartition("/")[2] in ("sh", "bash")
+        if shell and command.items()[-1].is_scalar:
+            return added_option(command.items()[-1], self._engine, words)
+        return added_option(command, self._engine, words) if command else ()
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+        env = self._container.get("env")
+        if not env.items() or env.node.flow_style:
+            entry = f'\n- name: {name}\n  value: "{value}"'
+            return pair_after(self._container, "env", entry) if env.node is None else ()
+        source, last = env.source, env.items()[-1]
+        start, _ = source.line_of(env.items()[0].start)
+        line = source.text[start : env.items()[0].start]
+        if line.strip() != "-":
+            return ()
+        end = source.line_of(last.start + len(source.text[last.start : last.node.end_mark.index].rstrip()) - 1)[1]
+        blank, nl = " " * len(line), source.newline
+        return (Edit(end, end, f'{line}name: {name}{nl}{blank}value: "{value}"{nl}'),)
+
+    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+        return ()

@@ -1,0 +1,54 @@
+"""What form a recipe has, by its text alone: names of files say little, and what is pasted has none."""
+
+import re
+
+from winhost.recipes.read_commands import read_commands
+from winhost.recipes.read_compose import read_compose
+from winhost.recipes.read_kubernetes import read_kubernetes
+from winhost.recipes.read_units import read_environment, read_unit
+from winhost.recipes.recipe_model import Form, Recipe
+from winhost.recipes.recipe_text import SourceFile
+from winhost.recipes.yaml_nodes import NotYaml
+
+_KUBERNETES = re.compile(r"^\s*(?:-\s+)?(?:apiVersion|kind):", re.MULTILINE)
+_COMPOSE = re.compile(r"^services:[ \t]*\r?$", re.MULTILINE)
+_UNIT = re.compile(r"^[ \t]*\[(?:Unit|Service|Container|Install)\][ \t]*\r?$", re.MULTILINE)
+_COMMAND = re.compile(
+    r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
+)
+_VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
+
+
+def form_of(text: str) -> Form | None:
+    """None where it is nothing that could start an engine."""
+    text = text.removeprefix("\ufeff")
+    if _COMPOSE.search(text):
+        return Form.COMPOSE
+    if _KUBERNETES.search(text) and "spec:" in text:
+        return Form.KUBERNETES
+    if found := _UNIT.search(text):
+        return Form.QUADLET if "[Container]" in text else Form.SYSTEMD if found else None
+    if _COMMAND.search(text):
+        return Form.COMMAND
+    return Form.ENVIRONMENT if _VARIABLE.search(text) else None
+
+
+def read_recipe(source: SourceFile) -> Recipe | None:
+    """The recipe in whatever form it is; None where there is nothing of one."""
+    form = form_of(source.text)
+    if form is None:
+        return None
+    try:
+        match form:
+            case Form.COMPOSE:
+                return read_compose(source)
+            case Form.KUBERNETES:
+                return read_kubernetes(source)
+            case Form.SYSTEMD | Form.QUADLET:
+                return read_unit(source)
+            case Form.ENVIRONMENT:
+                return read_environment(source)
+            case Form.COMMAND:
+                return read_commands(source)
+    except NotYaml as wrong:
+        return Recipe(form, (), ((str(wrong), wrong.place),))

@@ -1,0 +1,242 @@
+"""systemd units, podman's quadlets and environment files."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from winhost.recipes.command_editor import removed_words
+from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
+from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
+from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.shell_words import Slip, commands
+
+_SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
+_ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_SHELL = re.compile(r"(?<=\s)(?:&&|\|\|?|\d?>>?(?:&\d)?|<|~/\S*)(?=\s|$)")
+_PREFIXES = "@-:+!|"
+# Keys of a quadlet's [Container], and the option of `podman run` that says the same.
+QUADLET = {
+    "Image": IMAGE,
+    "ShmSize": "--shm-size",
+    "Network": "--network",
+    "PublishPort": "--publish",
+    "Volume": "--volume",
+    "AddDevice": "--device",
+    "StopTimeout": "--stop-timeout",
+    "Memory": "--memory",
+    "User": "--user",
+    "Entrypoint": "--entrypoint",
+    "Ulimit": "--ulimit",
+    "EnvironmentFile": "--env-file",
+}
+KEPT = (
+    "Restart",
+    "TimeoutStartSec",
+    "TimeoutStopSec",
+    "Type",
+    "KillMode",
+    "KillSignal",
+    "User",
+    "EnvironmentFile",
+    "MemoryMax",
+    "LimitMEMLOCK",
+    "Environment",
+    "PrivateDevices",
+    "DevicePolicy",
+    "WantedBy",
+    "TimeoutSec",
+)
+
+
+@dataclass(frozen=True)
+class UnitEntry:
+    """A line of a unit with those that it goes on in. value: without the signs that it does."""
+
+    section: str
+    name: str
+    value: Text
+    key: Text
+
+
+def entries(source: SourceFile) -> Iterator[UnitEntry]:
+    """What a unit sets, in order."""
+    section, place, text = "", 0, source.text
+    while place < len(text):
+        end = _logical_end(text, place)
+        line = text[place:end]
+        if found := _SECTION.match(line):
+            section = found[1]
+        elif (found := _ENTRY.match(line)) and not line.lstrip().startswith(("#", ";")):
+            whole = source.whole
+            value = whole.part(place + found.end(), place + len(line.rstrip()))
+            yield UnitEntry(section, found[1], value, whole.part(place + found.start(1), place + found.end(1)))
+        place = end + 1
+
+
+def _logical_end(text: str, place: int) -> int:
+    """Where the line ends that begins here, with those that it goes on in."""
+    while True:
+        end = text.find("\n", place)
+        if end < 0:
+            return len(text)
+        if not text[place:end].rstrip("\r").endswith("\\"):
+            return end
+        place = end + 1
+
+
+def read_unit(source: SourceFile) -> Recipe:
+    """A service that starts vLLM, or a container with it."""
+    found = list(entries(source))
+    quadlet = any(entry.section == "Container" for entry in found)
+    slips: list[Slip] = []
+    engine = _of_quadlet(found, slips) if quadlet else _of_service(found, slips)
+    if engine is None:
+        return Recipe(Form.QUADLET if quadlet else Form.SYSTEMD, ())
+    engine.slips += slips
+    for entry in found:
+        if entry.name in KEPT and entry.section in ("Service", "Install", "Unit"):
+            shown = entry.value if entry.value.value else None
+            engine.container.append(Setting(entry.name, entry.value.value, entry.key, shown, (), entry.name))
+    engine.editor = UnitEditor(source, engine, found, quadlet)
+    return Recipe(engine.form, (engine,))
+
+
+def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> Engine | None:
+    started = [entry for entry in found if entry.section == "Service" and entry.name == "ExecStart"]
+    engine = None
+    for entry in started:
+        words = _words(entry.value, slips)
+        if words and words[0].value[:1] in _PREFIXES and words[0].value.strip(_PREFIXES):
+            words[0] = words[0].part(len(words[0].value) - len(words[0].value.lstrip(_PREFIXES)))
+        engine = engine_of(words, Form.SYSTEMD, slips)
+        slips += _of_a_shell(entry.value)
+        if engine is not None:
+            engine.where, engine.places = "unit", {**engine.places, "ExecStart": entry.key, "command": words[0]}
+            break
+    if engine is not None and not engine.in_container:
+        engine.variables[:0] = _variables(found, "Service", slips)
+    return engine
+
+
+def _of_a_shell(text: Text) -> Iterator[Slip]:
+    """Signs that only a shell obeys, outside of quotes."""
+    bare = _QUOTED.sub(lambda found: "x" * len(found[0]), text.value)
+    for found in _SHELL.finditer(bare):
+        yield Slip("shell-in-unit", text.part(found.start()).start, words={"word": found[0]})
+
+
+def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> Engine | None:
+    inside = [entry for entry in found if entry.section == "Container"]
+    at = next((entry.key for entry in inside if entry.name == "Image"), inside[0].key)
+    engine = Engine(Form.QUADLET, "container", at, in_container=True)
+    for entry in inside:
+        if entry.name == "PodmanArgs":
+            read_container([*_words(entry.value, slips), Text("", (), 0, 0)], engine)
+            engine.container = [each for each in engine.container if each.value != ""]
+        elif option := QUADLET.get(entry.name):
+            value = entry.value if entry.value.value else None
+            add_to(engine, Setting(option, entry.value.value, entry.key, value, (entry.value,), entry.name))
+    engine.variables += _variables(found, "Container", slips)
+    words = [word for entry in inside if entry.name == "Exec" for word in _words(entry.value, slips)]
+    return with_command(engine, words, slips)
+
+
+def _variables(found: Sequence[UnitEntry], section: str, slips: list[Slip]) -> list[Setting]:
+    texts = [entry.value for entry in found if entry.section == section and entry.name == "Environment"]
+    return [variable(word, (word,)) for text in texts for word in _words(text, slips) if "=" in word.value]
+
+
+def _words(text: Text, slips: list[Slip]) -> list[Text]:
+    """Split as systemd does, near enough: `;` and `#` are words there."""
+    found, inner = commands(text)
+    slips += [slip for slip in inner if slip.code not in ("continues-into-nothing", "comment-in-command")]
+    return [word for command in found for word in command.words]
+
+
+class UnitEditor(NoEditor):
+    """Of a unit with one engine."""
+
+    def __init__(self, source: SourceFile, engine: Engine, found: Sequence[UnitEntry], quadlet: bool) -> None:
+        self._source, self._engine, self._found, self._quadlet = source, engine, found, quadlet
+
+    def remove(self, setting: Setting) -> Sequence[Edit]:
+        entry = next((each for each in self._found if setting.texts and _within(setting.texts[0], each.value)), None)
+        if entry is None:
+            return ()
+        if entry.value.start == setting.texts[0].start and entry.value.end == setting.texts[-1].end:
+            start, end = self._source.line_of(entry.key.start)
+            return (Edit(start, end, ""),) if entry.value.end <= end else ()
+        if entry.value.start == setting.texts[0].start:
+            text, end = self._source.text, setting.texts[-1].end
+            return (Edit(entry.value.start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""),)
+        return removed_words(self._source, setting.texts, "\\")
+
+    def add_option(self, words: str) -> Sequence[Edit]:
+        own = [text for setting in self._engine.options for text in setting.texts if text.at]
+        own += [each for each in (self._engine.model, *self._engine.strays) if each and each.at]
+        end = max((text.end for text in own), default=0)
+        return (Edit(end, end, f" {words}"),) if end else ()
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+        if self._engine.in_container and not self._quadlet:
+            return self.add_to_container("--env", f"{name}={value}")
+        return self._line(f"Environment={name}={value}")
+
+    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+        if not self._quadlet:
+            run = self._engine.places.get("run")
+            return (Edit(run.end, run.end, f" {name}={value}"),) if run else ()
+        key = next((key for key, option in QUADLET.items() if option == name), None)
+        return self._line(f"{key}={value}") if key else self._line(f"PodmanArgs={name}={value}")
+
+    def _line(self, line: str) -> Sequence[Edit]:
+        """A new one before that which starts the engine."""
+        place = self._engine.at if self._quadlet else self._engine.places["ExecStart"]
+        start, _ = self._source.line_of(place.start)
+        return (Edit(start, start, line + self._source.newline),)
+
+
+def _within(text: Text, value: Text) -> bool:
+    return value.start <= text.start and text.end <= value.end
+
+
+def read_environment(source: SourceFile) -> Recipe:
+    """A file of `NAME=VALUE` lines, as `--env-file` and EnvironmentFile= take."""
+    engine = Engine(Form.ENVIRONMENT, "environment", source.whole.part(0, 0), known=False)
+    place = 0
+    for line in source.text.split("\n"):
+        bare = line.strip()
+        if "=" in bare and not bare.startswith(("#", ";")):
+            first = place + line.index(bare) + (bare.startswith("export ") and len("export "))
+            setting = variable(source.whole.part(first, place + line.index(bare) + len(bare)), ())
+            engine.variables.append(_unquoted(setting))
+        place += len(line) + 1
+    engine.editor = EnvironmentEditor(source)
+    return Recipe(Form.ENVIRONMENT, (engine,) if engine.variables else ())
+
+
+def _unquoted(setting: Setting) -> Setting:
+    """`--env-file` of docker keeps quotes as they are, systemd takes them away; both mean the same variable."""
+    value = setting.shown
+    if value is None or len(value.value) < 2 or value.value[0] not in "'\"" or value.value[-1] != value.value[0]:
+        return Setting(setting.name, setting.value, setting.text, value, (setting.text,), setting.written)
+    inner = value.part(1, len(value.value) - 1)
+    return Setting(setting.name, inner.value, setting.text, inner, (setting.text,), setting.written)
+
+
+class EnvironmentEditor(NoEditor):
+    """Of a file with nothing but variables."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self._source = source
+
+    def remove(self, setting: Setting) -> Sequence[Edit]:
+        start, end = self._source.line_of(setting.text.start)
+        return (Edit(start, end, ""),)
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+        end = len(self._source.text)
+        before = "" if self._source.text.endswith("\n") else self._source.newline
+        return (Edit(end, end, f"{before}{name}={value}{self._source.newline}"),)

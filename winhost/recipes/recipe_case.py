@@ -1,0 +1,150 @@
+"""An engine of a recipe on its target: what the rules ask."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from packaging.version import InvalidVersion, Version
+
+from winhost.compat.capabilities.gpu_cards import listed
+from winhost.compat.target import Target
+from winhost.core.answers import MissingFact
+from winhost.hardware.gpus import Gpu
+from winhost.model.units import Bytes
+from winhost.recipes.container_words import IMAGE
+from winhost.recipes.recipe_model import Engine, Form, Recipe
+from winhost.recipes.recipe_text import SourceFile
+from winhost.resources.host import Card
+
+_TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")
+# What only a recipe for WSL has in it: its folders, its driver's files, the switch of vLLM for it.
+_OF_WSL = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \t]*wsl(?:\.exe)? )|\bwslc\b")
+
+
+@dataclass(frozen=True)
+class RecipeTarget:
+    """What is known of where the recipe is to run. path: as `assess` names it, None where nobody says; stated: the
+    version of vLLM that the user states; facts: of the host.
+    """
+
+    path: str | None = None
+    stated: Version | None = None
+    on: Target | None = None
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...] | None:
+        """The GPUs that CUDA runs on; None where they are not known."""
+        on = self.on
+        return _known(lambda: on.gpus) if on else None
+
+    @cached_property
+    def gpus(self) -> tuple[Gpu, ...] | None:
+        """The same as the catalogue has them; None where it does not have all."""
+        found = [listed(card) for card in self.cards or ()]
+        return tuple(gpu for gpu in found if gpu) if found and all(found) else None
+
+    @cached_property
+    def driver(self) -> Version | None:
+        on = self.on
+        return _known(lambda: on.driver) if on else None
+
+    @cached_property
+    def wsl_version(self) -> Version | None:
+        on = self.on
+        return _known(lambda: on.wsl) if on and self.path == "wsl2" else None
+
+    @cached_property
+    def memory(self) -> Bytes | None:
+        on = self.on
+        return _known(lambda: on.memory) if on else None
+
+
+T = TypeVar("T")
+
+
+def _known(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except MissingFact:
+        return None
+
+
+@dataclass(frozen=True)
+class RecipeCase:
+    """One engine, the recipe that it is in, and the target."""
+
+    engine: Engine
+    recipe: Recipe
+    target: RecipeTarget
+    source: SourceFile
+
+    @cached_property
+    def version(self) -> Version | None:
+        """Of vLLM: as stated, else by the image's tag."""
+        if self.target.stated:
+            return self.target.stated
+        image = self.engine.boxed(IMAGE)
+        tag = (image.value or "").partition("@")[0].rpartition("/")[2].partition(":")[2] if image else ""
+        found = _TAG.match(tag)
+        if found and image and "vllm" in (image.value or "") and "nvcr.io" not in (image.value or ""):
+            return _version(found[1])
+        on = self.target.on
+        return _known(lambda: on.vllm) if on else None
+
+    @cached_property
+    def wsl(self) -> bool | None:
+        """Whether it runs in WSL, by the target or by what only a recipe for WSL has; None where nothing tells."""
+        if self.target.path is not None:
+            return self.target.path in ("wsl2", "wslc")
+        return True if _OF_WSL.search(self.source.text) else None
+
+    @property
+    def port(self) -> str:
+        """That vLLM listens on."""
+        found = self.engine.option("--port")
+        return (found.value if found else None) or "8000"
+
+    @cached_property
+    def open_by(self) -> str | None:
+        """How others reach it, for people; None where they do not, or nothing tells."""
+        engine = self.engine
+        if not engine.known or engine.option("--uds"):
+            return None
+        host = engine.option("--host")
+        local = host is not None and (host.value or "") in ("127.0.0.1", "localhost", "::1")
+        if not engine.in_container:
+            return None if local else "it listens on every address of the machine"
+        return None if local and self._host_network else self._open_container()
+
+    @property
+    def _host_network(self) -> bool:
+        network = self.engine.boxed("--network")
+        return network is not None and network.value == "host"
+
+    def _open_container(self) -> str | None:
+        if self._host_network:
+            return "the container is in the host's network"
+        service = self.engine.boxed("service")
+        if service:
+            return f"a service of type {service.value} publishes it"
+        for port in self.engine.all_boxed("--publish"):
+            if not (port.value or "").startswith(("127.", "[::1]", "localhost:")):
+                return f"its port is published on every address ({port.value})"
+        return None
+
+    @property
+    def has_key(self) -> bool:
+        return self.engine.option("--api-key") is not None or self.engine.variable("VLLM_API_KEY") is not None
+
+    @property
+    def is_pod(self) -> bool:
+        return self.engine.form is Form.KUBERNETES
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None

@@ -1,0 +1,142 @@
+"""What a recipe says, whatever form it has: engines of vLLM, each with its options, variables and container."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from winhost.recipes.recipe_text import Edit, Text
+from winhost.recipes.shell_words import Slip
+
+
+class Form(StrEnum):
+    """How a recipe is written."""
+
+    COMMAND = "command"
+    COMPOSE = "compose"
+    KUBERNETES = "kubernetes"
+    SYSTEMD = "systemd"
+    QUADLET = "quadlet"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that is set. name: the full one, whatever was written; value: None for a bare flag; shown: where the
+    value stands; texts: all that is written for it.
+    """
+
+    name: str
+    value: str | None
+    text: Text
+    shown: Text | None
+    texts: tuple[Text, ...]
+    written: str
+
+    @property
+    def is_on(self) -> bool:
+        """As a switch of vLLM's own reads it."""
+        return (self.value or "1").strip().casefold() not in ("0", "false", "no", "off", "")
+
+
+class Editor(Protocol):
+    """Changes a recipe in the form that it has. Nothing: this cannot be changed by itself here."""
+
+    def remove(self, setting: Setting) -> Sequence[Edit]: ...
+
+    def add_option(self, words: str) -> Sequence[Edit]: ...
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]: ...
+
+    def add_to_container(self, name: str, value: str) -> Sequence[Edit]: ...
+
+
+class NoEditor:
+    """Of a form in which nothing can be added or removed by itself."""
+
+    def remove(self, setting: Setting) -> Sequence[Edit]:
+        return ()
+
+    def add_option(self, words: str) -> Sequence[Edit]:
+        return ()
+
+    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+        return ()
+
+    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+        return ()
+
+
+@dataclass
+class Engine:
+    """One engine as the recipe starts it.
+
+    where: for people, `service llm`; at: where it is written; known: whether its command is there, and not only its
+    environment; entered: how its command begins, `vllm serve`, or nothing where the image has it; container: by the
+    name of docker's option, whatever the form; outside: variables
+    of the shell that starts the container; probes, places: of Kubernetes and units, by name.
+    """
+
+    form: Form
+    where: str
+    at: Text
+    editor: Editor = field(default_factory=NoEditor)
+    known: bool = True
+    entered: str = ""
+    program: str = ""
+    model: Text | None = None
+    options: list[Setting] = field(default_factory=list)
+    variables: list[Setting] = field(default_factory=list)
+    container: list[Setting] = field(default_factory=list)
+    in_container: bool = False
+    outside: list[Setting] = field(default_factory=list)
+    strays: list[Text] = field(default_factory=list)
+    slips: list[Slip] = field(default_factory=list)
+    probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    places: Mapping[str, Text] = field(default_factory=dict)
+
+    def option(self, name: str) -> Setting | None:
+        """The last one, which counts."""
+        return _last(self.options, name)
+
+    def variable(self, name: str) -> Setting | None:
+        return _last(self.variables, name)
+
+    def boxed(self, name: str) -> Setting | None:
+        """Of its container."""
+        return _last(self.container, name)
+
+    def all_boxed(self, name: str) -> list[Setting]:
+        return [each for each in self.container if each.name == name]
+
+    def number(self, option: str, default: int = 1) -> int:
+        """A whole number that an option has, else the default."""
+        found = self.option(option)
+        try:
+            return int(found.value or "") if found else default
+        except ValueError:
+            return default
+
+    @property
+    def sleeps(self) -> bool:
+        return self.option("--enable-sleep-mode") is not None
+
+    @property
+    def cards(self) -> int:
+        """How many GPUs it takes."""
+        sizes = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
+        tensor, pipeline, data = (max(1, self.number(name)) for name in sizes)
+        return tensor * pipeline * data
+
+
+def _last(settings: Iterable[Setting], name: str) -> Setting | None:
+    return next((each for each in reversed(list(settings)) if each.name == name), None)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All engines of a file. unread: why something in it could not be read, with the place."""
+
+    form: Form
+    engines: tuple[Engine, ...]
+    unread: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,117 @@
+"""A recipe as text, and where each character of a value that was read from it stands, to mend it there."""
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A value as its reader sees it. at: the place of each character in the file, or nothing where that is not known;
+    start, end: where it is written, with its quotes.
+    """
+
+    value: str
+    at: Sequence[int]
+    start: int
+    end: int
+
+    def part(self, first: int, last: int | None = None) -> "Text":
+        """A piece of the value, without quotes."""
+        value, at = self.value[first:last], self.at[first:last]
+        return Text(value, at, at[0] if at else self.start, at[-1] + 1 if at else self.end)
+
+    def after(self, mark: str) -> "Text":
+        """What follows the first such mark."""
+        return self.part(self.value.index(mark) + len(mark))
+
+    @cached_property
+    def solid(self) -> bool:
+        """Whether it is written in one piece, so that other text can be put in its place."""
+        return bool(self.at) and len(self.at) == len(self.value) == self.at[-1] - self.at[0] + 1
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """What is written instead of the characters from start to end."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file with its encoding. Bytes that are none of it stay as they are."""
+
+    text: str
+    encoding: str
+    bom: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> "SourceFile":
+        """By its byte order mark, else UTF-8."""
+        bom, encoding = next(((bom, name) for bom, name in _BOMS if data.startswith(bom)), (b"", "utf-8"))
+        body = data[len(bom) :]
+        try:
+            text = body.decode(encoding, "surrogateescape" if encoding == "utf-8" else "strict")
+        except UnicodeDecodeError:
+            bom, encoding = b"", "latin-1"
+            text = data.decode(encoding)
+        return cls(text, encoding, bom)
+
+    @cached_property
+    def whole(self) -> Text:
+        """All of it."""
+        return Text(self.text, range(len(self.text)), 0, len(self.text))
+
+    @cached_property
+    def newline(self) -> str:
+        """The sign for the end of a line that the file begins with."""
+        end = self.text.find("\n")
+        return "\r\n" if end > 0 and self.text[end - 1] == "\r" else "\n"
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        return [0, *(place + 1 for place, char in enumerate(self.text) if char == "\n")]
+
+    def position(self, place: int) -> tuple[int, int]:
+        """Line and column, counted from 1."""
+        line = bisect_right(self._lines, place)
+        return line, place - self._lines[line - 1] + 1
+
+    def line_of(self, place: int) -> tuple[int, int]:
+        """Where the line of this place begins and where the next one does."""
+        line = bisect_right(self._lines, place)
+        return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
+
+    def edited(self, edits: Iterable[Edit]) -> bytes:
+        """The file with these changes, which do not overlap, and every other byte as it was."""
+        parts, done = [], 0
+        for edit in sorted(edits):
+            parts += [self.text[done : edit.start], edit.text]
+            done = edit.end
+        text = "".join([*parts, self.text[done:]])
+        return self.bom + text.encode(self.encoding, "surrogateescape" if self.encoding == "utf-8" else "strict")
+
+
+def apart(groups: Iterable[Sequence[Edit]]) -> tuple[list[Edit], list[bool]]:
+    """Groups of edits that belong together, as long as they meet none before; and which of them were taken."""
+    taken: list[Edit] = []
+    fits = []
+    for group in groups:
+        new = [edit for edit in group if edit not in taken]
+        free = not any(_meet(one, other) for one in new for other in taken)
+        fits.append(free)
+        taken += new if free else ()
+    return taken, fits
+
+
+def _meet(one: Edit, other: Edit) -> bool:
+    if one.start == one.end or other.start == other.end:  # an insertion, which may touch another change
+        return max(one.start, other.start) < min(one.end, other.end)
+    return one.start < other.end and other.start < one.end

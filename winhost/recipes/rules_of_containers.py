@@ -1,0 +1,285 @@
+"""Rules on containers: their image, their GPUs, /dev/shm, memory, ports, and how they end."""
+
+from collections.abc import Iterator, Sequence
+
+from winhost.model.errors import did_you_mean
+from winhost.model.units import Bytes, GiB
+from winhost.recipes.command_editor import replaced
+from winhost.recipes.container_words import IMAGE, container_options
+from winhost.recipes.read_commands import has_entrypoint
+from winhost.recipes.recipe_case import RecipeCase
+from winhost.recipes.recipe_findings import Found
+from winhost.recipes.recipe_model import Form, Setting
+from winhost.recipes.recipe_text import Edit
+from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, seconds
+from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
+from winhost.serving.vllm_options import names
+
+DOCKER_SHM: Bytes = 64 * 1024**2
+DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
+# NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
+_LEAST_PER_CARD: Bytes = 600 * 1024**2
+
+
+def container_names(case: RecipeCase) -> Iterator[Found]:
+    """Options of docker that it does not have, and options on the wrong side of the image."""
+    known, engine = container_options(), case.engine
+    if engine.form is not Form.COMMAND or not engine.in_container:
+        return
+    for setting in engine.container:
+        written = setting.written
+        if setting.name in known.flags | known.valued or not written.startswith("-") or _is_cluster(written):
+            continue
+        words = {
+            "name": written,
+            "tool": engine.program,
+            "near": did_you_mean(written, known.flags | known.valued) or ".",
+        }
+        wrong_side = written.replace("_", "-") in names("engine")
+        yield Found(
+            "engine-option-before-image" if wrong_side else "unknown-container-option", setting.text.start, words
+        )
+    for setting in engine.options:
+        behind = setting.name in known.flags | known.valued or setting.written in ("-p", "-v", "-e")
+        if behind and setting.name not in names("engine"):
+            words = {"name": setting.written, "tool": engine.program}
+            yield Found("container-option-behind-image", setting.text.start, words)
+
+
+def _is_cluster(written: str) -> bool:
+    return not written.startswith("--") and set(written[1:]) <= set("ditP")
+
+
+def image(case: RecipeCase) -> Iterator[Found]:
+    """An image whose tag says no version."""
+    found = case.engine.boxed(IMAGE)
+    value = found.value or "" if found else ""
+    if found is None or found.shown is None or "@sha256:" in value or "$" in value:
+        return
+    tag = value.rpartition("/")[2].partition(":")[2]
+    if tag and not tag.startswith(("latest", "nightly", "main")):
+        return
+    whole = value.removesuffix(f":{tag}") if tag else value
+    version = f"v{case.target.stated}" if case.target.stated else "v0.33.0"
+    better = f"{whole}:{version}"
+    edits = replaced(found.shown, better) if case.target.stated and has_entrypoint(value) else ()
+    yield Found("image-without-version", found.shown.start, {"value": value, "better": better}, edits)
+
+
+def gpus(case: RecipeCase) -> Iterator[Found]:
+    """Whether it gets GPUs, and those that it means."""
+    engine = case.engine
+    given = [each for each in engine.container if _gives_gpu(each)]
+    if engine.in_container and not given and not _on_cpu(case):
+        yield _no_gpu(case)
+    for setting in given:
+        yield from _given(setting, case)
+    for code, place in (("reservation-incomplete", "no capabilities"), ("devices-misplaced", "devices misplaced")):
+        if place in engine.places:
+            yield Found(code, engine.places[place].start)
+
+
+def _gives_gpu(setting: Setting) -> bool:
+    value = setting.value or ""
+    if setting.name == "--runtime":
+        return value.startswith("nvidia")
+    if setting.name == "--device":
+        return "nvidia" in value or "/dev/dxg" in value
+    return setting.name in ("--gpus", "--gpus requested")
+
+
+def _on_cpu(case: RecipeCase) -> bool:
+    found = case.engine.boxed(IMAGE)
+    return "cpu" in (found.value or "") if found else False
+
+
+def _no_gpu(case: RecipeCase) -> Found:
+    engine = case.engine
+    advice = {
+        Form.COMPOSE: "Add deploy.resources.reservations.devices with driver nvidia, count and capabilities [gpu].",
+        Form.KUBERNETES: "Add nvidia.com/gpu to the container's limits.",
+        Form.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
+    }.get(engine.form, "Add --gpus=all (podman: --device=nvidia.com/gpu=all).")
+    podman = "podman" in engine.program or engine.form is Form.QUADLET
+    option = ("--device", "nvidia.com/gpu=all") if podman else ("--gpus", "all")
+    edits = engine.editor.add_to_container(*option) if engine.form is not Form.COMPOSE else ()
+    return Found("no-gpu", engine.at.start, {"instead": advice}, edits)
+
+
+def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
+    value, place, cards = setting.value or "", setting.text.start, case.engine.cards
+    if setting.name == "--gpus requested":
+        if case.engine.boxed("--gpus") is None:
+            yield Found("limits-lack-gpu", place)
+        return
+    if setting.name != "--gpus":
+        return
+    if value.startswith("device=") and "," in value and case.engine.form in (Form.COMMAND, Form.SYSTEMD):
+        yield Found("gpus-unquoted", place, {"value": value})
+    count = int(value) if value.isdigit() else len(value.split(",")) if "device=" in value else None
+    if case.wsl and case.is_pod and count and count > 1:
+        yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
+    elif case.wsl and count is not None and not case.is_pod:
+        yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
+    elif count is not None and count < cards and not case.wsl:
+        yield Found("too-few-gpus", place, {"cards": cards, "what": f"the container gets {count}"})
+
+
+def visible_gpus(case: RecipeCase) -> Iterator[Found]:
+    """CUDA_VISIBLE_DEVICES names fewer GPUs than the engine takes."""
+    found = case.engine.variable("CUDA_VISIBLE_DEVICES")
+    if found is None or not found.value or "$" in found.value or found.value == "all":
+        return
+    count = len([each for each in found.value.split(",") if each.strip()])
+    if case.engine.known and count < case.engine.cards:
+        words = {"cards": case.engine.cards, "what": f"CUDA_VISIBLE_DEVICES names {count}"}
+        yield Found("too-few-gpus", found.text.start, words)
+
+
+def shm(case: RecipeCase) -> Iterator[Found]:
+    """The memory at /dev/shm, where the processes of an engine exchange data."""
+    engine = case.engine
+    if not engine.in_container or engine.form is Form.ENVIRONMENT:
+        return
+    if on_disk := engine.boxed("shm on disk"):
+        yield Found("shm-on-disk", on_disk.text.start)
+        return
+    found, ipc = engine.boxed("--shm-size"), engine.boxed("--ipc")
+    if ipc is not None and ipc.value == "host":
+        if found is not None and not case.is_pod:
+            edits = engine.editor.remove(found)
+            yield Found("shm-with-host-ipc", found.text.start, {"value": f"{found.written}={found.value}"}, edits)
+    elif found is None:
+        yield from _no_shm(case)
+    elif found.value is None:
+        yield Found("shm-unlimited", found.text.start)
+    elif "$" not in found.value:
+        yield from _shm_of(found, found.value, case)
+
+
+def enough(case: RecipeCase) -> Bytes:
+    """As the profiles count it, without what only a workload tells."""
+    return max(SHM_LEAST, -(-case.engine.cards * SHM_MARGIN // SHM_STEP) * SHM_STEP)
+
+
+def _written(size: Bytes, case: RecipeCase) -> str:
+    return f"{size // GiB}{'Gi' if case.is_pod else 'g'}"
+
+
+def _no_shm(case: RecipeCase) -> Iterator[Found]:
+    cards = case.engine.cards // max(1, case.engine.number("--data-parallel-size"))
+    if cards < 2:
+        return
+    better = _written(enough(case), case)
+    instead = (
+        f"Mount an emptyDir with medium Memory and sizeLimit {better} at /dev/shm."
+        if case.is_pod
+        else f"Set its size to {better} (--shm-size, shm_size), or share the host's (--ipc=host)."
+    )
+    edits = case.engine.editor.add_to_container("--shm-size", better)
+    words = {"size": in_gib(DOCKER_SHM), "cards": cards, "instead": instead}
+    yield Found("shm-missing", case.engine.at.start, words, edits)
+
+
+def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Found]:
+    size = kubernetes_size(value) if case.is_pod else docker_size(value)
+    better, place, cards = _written(enough(case), case), found.text.start, case.engine.cards
+    mend = replaced(found.shown, better)
+    if size is None:
+        form = " of Kubernetes" if case.is_pod else ""
+        yield Found("shm-bad", place, {"value": value, "form": form, "better": better}, mend)
+    elif size < 1024**2:
+        yield Found("shm-unit", place, {"value": value, "bytes": in_gib(size), "better": better}, mend)
+    elif cards > 1 and size < cards * _LEAST_PER_CARD:
+        words = {"size": in_gib(size), "cards": cards, "needed": in_gib(cards * _LEAST_PER_CARD), "better": better}
+        yield Found("shm-small", place, words, mend)
+    memory = case.engine.boxed("--memory")
+    limit = (kubernetes_size if case.is_pod else docker_size)(memory.value or "") if memory else None
+    if memory and limit and size and limit <= size:
+        yield Found("memory-below-shm", memory.text.start, {"memory": in_gib(limit), "shm": in_gib(size)})
+
+
+def ports(case: RecipeCase) -> Iterator[Found]:
+    """Ports that are published and lead nowhere."""
+    engine = case.engine
+    network, host = engine.boxed("--network"), engine.option("--host")
+    if case.is_pod or not engine.known:
+        return
+    for port in engine.all_boxed("--publish"):
+        value = port.value or ""
+        inner = value.rpartition(":")[2].partition("/")[0]
+        if network is not None and network.value == "host":
+            yield Found("ports-with-host-network", port.text.start, {"value": value}, engine.editor.remove(port))
+        elif inner.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
+            edits = _inner_port(port, inner, case.port)
+            yield Found("other-port", port.text.start, {"value": inner, "port": case.port}, edits)
+        elif host is not None and host.value in ("127.0.0.1", "localhost"):
+            mend = replaced(host.shown, "0.0.0.0")  # noqa: S104 - within a container
+            yield Found("loopback-in-container", host.text.start, {"value": host.value}, mend)
+
+
+def _inner_port(port: Setting, inner: str, right: str) -> Sequence[Edit]:
+    value = port.value or ""
+    return replaced(port.shown, value.removesuffix(inner) + right) if ":" in value and value.endswith(inner) else ()
+
+
+def ending(case: RecipeCase) -> Iterator[Found]:
+    """How long it may take to end."""
+    engine = case.engine
+    if not engine.in_container or engine.form in (Form.SYSTEMD, Form.ENVIRONMENT):
+        return
+    if engine.boxed("--restart") and engine.boxed("--rm"):
+        yield Found("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(engine.boxed("--rm")))  # type: ignore[arg-type]
+    found = engine.boxed("--stop-timeout")
+    grace = seconds(found.value or "") if found else POD_GRACE if case.is_pod else DOCKER_GRACE
+    timeout = engine.number("--shutdown-timeout", 0)
+    better = {Form.COMPOSE: "stop_grace_period: 60s", Form.KUBERNETES: "terminationGracePeriodSeconds: 60"}
+    words = {"seconds": f"{grace:g}" if grace is not None else "", "timeout": timeout}
+    words["better"] = better.get(engine.form, "--stop-timeout=60")
+    place = found.text.start if found else engine.at.start
+    if grace is None:
+        return
+    if timeout and timeout >= grace:
+        yield Found("grace-below-timeout", place, words, _longer(found, timeout + 30, case))
+    elif grace < LEAST_GRACE and not case.is_pod:
+        yield Found("short-grace", place, words, _longer(found, 60, case))
+
+
+def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[Edit]:
+    value = f"{wanted}s" if case.engine.form is Form.COMPOSE else str(wanted)
+    if found is not None:
+        return replaced(found.shown, value)
+    return case.engine.editor.add_to_container("--stop-timeout", value)
+
+
+def files(case: RecipeCase) -> Iterator[Found]:
+    """Folders of Windows, and caches that go with the container."""
+    engine = case.engine
+    volumes = engine.all_boxed("--volume")
+    for volume in volumes:
+        value = volume.value or ""
+        if (value.startswith("/mnt/") and value[5:6].isalpha() and value[6:7] == "/") or value[1:3] in (":\\", ":/"):
+            yield Found("volume-on-windows", volume.text.start, {"value": value})
+    name = (
+        engine.model.value
+        if engine.model
+        else (engine.option("--model") or Setting("", "", engine.at, None, (), "")).value
+    )
+    remote = bool(name) and not (name or "").startswith(("/", ".", "~", "$", "s3:"))
+    wanted = engine.form in (Form.COMMAND, Form.COMPOSE, Form.QUADLET)
+    if engine.in_container and wanted and engine.known and remote and not volumes and not engine.boxed("--mount"):
+        yield Found("no-cache", engine.at.start)
+
+
+def outside(case: RecipeCase) -> Iterator[Found]:
+    """Variables that are set for the shell, which a container does not get."""
+    if not case.engine.in_container:
+        return
+    for setting in case.engine.outside:
+        meant = setting.name.startswith(("VLLM_", "NCCL_", "PYTORCH_", "HF_", "HUGGING", "CUDA_VISIBLE"))
+        if meant and case.engine.variable(setting.name) is None:
+            run = case.engine.editor.add_to_container("--env", setting.name)
+            yield Found("not-passed", setting.text.start, {"name": setting.name}, run)
+
+
+RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, files, outside)

@@ -1,0 +1,83 @@
+"""Rules on who reaches an engine, and on secrets that stand in a recipe."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from winhost.recipes.command_editor import replaced
+from winhost.recipes.recipe_case import RecipeCase
+from winhost.recipes.recipe_findings import Found
+from winhost.recipes.recipe_model import Engine, Form, Setting
+from winhost.recipes.recipe_text import Edit
+
+_SECRET = re.compile(r"(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY(?:_ID)?)$")
+_OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
+_INSTEAD = {
+    Form.COMPOSE: "Take it from the environment or a file: `${NAME}`, env_file or secrets.",
+    Form.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
+    Form.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
+    Form.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
+    Form.ENVIRONMENT: "Let only its owner read this file, and do not share it.",
+}
+_PASSED = "Pass its name alone (-e NAME), with the value in the shell's environment from a file."
+
+
+def secret_settings(engine: Engine) -> list[Setting]:
+    """Options and variables whose value is a secret."""
+    found = [each for each in engine.options if each.name in _OPTIONS]
+    return found + [each for each in (*engine.variables, *engine.outside) if _SECRET.search(each.name)]
+
+
+def secrets_of(engine: Engine) -> list[str]:
+    """Their values, to be hidden in whatever is told."""
+    words = {part for each in secret_settings(engine) for part in (each.value or "", *(each.value or "").split())}
+    return sorted((word for word in words if len(word) > 3 and not _is_reference(word)), key=len, reverse=True)
+
+
+def _is_reference(value: str) -> bool:
+    return not value or "$" in value or value.startswith(("<", "{{", "%")) or value.endswith(">")
+
+
+def secrets(case: RecipeCase) -> Iterator[Found]:
+    """Keys and tokens in plain text."""
+    engine = case.engine
+    for setting in secret_settings(engine):
+        if _is_reference(setting.value or ""):
+            continue
+        if setting.name in _OPTIONS and engine.form in (Form.COMMAND, Form.SYSTEMD, Form.COMPOSE, Form.KUBERNETES):
+            yield Found("key-in-command", setting.text.start, {"name": setting.name})
+        elif setting.name not in _OPTIONS and not (engine.form is Form.COMMAND and not engine.in_container):
+            instead = _INSTEAD.get(engine.form, _PASSED)
+            yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
+
+
+def exposed(case: RecipeCase) -> Iterator[Found]:
+    """Routes without a key that others reach."""
+    engine, how = case.engine, case.open_by
+    network = engine.boxed("--network")
+    if engine.in_container and network is not None and network.value == "host" and not engine.option("--uds"):
+        yield Found("host-network", network.text.start)
+    if how is None:
+        return
+    dev = engine.variable("VLLM_SERVER_DEV_MODE")
+    if dev is not None and dev.is_on:
+        yield Found("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
+    key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")
+    if key is not None:
+        yield Found("key-guards-little", key.text.start, {"how": how})
+    elif not (dev and dev.is_on):
+        yield Found("open-to-all", engine.at.start, {"how": how}, _kept_local(case))
+
+
+def _kept_local(case: RecipeCase) -> Sequence[Edit]:
+    """Published at the loopback address, or listening there."""
+    engine = case.engine
+    if engine.in_container:
+        ports = engine.all_boxed("--publish")
+        found = ports[0].value or "" if len(ports) == 1 else ""
+        plain = re.fullmatch(r"(?:0\.0\.0\.0:)?(\d+:\d+(?:/tcp)?)", found)
+        return replaced(ports[0].shown, f"127.0.0.1:{plain[1]}") if plain else ()
+    host = engine.option("--host")
+    return replaced(host.shown, "127.0.0.1") if host else engine.editor.add_option("--host=127.0.0.1")
+
+
+RULES = (secrets, exposed)

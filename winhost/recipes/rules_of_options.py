@@ -1,0 +1,213 @@
+"""Rules on the words of vLLM itself: options and variables by version, their values, and the model."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+from packaging.version import Version
+
+from winhost.model.errors import did_you_mean
+from winhost.model.once import once
+from winhost.recipes.command_editor import replaced
+from winhost.recipes.engine_words import shapes
+from winhost.recipes.recipe_case import RecipeCase
+from winhost.recipes.recipe_findings import Found
+from winhost.recipes.recipe_model import Setting
+from winhost.recipes.recipe_rows import UNKNOWN_VERSION
+from winhost.recipes.recipe_text import Edit
+from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
+
+Kind = Literal["engine", "env"]
+_WORDS: Mapping[Kind, str] = {"engine": "option", "env": "variable"}
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmg])")
+_LENGTHS = ("--max-model-len", "--max-num-batched-tokens", "--max-num-seqs")
+_POWERS = "kmg"
+
+
+@once
+def renames() -> Mapping[str, Any]:
+    """See renames.yaml."""
+    read: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("renames.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def options(case: RecipeCase) -> Iterator[Found]:
+    """Options that this version does not know."""
+    for setting in case.engine.options:
+        if setting.written.startswith("-") and not setting.name.startswith("--"):
+            yield from _single_dash(setting)
+        elif setting.name not in ("--help", "--version"):
+            yield from _by_version("engine", setting, case)
+
+
+def _single_dash(setting: Setting) -> Iterator[Found]:
+    name = f"-{setting.written}"
+    if len(setting.written) > 2 and name.replace("_", "-") in names("engine"):
+        at = setting.text.at
+        edits = (Edit(at[0], at[0], "-"),) if at else ()
+        yield Found("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
+    elif setting.written != "-h":
+        words = {"name": setting.written, "near": did_you_mean(setting.written, shapes().short) or "."}
+        yield Found("unknown-option", setting.text.start, words)
+
+
+def variables(case: RecipeCase) -> Iterator[Found]:
+    """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
+    for setting in case.engine.variables:
+        if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
+            yield from _by_version("env", setting, case)
+        elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
+            near = did_you_mean(setting.name, renames()["nccl"].split()) or "."
+            yield Found(
+                "nccl-unknown", setting.text.start, {"name": setting.name, "near": near}, _corrected(setting, near)
+            )
+
+
+def _corrected(setting: Setting, near: str) -> Sequence[Edit]:
+    """The nearest name instead of a misspelt one."""
+    found = re.search(r"'([^']+)'", near)
+    return replaced(setting.text, found[1]) if found and setting.text.value == setting.written else ()
+
+
+def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Found]:
+    version = case.version or seen_versions()[-1]
+    known, having = knows(kind, setting.name, version), versions_with(kind, setting.name)
+    doubt = "" if case.version else UNKNOWN_VERSION
+    words = {"name": setting.name, "version": version}
+    place, noun = setting.text.start, _WORDS[kind]
+    if known or (known is None and case.version and case.version < seen_versions()[0]):
+        return
+    if (row := renames()[f"{noun}s"].get(setting.name)) and not (having and version < having[0]):
+        yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
+    elif having and known is None:
+        yield Found("option-unsure", place, words)
+    elif other := _other_negation(setting, version):
+        words["instead"] = f"Write {other}."
+        yield Found("option-renamed", place, words, replaced(setting.text, other), doubt)
+    elif not having:
+        near = did_you_mean(setting.name, names(kind)) or "."
+        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, _corrected(setting, near))
+    elif version < having[0]:
+        yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
+    else:
+        yield Found(f"{noun}-gone", place, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt)
+
+
+def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[Edit]:
+    if row.get("keep"):
+        return ()
+    if "to" in row:
+        return replaced(setting.text, row["to"])
+    if "as" in row:
+        return replaced(setting.text, row["as"]) if setting.value is None else ()
+    return case.engine.editor.remove(setting)
+
+
+def _other_negation(setting: Setting, version: Version) -> str | None:
+    """0.33 writes `--disable-x` for `--no-enable-x`; versions before know that alone."""
+    for old, new in (("--no-enable-", "--disable-"), ("--no-disable-", "--enable-"), ("--disable-", "--no-enable-")):
+        if setting.name.startswith(old) and knows("engine", other := new + setting.name.removeprefix(old), version):
+            return other
+    return None
+
+
+def values(case: RecipeCase) -> Iterator[Found]:
+    """Values that the parser refuses, or takes for something else."""
+    for setting in case.engine.options:
+        value, place = setting.value, setting.text.start
+        if value is None:
+            if setting.name in names("engine") and setting.name not in shapes().flags:
+                yield Found("no-value", place, {"name": setting.name})
+            continue
+        if _is_open(value) or "." in setting.written:
+            continue
+        yield from _value(setting, value, place)
+
+
+def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
+    name, choices = setting.name, shapes().choices.get(setting.name)
+    number = re.fullmatch(r"-?\d+", value) if name in shapes().whole else re.fullmatch(r"-?\d*\.?\d+", value)
+    if (name in shapes().whole | shapes().number) and name not in _LENGTHS and not number:
+        kind = "whole" if name in shapes().whole else "decimal"
+        yield Found("bad-number", place, {"name": name, "value": value, "kind": kind})
+    elif choices and value not in choices:
+        words = {
+            "name": name,
+            "value": value,
+            "near": did_you_mean(value, choices) or ".",
+            "choices": ", ".join(choices),
+        }
+        yield Found("bad-choice", place, words)
+    elif name == "--gpu-memory-utilization" and float(value) > 1:
+        better = f"{float(value) / 100:g}" if 1 < float(value) <= 100 else "0.9"
+        yield Found("utilization-percent", place, {"value": value, "better": better}, replaced(setting.shown, better))
+    elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
+        power = _POWERS.index(found[2]) + 1
+        lengths: dict[str, object] = {"name": name, "value": value, "small": int(float(found[1]) * 1000**power)}
+        yield Found("lower-case-k", place, {**lengths, "large": int(float(found[1]) * 1024**power)})
+
+
+def _is_open(value: str) -> bool:
+    """A variable or a placeholder, of which only the shell knows the value."""
+    return "$" in value or value.startswith(("<", "{{", "%"))
+
+
+def strays(case: RecipeCase) -> Iterator[Found]:
+    """Words that belong to nothing."""
+    if case.engine.entered == "twice":
+        return
+    before = {setting.texts[-1].end: setting for setting in case.engine.options if setting.value is None}
+    for word in case.engine.strays:
+        if _is_open(word.value):
+            continue
+        flag = next((each.name for end, each in before.items() if 0 < word.start - end < 4), None)
+        said = f" ({flag} takes none)" if flag else ""
+        gone = Setting("", None, word, None, (word,), "")
+        edits = case.engine.editor.remove(gone) if flag else ()
+        yield Found("stray-word", word.start, {"word": word.value, "flag": said}, edits)
+
+
+def abbreviations(case: RecipeCase) -> Iterator[Found]:
+    """Names that are not written whole."""
+    for setting in case.engine.options:
+        written = setting.written.partition(".")[0].replace("_", "-")
+        if written.startswith("--") and written != setting.name and setting.name.startswith(written):
+            words = {"written": setting.written, "name": setting.name}
+            yield Found("abbreviated", setting.text.start, words, replaced(setting.text, setting.name))
+
+
+def repeated(case: RecipeCase) -> Iterator[Found]:
+    """Options that are given twice, where one counts."""
+    last = {setting.name: setting for setting in case.engine.options if "." not in setting.written}
+    for setting in case.engine.options:
+        counts = last.get(setting.name)
+        if counts is not None and counts is not setting and "." not in setting.written:
+            words = {"name": setting.name, "line": case.source.position(counts.text.start)[0]}
+            yield Found("set-twice", setting.text.start, words, case.engine.editor.remove(setting))
+
+
+def model(case: RecipeCase) -> Iterator[Found]:
+    """A model is named, once, and its code is not trusted blindly."""
+    engine = case.engine
+    if engine.entered == "twice" and engine.places.get("again 0"):
+        again = [word for name, word in engine.places.items() if name.startswith("again ")]
+        words = [Setting("", None, word, None, (word,), "") for word in again]
+        edits = [edit for each in words for edit in engine.editor.remove(each)]
+        yield Found("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
+    named = engine.model or engine.option("--model") or engine.option("--config")
+    if engine.known and named is None:
+        yield Found("no-model", engine.at.start)
+    if trusts := engine.option("--trust-remote-code"):
+        revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
+        yield Found("trusts-code", trusts.text.start, {"revision": revision})
+
+
+def slips(case: RecipeCase) -> Iterator[Found]:
+    """What a shell would trip over."""
+    for slip in case.engine.slips:
+        yield Found(slip.code, slip.start, slip.words, slip.edits)
+
+
+RULES = (slips, options, variables, values, strays, abbreviations, repeated, model)

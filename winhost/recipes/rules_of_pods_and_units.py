@@ -1,0 +1,89 @@
+"""Rules that only manifests of Kubernetes, or only units of systemd, have."""
+
+from collections.abc import Iterator, Mapping
+
+from winhost.recipes.command_editor import replaced
+from winhost.recipes.recipe_case import RecipeCase
+from winhost.recipes.recipe_findings import Found
+from winhost.recipes.recipe_model import Form
+
+LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
+_GUARDED = ("/v1", "/v2", "/inference", "/cohere")
+_ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
+
+
+def manifest(case: RecipeCase) -> Iterator[Found]:
+    """What Kubernetes refuses, or makes of names."""
+    places = case.engine.places
+    if found := places.get("service vllm"):
+        yield Found("service-named-vllm", found.start)
+    for name, text in places.items():
+        if name.startswith("no text "):
+            quoted = replaced(text, f'"{text.value}"')
+            yield Found("value-is-no-text", text.start, {"name": name.removeprefix("no text ")}, quoted)
+
+
+def probes(case: RecipeCase) -> Iterator[Found]:
+    """Probes that kill an engine while it loads, or ask at the wrong place."""
+    if not case.is_pod or not case.engine.known:
+        return
+    found = case.engine.probes
+    startup, liveness = found.get("startupProbe"), found.get("livenessProbe")
+    if startup is not None and (given := _patience(startup)) < LEAST_START:
+        yield Found("startup-too-short", _at(case, "startupProbe"), {"seconds": given})
+    elif startup is None and liveness is not None and (given := _patience(liveness)) < LEAST_START:
+        yield Found("probe-kills-loading", _at(case, "livenessProbe"), {"seconds": given})
+    if "readinessProbe" not in found:
+        yield Found("no-readiness", case.engine.at.start)
+    elif case.engine.sleeps and found["readinessProbe"].get("httpGet.path") == "/health":
+        yield Found("ready-while-asleep", _at(case, "readinessProbe"))
+    for name, probe in found.items():
+        yield from _asks(name, probe, case)
+
+
+def _patience(probe: Mapping[str, object]) -> int:
+    """Seconds until it gives up."""
+
+    def number(name: str, default: int) -> int:
+        text = str(probe.get(name, ""))
+        return int(text) if text.isdigit() else default
+
+    return number("initialDelaySeconds", 0) + number("periodSeconds", 10) * number("failureThreshold", 3)
+
+
+def _asks(name: str, probe: Mapping[str, object], case: RecipeCase) -> Iterator[Found]:
+    path, port = probe.get("httpGet.path"), str(probe.get("httpGet.port", ""))
+    words = {"probe": name, "path": path, "value": port, "port": case.port}
+    if path is not None:
+        if case.has_key and str(path).startswith(_GUARDED):
+            yield Found("probe-needs-key", _at(case, name), words)
+        elif not str(path).startswith(_ROUTES):
+            yield Found("probe-path", _at(case, name), words)
+    if port.isdigit() and port != case.port and not case.engine.option("--uds"):
+        yield Found("probe-port", _at(case, name), words)
+
+
+def _at(case: RecipeCase, name: str) -> int:
+    return case.engine.places[name].start
+
+
+def unit(case: RecipeCase) -> Iterator[Found]:
+    """What systemd does not do."""
+    engine = case.engine
+    if engine.form is not Form.SYSTEMD:
+        return
+    first = engine.places.get("command")
+    if first is not None and "/" not in first.value:
+        yield Found("not-absolute", first.start, {"word": first.value})
+    for setting in engine.container:
+        if setting.name == "--detach" or setting.written in ("-d", "-itd", "-dit"):
+            yield Found(
+                "detached-in-unit", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
+            )
+        elif setting.name == "--tty" or setting.written in ("-it", "-ti"):
+            yield Found(
+                "tty-without-terminal", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
+            )
+
+
+RULES = (manifest, probes, unit)

@@ -1,0 +1,267 @@
+"""The words of a command line as three shells split them, each with its place: sh, PowerShell and cmd.
+
+People paste from Windows: lines go on with `\\`, a backtick or `^`, quotes are curly, dashes long. What a shell would
+trip over is a slip, told with its place, and the words are read as they were meant.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from winhost.recipes.recipe_text import Edit, Text
+
+
+class Shell(StrEnum):
+    """Whose rules of quoting hold."""
+
+    SH = "sh"
+    POWERSHELL = "PowerShell"
+    CMD = "cmd"
+
+
+ESCAPES = {Shell.SH: "\\", Shell.POWERSHELL: "`", Shell.CMD: "^"}
+_SHELL_OF = {mark: shell for shell, mark in ESCAPES.items()}
+_OPERATORS = "\n;&|()"
+_CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"}
+_DASHES = "\u2013\u2014\u2010\u2011\u2212"  # en dash, em dash, hyphens, minus
+_PROMPT = re.compile(r"[ \t]*(?:\$|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]+@[\w.-]+:[^$#\n]*[$#])[ \t]+")
+_FENCE = re.compile(r"[ \t]*```[^\n]*")
+_GOES_ON = re.compile(r"(?P<blanks>[ \t]*)(?:\r?\n|\r?\Z)")
+_PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/-]{0,60}>")
+_OF_POWERSHELL = re.compile(r"\$env:\w+|^[ \t]*PS [^>\n]*>|`[ \t]*\r?$", re.MULTILINE)
+_OF_CMD = re.compile(r"\^[ \t]*\r?$|^[ \t]*[A-Za-z]:\\[^>\n]*>|^[ \t]*set +\"?\w+=|%\w+%", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Slip:
+    """Something in the way of writing that a shell reads otherwise than it was meant. code: of a finding."""
+
+    code: str
+    start: int
+    edits: tuple[Edit, ...] = ()
+    words: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words up to an operator. closed_by: that operator, `\\n` among them."""
+
+    words: tuple[Text, ...]
+    closed_by: str = ""
+
+
+def shell_of(text: str) -> Shell:
+    """The shell that a text was written for, by what only that has."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    ends = {shell: sum(line.endswith(f" {mark}") for line in lines) for mark, shell in _SHELL_OF.items()}
+    most = max(ends, key=lambda shell: ends[shell])
+    if ends[most]:
+        return most
+    return Shell.POWERSHELL if _OF_POWERSHELL.search(text) else Shell.CMD if _OF_CMD.search(text) else Shell.SH
+
+
+def commands(text: Text, shell: Shell = Shell.SH) -> tuple[list[Command], list[Slip]]:
+    """What a text holds, command by command, and the slips in it."""
+    lexer = _Lexer(text, shell)
+    return list(lexer.commands()), lexer.slips
+
+
+class _Lexer:
+    """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
+
+    def __init__(self, text: Text, shell: Shell) -> None:
+        self._text, self._shell = text.value, shell
+        self._at = text.at if len(text.at) == len(text.value) else None
+        self._whole = text
+        self._i = 0
+        self.slips: list[Slip] = []
+
+    def _place(self, i: int) -> int:
+        if self._at is None:
+            return self._whole.start
+        return self._at[i] if i < len(self._at) else self._whole.end
+
+    def commands(self) -> Iterator[Command]:
+        words: list[Text] = []
+        self._skip_prompt()
+        while (found := self._next()) is not None:
+            if isinstance(found, Text):
+                words.append(found)
+                continue
+            if words:
+                yield Command(tuple(words), found)
+            words = []
+            if "\n" in found:
+                self._skip_prompt()
+        if words:
+            yield Command(tuple(words))
+
+    def _skip_prompt(self) -> None:
+        while fence := _FENCE.match(self._text, self._i):
+            self._i = min(fence.end() + 1, len(self._text))
+        if prompt := _PROMPT.match(self._text, self._i):
+            self._i = prompt.end()
+
+    def _next(self) -> Text | str | None:
+        """The next word or operator; None at the end."""
+        while self._i < len(self._text):
+            char = self._text[self._i]
+            if char in " \t\r\ufeff":
+                self._i += 1
+            elif self._goes_on(char):
+                continue
+            elif char == "#" and self._shell is not Shell.CMD:
+                self._i = (self._text + "\n").index("\n", self._i)
+            elif self._redirects(char):
+                self._pass_redirection()
+            elif char in _OPERATORS:
+                return self._operator(char)
+            else:
+                word = self._word()
+                if not (word.value.isdigit() and self._text[self._i : self._i + 1] == ">"):  # as in 2>&1
+                    return word
+        return None
+
+    def _redirects(self, char: str) -> bool:
+        return char in "<>" and not _PLACEHOLDER.match(self._text, self._i)
+
+    def _operator(self, char: str) -> str:
+        start = self._i
+        while self._text[self._i : self._i + 1] == char:
+            self._i += 1
+        return self._text[start : self._i]
+
+    def _pass_redirection(self) -> None:
+        """With the file behind it: neither is a word of the command."""
+        while self._i < len(self._text) and self._text[self._i] in "<>&0123456789":
+            self._i += 1
+        while self._text[self._i : self._i + 1] in (" ", "\t"):
+            self._i += 1
+        if self._i < len(self._text) and self._text[self._i] not in _OPERATORS + "<>\r":
+            self._word()
+
+    def _goes_on(self, char: str) -> bool:
+        """Whether the line goes on in the next one here; if so, that is passed."""
+        if char not in _SHELL_OF:
+            return False
+        end = _GOES_ON.match(self._text, self._i + 1)
+        if end is None:
+            return False
+        place = self._place(self._i)
+        wanted = ESCAPES[self._shell]
+        if char != wanted and self._text[self._i - 1 : self._i] not in (" ", "\t"):
+            return False  # the end of a path, or of `command`
+        if char != wanted:
+            edit = Edit(place, place + 1, wanted)
+            self._slip("foreign-continuation", place, edit, char=char, shell=self._shell.value, wanted=wanted)
+        if end["blanks"] and end.end() < len(self._text):
+            edit = Edit(place + 1, place + 1 + len(end["blanks"]), "")
+            self._slip("blank-after-continuation", place, edit, char=char)
+        self._i = end.end()
+        self._in_the_middle(place)
+        return True
+
+    def _in_the_middle(self, place: int) -> None:
+        """A comment or an empty line after a line that goes on ends the command there."""
+        rest = self._text[self._i :].split("\n", 1)[0].strip()
+        if rest.startswith("#") and self._shell is not Shell.CMD:
+            self._slip("comment-in-command", self._place(self._i))
+            self._i = min(self._i + len(self._text[self._i :].split("\n", 1)[0]) + 1, len(self._text))
+        elif not rest and self._text[self._i :].strip():
+            self._slip("continues-into-nothing", place)
+
+    def _slip(self, code: str, place: int, edit: Edit | None = None, **words: str) -> None:
+        self.slips.append(Slip(code, place, (edit,) if edit and self._at is not None else (), words))
+
+    def _word(self) -> Text:
+        start = self._i
+        letters: list[tuple[str, int]] = []
+        if self._text[self._i] in _DASHES:
+            self._long_dash(letters)
+        while self._i < len(self._text) and not self._ends():
+            char = self._text[self._i]
+            if quote := self._quote(char):
+                self._quoted(char, quote, letters)
+            elif char == ESCAPES[self._shell] and self._i + 1 < len(self._text):
+                letters.append((self._text[self._i + 1], self._i + 1))
+                self._i += 2
+            elif char in "<$":
+                self._expansion(letters)
+            else:
+                letters.append((char, self._i))
+                self._i += 1
+        return self._read(letters, start)
+
+    def _ends(self) -> bool:
+        char = self._text[self._i]
+        if char in " \t\r" or char in _OPERATORS or self._redirects(char):
+            return True
+        return char == ESCAPES[self._shell] and _GOES_ON.match(self._text, self._i + 1) is not None
+
+    def _read(self, letters: list[tuple[str, int]], start: int) -> Text:
+        at = () if self._at is None else tuple(self._place(i) for _, i in letters)
+        end = self._place(self._i - 1) + 1 if self._at is not None else self._whole.end
+        return Text("".join(char for char, _ in letters), at, self._place(start), end)
+
+    def _long_dash(self, letters: list[tuple[str, int]]) -> None:
+        start = self._i
+        while self._i < len(self._text) and self._text[self._i] in _DASHES + "-":
+            self._i += 1
+        place = self._place(start)
+        self._slip("long-dash", place, Edit(place, self._place(self._i - 1) + 1, "--"), char=self._text[start])
+        letters += [("-", start), ("-", start)]
+
+    def _quote(self, char: str) -> str | None:
+        straight = _CURLY.get(char, char)
+        return straight if straight == '"' or (straight == "'" and self._shell is not Shell.CMD) else None
+
+    def _quoted(self, opened: str, quote: str, letters: list[tuple[str, int]]) -> None:
+        start = self._i
+        self._straighten(start, quote)
+        self._i += 1
+        while self._i < len(self._text):
+            char = self._text[self._i]
+            if _CURLY.get(char, char) == quote and (char == opened or (char in _CURLY) is (opened in _CURLY)):
+                self._straighten(self._i, quote)
+                self._i += 1
+                if not (self._shell is Shell.POWERSHELL and self._text[self._i : self._i + 1] == quote):
+                    return
+            elif char == ESCAPES[self._shell] and quote == '"' and self._escaped(letters):
+                continue
+            letters.append((self._text[self._i], self._i))
+            self._i += 1
+        self._slip("open-quote", self._place(start), char=quote)
+
+    def _escaped(self, letters: list[tuple[str, int]]) -> bool:
+        """Within double quotes; sh keeps the sign before anything but these."""
+        after = self._text[self._i + 1 : self._i + 2]
+        if self._shell is Shell.CMD or not after or (self._shell is Shell.SH and after not in '"\\$`\n'):
+            return False
+        if after != "\n":
+            letters.append((after, self._i + 1))
+        self._i += 2
+        return True
+
+    def _straighten(self, i: int, quote: str) -> None:
+        if self._text[i] != quote:
+            self._slip(
+                "curly-quote", self._place(i), Edit(self._place(i), self._place(i) + 1, quote), char=self._text[i]
+            )
+
+    def _expansion(self, letters: list[tuple[str, int]]) -> None:
+        """A placeholder, a variable or the output of a command: kept as it is written."""
+        found = _PLACEHOLDER.match(self._text, self._i)
+        end = found.end() if found else self._closed() if self._text[self._i + 1 : self._i + 2] in ("(", "{") else 0
+        end = max(end, self._i + 1)
+        letters += [(self._text[i], i) for i in range(self._i, end)]
+        self._i = end
+
+    def _closed(self) -> int:
+        opened = self._text[self._i + 1]
+        closing, depth = {"(": ")", "{": "}"}[opened], 0
+        for i in range(self._i + 1, len(self._text)):
+            depth += (self._text[i] == opened) - (self._text[i] == closing)
+            if not depth:
+                return i + 1
+        return 0
