@@ -34,6 +34,7 @@ SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable
+NoRecipe
 """
 
 

@@ -48,6 +48,7 @@ MAY_IMPORT = {
     },
     "cluster": {"model", "gateway", "resources", "sizing", "compat", "serving"},
     "symptoms": {"model", "knowledge", "resources", "compat"},
+    "recipes": {"model", "knowledge", "resources", "hardware", "compat", "serving"},
     "engine": {
         "model",
         "symptoms",
@@ -84,6 +85,7 @@ MAY_IMPORT = {
             "hub",
             "offline",
             "autoinstall",
+            "recipes",
         ),
     },
     "__main__": {"cli"},

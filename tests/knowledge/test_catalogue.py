@@ -23,6 +23,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
+from winhost.recipes.recipe_findings import rows as recipe_rows
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
@@ -119,6 +120,7 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
+    used |= {key for row in recipe_rows().values() for key in row.evidence}
     assert used == catalogue.evidence().keys()
 
 

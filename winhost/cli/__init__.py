@@ -33,7 +33,7 @@ COMMANDS = {
     "bundle": "Write an offline package: a PLAN as scripts for a host where nothing may be installed.",
     "fetch": "Collect what PLAN downloads, for a host without a network.",
     "verify": "Check that hosts are still as PLANS left them.",
-    "lint": "Find what WSL silently ignores in its files, and what Ubuntu's installer would wipe.",
+    "lint": "Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
     "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",

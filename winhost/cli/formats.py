@@ -25,6 +25,7 @@ KINDS: Mapping[str, int] = {
     "bundle": 1,
     "lint": 1,
     "lint-autoinstall": 1,
+    "recipe": 1,
     "profile": 2,
     "serving": 1,
     "serving-change": 1,

@@ -14,6 +14,7 @@ from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
 from winhost.cli.lint_install import LintedInstall
+from winhost.cli.lint_recipes import LintedFile
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.probe import Probed
 from winhost.cli.render_compose import Rendered
@@ -72,6 +73,7 @@ RESULTS: Mapping[str, Any] = {
     "bundle": Bundled,
     "lint": Linted,
     "lint-autoinstall": LintedInstall,
+    "recipe": LintedFile,
     "profile": Profiled,
     "serving": ServingStatus,
     "serving-change": ServingChange,

@@ -2,50 +2,50 @@
 
 from collections.abc import Sequence
 
-from winhost.recipes.recipe_model import Engine, NoEditor, Setting
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
-from winhost.recipes.shell_words import ESCAPES, Shell
+from winhost.recipes.recipe_model import NoEditor, RecipeEngine, Setting
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.recipes.shell_words import ESCAPES, ShellKind
 
 
-def replaced(text: Text | None, new: str) -> tuple[Edit, ...]:
+def replaced(text: PlacedText | None, new: str) -> tuple[TextEdit, ...]:
     """This instead of a value, within the quotes that it has."""
-    return (Edit(text.at[0], text.at[-1] + 1, new),) if text is not None and text.solid else ()
+    return (TextEdit(text.at[0], text.at[-1] + 1, new),) if text is not None and text.solid else ()
 
 
 class CommandEditor(NoEditor):
     """Of one engine. In a text within another, as behind `-c`, only words that need no quotes are ever written."""
 
-    def __init__(self, source: SourceFile, engine: Engine, shell: Shell) -> None:
+    def __init__(self, source: SourceFile, engine: RecipeEngine, shell: ShellKind) -> None:
         self._source, self._engine, self._shell = source, engine, shell
         self._mark = ESCAPES[shell]
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         return removed_words(self._source, setting.texts, self._mark)
 
-    def add_option(self, words: str) -> Sequence[Edit]:
+    def add_option(self, words: str) -> Sequence[TextEdit]:
         own = [text for setting in self._engine.options for text in setting.texts]
         own += [each for each in (self._engine.model, *self._engine.strays) if each]
         return self._behind(own or self._image(), words)
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         if self._engine.in_container:
             return self.add_to_container("--env", f"{name}={value}")
         place = self._engine.at.start
-        if self._shell is Shell.SH:
-            return (Edit(place, place, f"{name}={value} "),)
+        if self._shell is ShellKind.SH:
+            return (TextEdit(place, place, f"{name}={value} "),)
         start, _ = self._source.line_of(place)
-        line = f'$env:{name}="{value}"' if self._shell is Shell.POWERSHELL else f"set {name}={value}"
-        return (Edit(start, start, line + self._source.newline),)
+        line = f'$env:{name}="{value}"' if self._shell is ShellKind.POWERSHELL else f"set {name}={value}"
+        return (TextEdit(start, start, line + self._source.newline),)
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]:
         run = self._engine.places.get("run")
-        return (Edit(run.end, run.end, f" {name}={value}"),) if run is not None and run.at else ()
+        return (TextEdit(run.end, run.end, f" {name}={value}"),) if run is not None and run.at else ()
 
-    def _image(self) -> list[Text]:
+    def _image(self) -> list[PlacedText]:
         image = self._engine.boxed("image")
         return [image.text] if image else []
 
-    def _behind(self, words: list[Text], new: str) -> Sequence[Edit]:
+    def _behind(self, words: list[PlacedText], new: str) -> Sequence[TextEdit]:
         placed = [word for word in words if word.at]
         if not placed:
             return ()
@@ -54,14 +54,14 @@ class CommandEditor(NoEditor):
         line = self._source.text[start:end]
         indent = line[: len(line) - len(line.lstrip())]
         if indent and self._goes_on_before(start):
-            return (Edit(end, end, f" {self._mark}{self._source.newline}{indent}{new}"),)
-        return (Edit(end, end, f" {new}"),)
+            return (TextEdit(end, end, f" {self._mark}{self._source.newline}{indent}{new}"),)
+        return (TextEdit(end, end, f" {new}"),)
 
     def _goes_on_before(self, start: int) -> bool:
         return self._source.text[:start].rstrip("\r\n").endswith(self._mark)
 
 
-def removed_words(source: SourceFile, texts: Sequence[Text], mark: str) -> Sequence[Edit]:
+def removed_words(source: SourceFile, texts: Sequence[PlacedText], mark: str) -> Sequence[TextEdit]:
     """Words that go, with their line where nothing else is on it, and with the sign that it goes on."""
     if not all(text.at or text.start < text.end for text in texts) or not texts[0].at:
         return ()
@@ -69,10 +69,10 @@ def removed_words(source: SourceFile, texts: Sequence[Text], mark: str) -> Seque
     start, end = source.line_of(first)[0], source.line_of(max(first, last - 1))[1]
     before, after = source.text[start:first], source.text[last:end]
     if before.strip() or after.strip() not in ("", mark):
-        return (Edit(start + len(before.rstrip(" \t")), last, ""),)
+        return (TextEdit(start + len(before.rstrip(" \t")), last, ""),)
     if after.strip() == mark:
-        return (Edit(start, end, ""),)
+        return (TextEdit(start, end, ""),)
     ahead = source.text[:start].rstrip("\r\n")
     if not ahead.endswith(mark):
-        return (Edit(first, last, ""),)
-    return (Edit(len(ahead[: -len(mark)].rstrip(" \t")), last, ""),)
+        return (TextEdit(first, last, ""),)
+    return (TextEdit(len(ahead[: -len(mark)].rstrip(" \t")), last, ""),)

@@ -7,8 +7,8 @@ from importlib.resources import files
 import yaml
 
 from winhost.model.once import once
-from winhost.recipes.recipe_model import Engine, Setting
-from winhost.recipes.recipe_text import Text
+from winhost.recipes.recipe_model import RecipeEngine, Setting
+from winhost.recipes.recipe_text import PlacedText
 
 IMAGE = "image"
 TOOLS = ("docker", "podman", "nerdctl", "wslc")
@@ -30,7 +30,7 @@ def container_options() -> ContainerOptions:
     return ContainerOptions(frozenset(read["flags"].split()), frozenset(read["valued"].split()), read["short"])
 
 
-def read_container(words: Sequence[Text], engine: Engine) -> list[Text]:
+def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[PlacedText]:
     """Fills in the container; what is left are the words that run in it."""
     rest = list(words)
     engine.in_container = True
@@ -43,10 +43,10 @@ def read_container(words: Sequence[Text], engine: Engine) -> list[Text]:
     return []
 
 
-def _read_option(word: Text, rest: list[Text], engine: Engine) -> None:
+def _read_option(word: PlacedText, rest: list[PlacedText], engine: RecipeEngine) -> None:
     written, equals, _ = word.value.partition("=")
     value = word.after("=") if equals else None
-    texts: tuple[Text, ...] = (word,)
+    texts: tuple[PlacedText, ...] = (word,)
     if not written.startswith("--") and len(written) > 2:
         written, value = _cluster(word)
     name = container_options().short.get(written, written)
@@ -60,7 +60,7 @@ def _is_flag_cluster(written: str) -> bool:
     return not written.startswith("--") and set(written[1:]) <= set("ditP")
 
 
-def _cluster(word: Text) -> tuple[str, Text | None]:
+def _cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
     """`-it` is two flags, `-p8000:8000` an option with its value."""
     short = word.value[:2]
     if container_options().short.get(short) in container_options().flags:
@@ -69,7 +69,7 @@ def _cluster(word: Text) -> tuple[str, Text | None]:
     return short, word.part(first)
 
 
-def add_to(engine: Engine, setting: Setting) -> None:
+def add_to(engine: RecipeEngine, setting: Setting) -> None:
     """A setting of a container; its environment is the engine's."""
     if setting.name == "--env" and setting.shown is not None:
         engine.variables.append(variable(setting.shown, setting.texts))
@@ -77,7 +77,7 @@ def add_to(engine: Engine, setting: Setting) -> None:
         engine.container.append(setting)
 
 
-def variable(text: Text, texts: tuple[Text, ...]) -> Setting:
+def variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
     """`NAME=VALUE`; a name alone has its value from elsewhere."""
     name, equals, value = text.value.partition("=")
     shown = text.after("=") if equals else None

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from winhost.model.once import once
-from winhost.recipes.recipe_model import Engine, Setting
-from winhost.recipes.recipe_text import Text
+from winhost.recipes.recipe_model import RecipeEngine, Setting
+from winhost.recipes.recipe_text import PlacedText
 from winhost.serving.vllm_options import names
 
 
@@ -48,7 +48,7 @@ def full_name(written: str) -> str:
     return begun[0] if len(begun) == 1 else name
 
 
-def read_engine(words: Sequence[Text], engine: Engine) -> None:
+def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     """Fills in options, model and what is neither."""
     rest = list(words)
     while rest:
@@ -87,7 +87,7 @@ def _glued(written: str) -> tuple[str, str]:
     return (found[0], written[len(found[0]) :]) if found else (written, "")
 
 
-def _taken(name: str, rest: list[Text]) -> list[Text]:
+def _taken(name: str, rest: list[PlacedText]) -> list[PlacedText]:
     """The words that an option takes from those that follow."""
     if name in shapes().flags or not rest or _is_option(rest[0].value):
         return []
@@ -97,7 +97,7 @@ def _taken(name: str, rest: list[Text]) -> list[Text]:
     return taken
 
 
-def _place(word: Text, engine: Engine) -> None:
+def _place(word: PlacedText, engine: RecipeEngine) -> None:
     if engine.model is None:
         engine.model = word
     else:

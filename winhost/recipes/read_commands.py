@@ -8,9 +8,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from winhost.recipes.command_editor import CommandEditor
 from winhost.recipes.container_words import IMAGE, TOOLS, read_container, variable
 from winhost.recipes.engine_words import read_engine
-from winhost.recipes.recipe_model import Engine, Form, Recipe, Setting
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
-from winhost.recipes.shell_words import ESCAPES, Command, Shell, Slip, commands, shell_of
+from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.recipes.shell_words import ESCAPES, Command, ShellKind, Slip, commands, shell_of
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _SET = ("export", "set", "setx", "declare", "-x", "env", "local")
@@ -24,10 +24,10 @@ def read_commands(source: SourceFile) -> Recipe:
     """Every engine that a text starts; variables that it exports before count for those that follow."""
     shell = shell_of(source.text)
     found, slips = commands(source.whole, shell)
-    engines: list[Engine] = []
+    engines: list[RecipeEngine] = []
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
-        if engine := engine_of(command.words, Form.COMMAND, slips):
+        if engine := engine_of(command.words, RecipeForm.COMMAND, slips):
             _let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
@@ -37,10 +37,10 @@ def read_commands(source: SourceFile) -> Recipe:
             exported += _exported(command.words)
     for number, engine in enumerate(engines, 1):
         engine.where = engine.where if len(engines) == 1 else f"{engine.where} {number}"
-    return Recipe(Form.COMMAND, tuple(engines))
+    return Recipe(RecipeForm.COMMAND, tuple(engines))
 
 
-def _joined(found: Sequence[Command], source: SourceFile, shell: Shell) -> Iterator[tuple[Command, list[Slip]]]:
+def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> Iterator[tuple[Command, list[Slip]]]:
     """A line that begins with an option was meant to go on with the command before it."""
     rest = list(found)
     while rest:
@@ -48,12 +48,12 @@ def _joined(found: Sequence[Command], source: SourceFile, shell: Shell) -> Itera
         while rest and "\n" in command.closed_by and rest[0].words[0].value.startswith("--"):
             following = rest.pop(0)
             end = command.words[-1].end
-            lost.append(Slip("line-ends-early", following.words[0].start, (Edit(end, end, f" {ESCAPES[shell]}"),)))
+            lost.append(Slip("line-ends-early", following.words[0].start, (TextEdit(end, end, f" {ESCAPES[shell]}"),)))
             command = Command((*command.words, *following.words), following.closed_by)
         yield command, lost
 
 
-def _exported(words: Sequence[Text]) -> Iterator[Setting]:
+def _exported(words: Sequence[PlacedText]) -> Iterator[Setting]:
     """`export A=B`, `set A=B`, `$env:A = "B"`."""
     values = [word.value for word in words]
     if found := _OF_POWERSHELL.match(values[0].partition("=")[0]):
@@ -66,7 +66,7 @@ def _exported(words: Sequence[Text]) -> Iterator[Setting]:
         yield from (variable(word, (word,)) for word in words if _ASSIGNED.match(word.value))
 
 
-def engine_of(words: Sequence[Text], form: Form, slips: list[Slip], depth: int = 0) -> Engine | None:
+def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], depth: int = 0) -> RecipeEngine | None:
     """The engine that a command starts, if it does."""
     before: list[Setting] = []
     for at, word in enumerate(words):
@@ -80,19 +80,19 @@ def engine_of(words: Sequence[Text], form: Form, slips: list[Slip], depth: int =
             return _with(_of_shell(rest, form, slips, depth), before)
         elif (began := _began(words, at)) is not None:
             first = words[at - 1] if word.value == "-m" and at else word
-            engine = Engine(form, "command", first, entered=began[0], program=first.value)
+            engine = RecipeEngine(form, "command", first, entered=began[0], program=first.value)
             read_engine(words[began[1] :], engine)
             return _with(engine, before)
     return None
 
 
-def _with(engine: Engine | None, before: list[Setting]) -> Engine | None:
+def _with(engine: RecipeEngine | None, before: list[Setting]) -> RecipeEngine | None:
     if engine:
         _let_know(engine, before)
     return engine
 
 
-def _let_know(engine: Engine, variables: Sequence[Setting]) -> None:
+def _let_know(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
     """Variables of the shell, which a container gets only where it names them."""
     if engine.in_container:
         engine.outside[:0] = variables
@@ -107,7 +107,7 @@ def _program(word: str) -> str:
     return name.casefold().removesuffix(".exe")
 
 
-def _began(words: Sequence[Text], at: int) -> tuple[str, int] | None:
+def _began(words: Sequence[PlacedText], at: int) -> tuple[str, int] | None:
     """How vLLM's server is called here, and where its own words begin."""
     values = [word.value for word in words[at : at + 3]]
     if _program(values[0]) == "vllm" and values[1:2] == ["serve"]:
@@ -122,7 +122,7 @@ def _began(words: Sequence[Text], at: int) -> tuple[str, int] | None:
     return None
 
 
-def _of_shell(words: Sequence[Text], form: Form, slips: list[Slip], depth: int) -> Engine | None:
+def _of_shell(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], depth: int) -> RecipeEngine | None:
     """The text behind `-c`, if this shell has one."""
     for flag, text in pairwise(words):
         if re.fullmatch(r"-[a-z]*c", flag.value):
@@ -130,7 +130,9 @@ def _of_shell(words: Sequence[Text], form: Form, slips: list[Slip], depth: int) 
     return None
 
 
-def of_text(text: Text, form: Form, slips: list[Slip], depth: int = 0, following: Sequence[Text] = ()) -> Engine | None:
+def of_text(
+    text: PlacedText, form: RecipeForm, slips: list[Slip], depth: int = 0, following: Sequence[PlacedText] = ()
+) -> RecipeEngine | None:
     """The first engine that a text for a shell starts. following: what the text knows as `$0`, `$1`, …"""
     if depth >= DEEPEST:
         return None
@@ -146,7 +148,7 @@ def of_text(text: Text, form: Form, slips: list[Slip], depth: int = 0, following
     return None
 
 
-def _expanded(words: Sequence[Text], following: Sequence[Text]) -> Iterator[Text]:
+def _expanded(words: Sequence[PlacedText], following: Sequence[PlacedText]) -> Iterator[PlacedText]:
     """Compose and units double the sign, so that they leave it alone."""
     for word in words:
         name = word.value.replace("$$", "$")
@@ -158,21 +160,23 @@ def _expanded(words: Sequence[Text], following: Sequence[Text]) -> Iterator[Text
             yield word
 
 
-def _runs(words: Sequence[Text]) -> int | None:
+def _runs(words: Sequence[PlacedText]) -> int | None:
     """Where `run` stands, of `docker run …`, `docker container run …`, `podman create …`."""
     return next((at for at, word in enumerate(words[:6]) if word.value in ("run", "create")), None)
 
 
 def _of_container(
-    tool: Text, runs: int, words: Sequence[Text], form: Form, slips: list[Slip], depth: int
-) -> Engine | None:
-    engine = Engine(form, "container", tool, program=tool.value)
+    tool: PlacedText, runs: int, words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], depth: int
+) -> RecipeEngine | None:
+    engine = RecipeEngine(form, "container", tool, program=tool.value)
     inside = read_container(words[runs + 1 :], engine)
     engine.places = {"run": words[runs]}
     return with_command(engine, inside, slips, depth)
 
 
-def with_command(engine: Engine, inside: Sequence[Text], slips: list[Slip], depth: int = 0) -> Engine | None:
+def with_command(
+    engine: RecipeEngine, inside: Sequence[PlacedText], slips: list[Slip], depth: int = 0
+) -> RecipeEngine | None:
     """A container with what it runs: by its entrypoint, or by that of its image. None where that is not vLLM."""
     entry, image = engine.boxed("--entrypoint"), engine.boxed(IMAGE)
     if entry and entry.shown:
@@ -196,7 +200,7 @@ def with_command(engine: Engine, inside: Sequence[Text], slips: list[Slip], dept
     return engine
 
 
-def _again(inside: Sequence[Text], found: Engine) -> list[Text]:
+def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText]:
     """The words before the engine's own that the image's entrypoint has already."""
     own = {id(text) for setting in found.options for text in setting.texts} | {id(found.model)}
     ends = next((at for at, word in enumerate(inside) if id(word) in own), len(inside))

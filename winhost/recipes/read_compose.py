@@ -7,8 +7,8 @@ from itertools import pairwise
 from winhost.recipes.command_editor import removed_words, replaced
 from winhost.recipes.container_words import IMAGE, add_to, variable
 from winhost.recipes.read_commands import engine_of, with_command
-from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 from winhost.recipes.shell_words import Slip, commands
 from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, without, without_items
 
@@ -47,12 +47,12 @@ def read_compose(source: SourceFile) -> Recipe:
             if (engine := _service(service)) is not None:
                 engine.where = f"service {name}"
                 engines.append(engine)
-    return Recipe(Form.COMPOSE, tuple(engines))
+    return Recipe(RecipeForm.COMPOSE, tuple(engines))
 
 
-def _service(service: YamlNode) -> Engine | None:
+def _service(service: YamlNode) -> RecipeEngine | None:
     slips: list[Slip] = []
-    engine = Engine(Form.COMPOSE, "", service.key_text, in_container=True)
+    engine = RecipeEngine(RecipeForm.COMPOSE, "", service.key_text, in_container=True)
     for name, value in service.pairs():
         for setting in _settings(name, value):
             add_to(engine, setting)
@@ -61,7 +61,7 @@ def _service(service: YamlNode) -> Engine | None:
     inside = words_of(service.get("command"), slips)
     entry = service.get("entrypoint")
     if entry:
-        found = engine_of([*words_of(entry, slips), *inside], Form.COMPOSE, slips)
+        found = engine_of([*words_of(entry, slips), *inside], RecipeForm.COMPOSE, slips)
         if found is None:
             return None
         for each in ("entered", "model", "options", "strays"):
@@ -75,7 +75,7 @@ def _service(service: YamlNode) -> Engine | None:
     return engine
 
 
-def words_of(node: YamlNode, slips: list[Slip]) -> list[Text]:
+def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
     """A command as a list, or as one text that is split as a shell would."""
     if node.is_list:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
@@ -88,9 +88,9 @@ def words_of(node: YamlNode, slips: list[Slip]) -> list[Text]:
     return [word.part(1) if word.value.startswith(" -") else word for word in words]
 
 
-def item_words(items: Sequence[Text], slips: list[Slip]) -> list[Text]:
+def item_words(items: Sequence[PlacedText], slips: list[Slip]) -> list[PlacedText]:
     """Each item of a list is one word, whatever blanks are in it; what was meant are several."""
-    words: list[Text] = []
+    words: list[PlacedText] = []
     for before, text in pairwise([None, *items]):
         assert text is not None
         if before is not None and re.fullmatch(r"-[a-z]*c", before.value):
@@ -108,9 +108,9 @@ def item_words(items: Sequence[Text], slips: list[Slip]) -> list[Text]:
     return words
 
 
-def _folded(word: Text) -> Slip:
+def _folded(word: PlacedText) -> Slip:
     """`>` makes one line of several, and a backslash at the end of each then stands before a blank."""
-    edits = (Edit(word.start, word.start + 1, ""),) if word.at else ()
+    edits = (TextEdit(word.start, word.start + 1, ""),) if word.at else ()
     return Slip("backslash-in-fold", word.start, edits)
 
 
@@ -139,11 +139,11 @@ def _setting(option: str, value: YamlNode) -> Setting:
     word = ":".join(told[end] for end in ends if told.get(end))
     if option == "--publish" and told.get("host_ip"):
         word = f"{told['host_ip']}:{word}"
-    at = value.key_text if value.key is not None else Text("", (), value.start, value.start)
+    at = value.key_text if value.key is not None else PlacedText("", (), value.start, value.start)
     return Setting(option, word, at, None, (), option)
 
 
-def _devices(service: YamlNode, engine: Engine) -> None:
+def _devices(service: YamlNode, engine: RecipeEngine) -> None:
     """`deploy.resources.reservations.devices`: the GPUs, as `--gpus` has them."""
     node = service.get(*_DEVICES)
     for device in node.items():
@@ -152,7 +152,7 @@ def _devices(service: YamlNode, engine: Engine) -> None:
         count = told.get("count")
         word = f"device={','.join(ids)}" if ids else count.value if count is not None else "all"
         shown = count.text if count is not None and not ids else None
-        at = Text("", (), device.start, device.start)
+        at = PlacedText("", (), device.start, device.start)
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
         if "capabilities" not in told:
             engine.places = {**engine.places, "no capabilities": at}
@@ -173,10 +173,10 @@ def environment(node: YamlNode) -> Iterator[Setting]:
 class ComposeEditor(NoEditor):
     """Of one service."""
 
-    def __init__(self, service: YamlNode, engine: Engine) -> None:
+    def __init__(self, service: YamlNode, engine: RecipeEngine) -> None:
         self._service, self._engine = service, engine
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         node = self._service.get("environment")
         for each in (*node.items(), *(value for _, value in node.pairs())):
             if each.key_text.start == setting.texts[0].start if setting.texts else False:
@@ -186,10 +186,10 @@ class ComposeEditor(NoEditor):
                 return edits
         return ()
 
-    def add_option(self, words: str) -> Sequence[Edit]:
+    def add_option(self, words: str) -> Sequence[TextEdit]:
         return added_option(self._service.get("command"), self._engine, words)
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         node = self._service.get("environment")
         if node.is_list and node.items():
             return item_after(node, f"{name}={value}")
@@ -197,12 +197,12 @@ class ComposeEditor(NoEditor):
             return pair_after(node, name, f' "{value}"')
         return pair_after(self._service, "environment", f'\n  {name}: "{value}"') if node.node is None else ()
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]:
         key = next((key for key, option in SAME.items() if option == name), None)
         return pair_after(self._service, key, f" {value}") if key and not self._service.get(key) else ()
 
 
-def removed_from(command: YamlNode, setting: Setting) -> Sequence[Edit]:
+def removed_from(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
     """Words that go from a command: items of a list, or words of a text."""
     if command.is_scalar and command:
         inside = [command.node.start_mark.index <= text.start <= command.node.end_mark.index for text in setting.texts]
@@ -219,7 +219,7 @@ def removed_from(command: YamlNode, setting: Setting) -> Sequence[Edit]:
     return edits if len(edits) == len(gone) else ()
 
 
-def added_option(command: YamlNode, engine: Engine, words: str) -> Sequence[Edit]:
+def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequence[TextEdit]:
     """A new option at the end of a command."""
     if command.is_list:
         return item_after(command, words)
@@ -228,4 +228,4 @@ def added_option(command: YamlNode, engine: Engine, words: str) -> Sequence[Edit
     if not own:
         return ()
     end = max(text.end for text in own)
-    return (Edit(end, end, f" {words}"),)
+    return (TextEdit(end, end, f" {words}"),)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from winhost.recipes.container_words import IMAGE
 from winhost.recipes.read_commands import engine_of, with_command
 from winhost.recipes.read_compose import added_option, item_words, removed_from
-from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 from winhost.recipes.shell_words import Slip
 from winhost.recipes.yaml_nodes import YamlNode, documents, pair_after, without
 
@@ -38,16 +38,16 @@ def read_kubernetes(source: SourceFile) -> Recipe:
                     engine.where = f"{kind} {name}"
                     _services(engine, services)
                     engines.append(engine)
-    return Recipe(Form.KUBERNETES, tuple(engines))
+    return Recipe(RecipeForm.KUBERNETES, tuple(engines))
 
 
 def _listed(document: YamlNode) -> list[YamlNode]:
     return document.get("items").items() if document.get("kind").value == "List" else [document]
 
 
-def _engine(container: YamlNode, pod: YamlNode) -> Engine | None:
+def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
     slips: list[Slip] = []
-    engine = Engine(Form.KUBERNETES, "", _at(container), in_container=True)
+    engine = RecipeEngine(RecipeForm.KUBERNETES, "", _at(container), in_container=True)
     engine.container += [*_container(container, pod)]
     engine.variables += list(_environment(container.get("env")))
     every = [each.text for name in ("command", "args") for each in container.get(name).items() if each.is_scalar]
@@ -55,7 +55,7 @@ def _engine(container: YamlNode, pod: YamlNode) -> Engine | None:
     words = item_words(every, slips)
     entry, inside = (words, []) if entries else ([], words)
     if entry:
-        found = engine_of([*entry, *inside], Form.KUBERNETES, slips)
+        found = engine_of([*entry, *inside], RecipeForm.KUBERNETES, slips)
         if found is None:
             return None
         for each in ("entered", "model", "options", "strays"):
@@ -70,9 +70,9 @@ def _engine(container: YamlNode, pod: YamlNode) -> Engine | None:
     return engine
 
 
-def _at(container: YamlNode) -> Text:
+def _at(container: YamlNode) -> PlacedText:
     name = container.get("name")
-    return name.text if name.is_scalar else Text("", (), container.start, container.start)
+    return name.text if name.is_scalar else PlacedText("", (), container.start, container.start)
 
 
 def _flat(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
@@ -84,7 +84,7 @@ def _flat(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
             yield f"{before}{name}", value.value
 
 
-def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, Text]]:
+def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, PlacedText]]:
     for name in PROBES:
         if found := container.get(name):
             yield name, found.key_text
@@ -96,7 +96,7 @@ def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, Text]]:
             yield f"no text {each.get('name').value}", value.text
 
 
-def _services(engine: Engine, services: dict[str, YamlNode]) -> None:
+def _services(engine: RecipeEngine, services: dict[str, YamlNode]) -> None:
     """What a service of the file does to the container: its name becomes variables, its type opens the port."""
     links = engine.places.get("service links")
     for name, service in services.items():
@@ -167,10 +167,10 @@ def _environment(node: YamlNode) -> Iterator[Setting]:
 class KubernetesEditor(NoEditor):
     """Of one container."""
 
-    def __init__(self, container: YamlNode, engine: Engine) -> None:
+    def __init__(self, container: YamlNode, engine: RecipeEngine) -> None:
         self._container, self._engine = container, engine
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         env = self._container.get("env")
         for each in env.items():
             if setting.texts and each.get("name").is_scalar and each.get("name").text.start == setting.texts[0].start:
@@ -178,7 +178,7 @@ class KubernetesEditor(NoEditor):
         found = (removed_from(self._container.get(name), setting) for name in ("args", "command"))
         return next((edits for edits in found if edits), ())
 
-    def add_option(self, words: str) -> Sequence[Edit]:
+    def add_option(self, words: str) -> Sequence[TextEdit]:
         if args := self._container.get("args"):
             return added_option(args, self._engine, words)
         command = self._container.get("command")
@@ -187,7 +187,7 @@ class KubernetesEditor(NoEditor):
             return added_option(command.items()[-1], self._engine, words)
         return added_option(command, self._engine, words) if command else ()
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         env = self._container.get("env")
         if not env.items() or env.node.flow_style:
             entry = f'\n- name: {name}\n  value: "{value}"'
@@ -199,7 +199,7 @@ class KubernetesEditor(NoEditor):
             return ()
         end = source.line_of(last.start + len(source.text[last.start : last.node.end_mark.index].rstrip()) - 1)[1]
         blank, nl = " " * len(line), source.newline
-        return (Edit(end, end, f'{line}name: {name}{nl}{blank}value: "{value}"{nl}'),)
+        return (TextEdit(end, end, f'{line}name: {name}{nl}{blank}value: "{value}"{nl}'),)
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]:
         return ()

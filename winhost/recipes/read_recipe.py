@@ -6,7 +6,7 @@ from winhost.recipes.read_commands import read_commands
 from winhost.recipes.read_compose import read_compose
 from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
-from winhost.recipes.recipe_model import Form, Recipe
+from winhost.recipes.recipe_model import Recipe, RecipeForm
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.yaml_nodes import NotYaml
 
@@ -19,18 +19,18 @@ _COMMAND = re.compile(
 _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 
 
-def form_of(text: str) -> Form | None:
+def form_of(text: str) -> RecipeForm | None:
     """None where it is nothing that could start an engine."""
     text = text.removeprefix("\ufeff")
     if _COMPOSE.search(text):
-        return Form.COMPOSE
+        return RecipeForm.COMPOSE
     if _KUBERNETES.search(text) and "spec:" in text:
-        return Form.KUBERNETES
+        return RecipeForm.KUBERNETES
     if found := _UNIT.search(text):
-        return Form.QUADLET if "[Container]" in text else Form.SYSTEMD if found else None
+        return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
     if _COMMAND.search(text):
-        return Form.COMMAND
-    return Form.ENVIRONMENT if _VARIABLE.search(text) else None
+        return RecipeForm.COMMAND
+    return RecipeForm.ENVIRONMENT if _VARIABLE.search(text) else None
 
 
 def read_recipe(source: SourceFile) -> Recipe | None:
@@ -40,15 +40,15 @@ def read_recipe(source: SourceFile) -> Recipe | None:
         return None
     try:
         match form:
-            case Form.COMPOSE:
+            case RecipeForm.COMPOSE:
                 return read_compose(source)
-            case Form.KUBERNETES:
+            case RecipeForm.KUBERNETES:
                 return read_kubernetes(source)
-            case Form.SYSTEMD | Form.QUADLET:
+            case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
                 return read_unit(source)
-            case Form.ENVIRONMENT:
+            case RecipeForm.ENVIRONMENT:
                 return read_environment(source)
-            case Form.COMMAND:
+            case RecipeForm.COMMAND:
                 return read_commands(source)
     except NotYaml as wrong:
         return Recipe(form, (), ((str(wrong), wrong.place),))

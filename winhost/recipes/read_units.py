@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
 from winhost.recipes.read_commands import engine_of, with_command
-from winhost.recipes.recipe_model import Engine, Form, NoEditor, Recipe, Setting
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 from winhost.recipes.shell_words import Slip, commands
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
@@ -56,8 +56,8 @@ class UnitEntry:
 
     section: str
     name: str
-    value: Text
-    key: Text
+    value: PlacedText
+    key: PlacedText
 
 
 def entries(source: SourceFile) -> Iterator[UnitEntry]:
@@ -93,7 +93,7 @@ def read_unit(source: SourceFile) -> Recipe:
     slips: list[Slip] = []
     engine = _of_quadlet(found, slips) if quadlet else _of_service(found, slips)
     if engine is None:
-        return Recipe(Form.QUADLET if quadlet else Form.SYSTEMD, ())
+        return Recipe(RecipeForm.QUADLET if quadlet else RecipeForm.SYSTEMD, ())
     engine.slips += slips
     for entry in found:
         if entry.name in KEPT and entry.section in ("Service", "Install", "Unit"):
@@ -103,14 +103,14 @@ def read_unit(source: SourceFile) -> Recipe:
     return Recipe(engine.form, (engine,))
 
 
-def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> Engine | None:
+def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine | None:
     started = [entry for entry in found if entry.section == "Service" and entry.name == "ExecStart"]
     engine = None
     for entry in started:
         words = _words(entry.value, slips)
         if words and words[0].value[:1] in _PREFIXES and words[0].value.strip(_PREFIXES):
             words[0] = words[0].part(len(words[0].value) - len(words[0].value.lstrip(_PREFIXES)))
-        engine = engine_of(words, Form.SYSTEMD, slips)
+        engine = engine_of(words, RecipeForm.SYSTEMD, slips)
         slips += _of_a_shell(entry.value)
         if engine is not None:
             engine.where, engine.places = "unit", {**engine.places, "ExecStart": entry.key, "command": words[0]}
@@ -120,20 +120,20 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> Engine | None:
     return engine
 
 
-def _of_a_shell(text: Text) -> Iterator[Slip]:
+def _of_a_shell(text: PlacedText) -> Iterator[Slip]:
     """Signs that only a shell obeys, outside of quotes."""
     bare = _QUOTED.sub(lambda found: "x" * len(found[0]), text.value)
     for found in _SHELL.finditer(bare):
         yield Slip("shell-in-unit", text.part(found.start()).start, words={"word": found[0]})
 
 
-def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> Engine | None:
+def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine | None:
     inside = [entry for entry in found if entry.section == "Container"]
     at = next((entry.key for entry in inside if entry.name == "Image"), inside[0].key)
-    engine = Engine(Form.QUADLET, "container", at, in_container=True)
+    engine = RecipeEngine(RecipeForm.QUADLET, "container", at, in_container=True)
     for entry in inside:
         if entry.name == "PodmanArgs":
-            read_container([*_words(entry.value, slips), Text("", (), 0, 0)], engine)
+            read_container([*_words(entry.value, slips), PlacedText("", (), 0, 0)], engine)
             engine.container = [each for each in engine.container if each.value != ""]
         elif option := QUADLET.get(entry.name):
             value = entry.value if entry.value.value else None
@@ -148,7 +148,7 @@ def _variables(found: Sequence[UnitEntry], section: str, slips: list[Slip]) -> l
     return [variable(word, (word,)) for text in texts for word in _words(text, slips) if "=" in word.value]
 
 
-def _words(text: Text, slips: list[Slip]) -> list[Text]:
+def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:
     """Split as systemd does, near enough: `;` and `#` are words there."""
     found, inner = commands(text)
     slips += [slip for slip in inner if slip.code not in ("continues-into-nothing", "comment-in-command")]
@@ -158,53 +158,53 @@ def _words(text: Text, slips: list[Slip]) -> list[Text]:
 class UnitEditor(NoEditor):
     """Of a unit with one engine."""
 
-    def __init__(self, source: SourceFile, engine: Engine, found: Sequence[UnitEntry], quadlet: bool) -> None:
+    def __init__(self, source: SourceFile, engine: RecipeEngine, found: Sequence[UnitEntry], quadlet: bool) -> None:
         self._source, self._engine, self._found, self._quadlet = source, engine, found, quadlet
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         entry = next((each for each in self._found if setting.texts and _within(setting.texts[0], each.value)), None)
         if entry is None:
             return ()
         if entry.value.start == setting.texts[0].start and entry.value.end == setting.texts[-1].end:
             start, end = self._source.line_of(entry.key.start)
-            return (Edit(start, end, ""),) if entry.value.end <= end else ()
+            return (TextEdit(start, end, ""),) if entry.value.end <= end else ()
         if entry.value.start == setting.texts[0].start:
             text, end = self._source.text, setting.texts[-1].end
-            return (Edit(entry.value.start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""),)
+            return (TextEdit(entry.value.start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""),)
         return removed_words(self._source, setting.texts, "\\")
 
-    def add_option(self, words: str) -> Sequence[Edit]:
+    def add_option(self, words: str) -> Sequence[TextEdit]:
         own = [text for setting in self._engine.options for text in setting.texts if text.at]
         own += [each for each in (self._engine.model, *self._engine.strays) if each and each.at]
         end = max((text.end for text in own), default=0)
-        return (Edit(end, end, f" {words}"),) if end else ()
+        return (TextEdit(end, end, f" {words}"),) if end else ()
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         if self._engine.in_container and not self._quadlet:
             return self.add_to_container("--env", f"{name}={value}")
         return self._line(f"Environment={name}={value}")
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]:
         if not self._quadlet:
             run = self._engine.places.get("run")
-            return (Edit(run.end, run.end, f" {name}={value}"),) if run else ()
+            return (TextEdit(run.end, run.end, f" {name}={value}"),) if run else ()
         key = next((key for key, option in QUADLET.items() if option == name), None)
         return self._line(f"{key}={value}") if key else self._line(f"PodmanArgs={name}={value}")
 
-    def _line(self, line: str) -> Sequence[Edit]:
+    def _line(self, line: str) -> Sequence[TextEdit]:
         """A new one before that which starts the engine."""
         place = self._engine.at if self._quadlet else self._engine.places["ExecStart"]
         start, _ = self._source.line_of(place.start)
-        return (Edit(start, start, line + self._source.newline),)
+        return (TextEdit(start, start, line + self._source.newline),)
 
 
-def _within(text: Text, value: Text) -> bool:
+def _within(text: PlacedText, value: PlacedText) -> bool:
     return value.start <= text.start and text.end <= value.end
 
 
 def read_environment(source: SourceFile) -> Recipe:
     """A file of `NAME=VALUE` lines, as `--env-file` and EnvironmentFile= take."""
-    engine = Engine(Form.ENVIRONMENT, "environment", source.whole.part(0, 0), known=False)
+    engine = RecipeEngine(RecipeForm.ENVIRONMENT, "environment", source.whole.part(0, 0), known=False)
     place = 0
     for line in source.text.split("\n"):
         bare = line.strip()
@@ -214,7 +214,7 @@ def read_environment(source: SourceFile) -> Recipe:
             engine.variables.append(_unquoted(setting))
         place += len(line) + 1
     engine.editor = EnvironmentEditor(source)
-    return Recipe(Form.ENVIRONMENT, (engine,) if engine.variables else ())
+    return Recipe(RecipeForm.ENVIRONMENT, (engine,) if engine.variables else ())
 
 
 def _unquoted(setting: Setting) -> Setting:
@@ -232,11 +232,11 @@ class EnvironmentEditor(NoEditor):
     def __init__(self, source: SourceFile) -> None:
         self._source = source
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         start, end = self._source.line_of(setting.text.start)
-        return (Edit(start, end, ""),)
+        return (TextEdit(start, end, ""),)
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         end = len(self._source.text)
         before = "" if self._source.text.endswith("\n") else self._source.newline
-        return (Edit(end, end, f"{before}{name}={value}{self._source.newline}"),)
+        return (TextEdit(end, end, f"{before}{name}={value}{self._source.newline}"),)

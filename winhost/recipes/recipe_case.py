@@ -14,7 +14,7 @@ from winhost.core.answers import MissingFact
 from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
 from winhost.recipes.container_words import IMAGE
-from winhost.recipes.recipe_model import Engine, Form, Recipe
+from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm
 from winhost.recipes.recipe_text import SourceFile
 from winhost.resources.host import Card
 
@@ -75,7 +75,7 @@ def _known(read: Callable[[], T]) -> T | None:
 class RecipeCase:
     """One engine, the recipe that it is in, and the target."""
 
-    engine: Engine
+    engine: RecipeEngine
     recipe: Recipe
     target: RecipeTarget
     source: SourceFile
@@ -89,7 +89,7 @@ class RecipeCase:
         tag = (image.value or "").partition("@")[0].rpartition("/")[2].partition(":")[2] if image else ""
         found = _TAG.match(tag)
         if found and image and "vllm" in (image.value or "") and "nvcr.io" not in (image.value or ""):
-            return _version(found[1])
+            return version_of(found[1])
         on = self.target.on
         return _known(lambda: on.vllm) if on else None
 
@@ -140,10 +140,11 @@ class RecipeCase:
 
     @property
     def is_pod(self) -> bool:
-        return self.engine.form is Form.KUBERNETES
+        return self.engine.form is RecipeForm.KUBERNETES
 
 
-def _version(text: str) -> Version | None:
+def version_of(text: str) -> Version | None:
+    """None for what is none."""
     try:
         return Version(text)
     except InvalidVersion:

@@ -8,10 +8,12 @@ from typing import Any
 
 import yaml
 
+from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.once import once
-from winhost.recipes.recipe_text import Edit
+from winhost.model.reason import Evidence
+from winhost.recipes.recipe_text import TextEdit
 
 
 class RecipeSeverity(StrEnum):
@@ -45,14 +47,14 @@ class Found:
     code: str
     place: int
     words: Mapping[str, object] = field(default_factory=dict)
-    edits: Sequence[Edit] = ()
+    edits: Sequence[TextEdit] = ()
     doubt: str = ""
 
 
 @dataclass(frozen=True)
 class RecipeFinding:
     """One thing in a recipe. where: which engine of it; do: what to do; fixed: --fix does it by itself; unverified:
-    what is not known and could make it untrue here; evidence: ids of what it rests on.
+    what is not known and could make it untrue here.
     """
 
     code: str
@@ -64,7 +66,7 @@ class RecipeFinding:
     do: str
     fixed: bool
     unverified: str | None
-    evidence: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
 
 
 def told(
@@ -72,7 +74,7 @@ def told(
 ) -> RecipeFinding:
     """For people and programs: secrets are masked, and nothing in it moves a cursor."""
     row = rows()[found.code]
-    words = {name: _shown(word, secrets) for name, word in found.words.items()}
+    words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
     return RecipeFinding(
         code=f"{prefix}.{found.code}",
         severity=row.severity,
@@ -83,7 +85,7 @@ def told(
         do=row.do.format(**words),
         fixed=bool(found.edits),
         unverified=found.doubt or None,
-        evidence=row.evidence,
+        evidence=tuple(catalogue.evidence()[key] for key in row.evidence),
     )
 
 
@@ -95,6 +97,7 @@ def _shown(word: object, secrets: Sequence[str]) -> object:
 
 
 _LONGEST = 100
+OWN = "instead"  # a sentence of ours
 
 
 def hidden(text: str, secrets: Sequence[str] = ()) -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from winhost.recipes.recipe_text import Edit, Text
+from winhost.recipes.recipe_text import PlacedText, TextEdit
 from winhost.recipes.shell_words import Slip
 
 
-class Form(StrEnum):
+class RecipeForm(StrEnum):
     """How a recipe is written."""
 
     COMMAND = "command"
@@ -28,9 +28,9 @@ class Setting:
 
     name: str
     value: str | None
-    text: Text
-    shown: Text | None
-    texts: tuple[Text, ...]
+    text: PlacedText
+    shown: PlacedText | None
+    texts: tuple[PlacedText, ...]
     written: str
 
     @property
@@ -42,33 +42,33 @@ class Setting:
 class Editor(Protocol):
     """Changes a recipe in the form that it has. Nothing: this cannot be changed by itself here."""
 
-    def remove(self, setting: Setting) -> Sequence[Edit]: ...
+    def remove(self, setting: Setting) -> Sequence[TextEdit]: ...
 
-    def add_option(self, words: str) -> Sequence[Edit]: ...
+    def add_option(self, words: str) -> Sequence[TextEdit]: ...
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]: ...
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]: ...
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]: ...
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]: ...
 
 
 class NoEditor:
     """Of a form in which nothing can be added or removed by itself."""
 
-    def remove(self, setting: Setting) -> Sequence[Edit]:
+    def remove(self, setting: Setting) -> Sequence[TextEdit]:
         return ()
 
-    def add_option(self, words: str) -> Sequence[Edit]:
+    def add_option(self, words: str) -> Sequence[TextEdit]:
         return ()
 
-    def add_variable(self, name: str, value: str) -> Sequence[Edit]:
+    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         return ()
 
-    def add_to_container(self, name: str, value: str) -> Sequence[Edit]:
+    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]:
         return ()
 
 
 @dataclass
-class Engine:
+class RecipeEngine:
     """One engine as the recipe starts it.
 
     where: for people, `service llm`; at: where it is written; known: whether its command is there, and not only its
@@ -77,23 +77,23 @@ class Engine:
     of the shell that starts the container; probes, places: of Kubernetes and units, by name.
     """
 
-    form: Form
+    form: RecipeForm
     where: str
-    at: Text
+    at: PlacedText
     editor: Editor = field(default_factory=NoEditor)
     known: bool = True
     entered: str = ""
     program: str = ""
-    model: Text | None = None
+    model: PlacedText | None = None
     options: list[Setting] = field(default_factory=list)
     variables: list[Setting] = field(default_factory=list)
     container: list[Setting] = field(default_factory=list)
     in_container: bool = False
     outside: list[Setting] = field(default_factory=list)
-    strays: list[Text] = field(default_factory=list)
+    strays: list[PlacedText] = field(default_factory=list)
     slips: list[Slip] = field(default_factory=list)
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    places: Mapping[str, Text] = field(default_factory=dict)
+    places: Mapping[str, PlacedText] = field(default_factory=dict)
 
     def option(self, name: str) -> Setting | None:
         """The last one, which counts."""
@@ -137,6 +137,6 @@ def _last(settings: Iterable[Setting], name: str) -> Setting | None:
 class Recipe:
     """All engines of a file. unread: why something in it could not be read, with the place."""
 
-    form: Form
-    engines: tuple[Engine, ...]
+    form: RecipeForm
+    engines: tuple[RecipeEngine, ...]
     unread: tuple[tuple[str, int], ...] = ()

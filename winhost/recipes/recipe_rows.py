@@ -28,7 +28,7 @@ from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import FindingRow, Found, rows
 from winhost.recipes.recipe_model import Setting
-from winhost.recipes.recipe_text import Edit
+from winhost.recipes.recipe_text import TextEdit
 from winhost.serving.vllm_options import seen_versions
 from winhost.serving.when import COMPARE, bounds
 
@@ -120,7 +120,7 @@ _MEETS: Mapping[str, Callable[[RecipeCase, Any], bool]] = {
 }
 
 
-def _edits(mend: Mapping[str, Any], setting: Setting | None, case: RecipeCase) -> Sequence[Edit]:
+def _edits(mend: Mapping[str, Any], setting: Setting | None, case: RecipeCase) -> Sequence[TextEdit]:
     editor = case.engine.editor
     if "option" in mend:
         return editor.add_option(mend["option"])

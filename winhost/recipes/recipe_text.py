@@ -10,7 +10,7 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs
 
 
 @dataclass(frozen=True)
-class Text:
+class PlacedText:
     """A value as its reader sees it. at: the place of each character in the file, or nothing where that is not known;
     start, end: where it is written, with its quotes.
     """
@@ -20,12 +20,12 @@ class Text:
     start: int
     end: int
 
-    def part(self, first: int, last: int | None = None) -> "Text":
+    def part(self, first: int, last: int | None = None) -> "PlacedText":
         """A piece of the value, without quotes."""
         value, at = self.value[first:last], self.at[first:last]
-        return Text(value, at, at[0] if at else self.start, at[-1] + 1 if at else self.end)
+        return PlacedText(value, at, at[0] if at else self.start, at[-1] + 1 if at else self.end)
 
-    def after(self, mark: str) -> "Text":
+    def after(self, mark: str) -> "PlacedText":
         """What follows the first such mark."""
         return self.part(self.value.index(mark) + len(mark))
 
@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True, order=True)
-class Edit:
+class TextEdit:
     """What is written instead of the characters from start to end."""
 
     start: int
@@ -53,9 +53,11 @@ class SourceFile:
     bom: bytes
 
     @classmethod
-    def of(cls, data: bytes) -> "SourceFile":
-        """By its byte order mark, else UTF-8."""
+    def of(cls, data: bytes, *, mark: bool = False) -> "SourceFile":
+        """By its byte order mark, else UTF-8. mark: that of UTF-8 is a character of the text, which can go."""
         bom, encoding = next(((bom, name) for bom, name in _BOMS if data.startswith(bom)), (b"", "utf-8"))
+        if mark and encoding == "utf-8":
+            bom = b""
         body = data[len(bom) :]
         try:
             text = body.decode(encoding, "surrogateescape" if encoding == "utf-8" else "strict")
@@ -65,9 +67,9 @@ class SourceFile:
         return cls(text, encoding, bom)
 
     @cached_property
-    def whole(self) -> Text:
+    def whole(self) -> PlacedText:
         """All of it."""
-        return Text(self.text, range(len(self.text)), 0, len(self.text))
+        return PlacedText(self.text, range(len(self.text)), 0, len(self.text))
 
     @cached_property
     def newline(self) -> str:
@@ -89,7 +91,7 @@ class SourceFile:
         line = bisect_right(self._lines, place)
         return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
 
-    def edited(self, edits: Iterable[Edit]) -> bytes:
+    def edited(self, edits: Iterable[TextEdit]) -> bytes:
         """The file with these changes, which do not overlap, and every other byte as it was."""
         parts, done = [], 0
         for edit in sorted(edits):
@@ -99,19 +101,17 @@ class SourceFile:
         return self.bom + text.encode(self.encoding, "surrogateescape" if self.encoding == "utf-8" else "strict")
 
 
-def apart(groups: Iterable[Sequence[Edit]]) -> tuple[list[Edit], list[bool]]:
-    """Groups of edits that belong together, as long as they meet none before; and which of them were taken."""
-    taken: list[Edit] = []
-    fits = []
+def apart(groups: Iterable[Sequence[TextEdit]]) -> list[TextEdit]:
+    """The edits of groups that belong together, without those groups that meet an earlier one."""
+    taken: list[TextEdit] = []
     for group in groups:
-        new = [edit for edit in group if edit not in taken]
-        free = not any(_meet(one, other) for one in new for other in taken)
-        fits.append(free)
-        taken += new if free else ()
-    return taken, fits
+        new = [edit for edit in dict.fromkeys(group) if edit not in taken]
+        if not any(_meet(one, other) for one in new for other in taken):
+            taken += new
+    return taken
 
 
-def _meet(one: Edit, other: Edit) -> bool:
+def _meet(one: TextEdit, other: TextEdit) -> bool:
     if one.start == one.end or other.start == other.end:  # an insertion, which may touch another change
         return max(one.start, other.start) < min(one.end, other.end)
     return one.start < other.end and other.start < one.end

@@ -9,8 +9,8 @@ from winhost.recipes.container_words import IMAGE, container_options
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
-from winhost.recipes.recipe_model import Form, Setting
-from winhost.recipes.recipe_text import Edit
+from winhost.recipes.recipe_model import RecipeForm, Setting
+from winhost.recipes.recipe_text import TextEdit
 from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, seconds
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
@@ -24,7 +24,7 @@ _LEAST_PER_CARD: Bytes = 600 * 1024**2
 def container_names(case: RecipeCase) -> Iterator[Found]:
     """Options of docker that it does not have, and options on the wrong side of the image."""
     known, engine = container_options(), case.engine
-    if engine.form is not Form.COMMAND or not engine.in_container:
+    if engine.form is not RecipeForm.COMMAND or not engine.in_container:
         return
     for setting in engine.container:
         written = setting.written
@@ -96,13 +96,13 @@ def _on_cpu(case: RecipeCase) -> bool:
 def _no_gpu(case: RecipeCase) -> Found:
     engine = case.engine
     advice = {
-        Form.COMPOSE: "Add deploy.resources.reservations.devices with driver nvidia, count and capabilities [gpu].",
-        Form.KUBERNETES: "Add nvidia.com/gpu to the container's limits.",
-        Form.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
+        RecipeForm.COMPOSE: "Add deploy.resources.reservations.devices with driver, count and capabilities.",
+        RecipeForm.KUBERNETES: "Add nvidia.com/gpu to the container's limits.",
+        RecipeForm.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
     }.get(engine.form, "Add --gpus=all (podman: --device=nvidia.com/gpu=all).")
-    podman = "podman" in engine.program or engine.form is Form.QUADLET
+    podman = "podman" in engine.program or engine.form is RecipeForm.QUADLET
     option = ("--device", "nvidia.com/gpu=all") if podman else ("--gpus", "all")
-    edits = engine.editor.add_to_container(*option) if engine.form is not Form.COMPOSE else ()
+    edits = engine.editor.add_to_container(*option) if engine.form is not RecipeForm.COMPOSE else ()
     return Found("no-gpu", engine.at.start, {"instead": advice}, edits)
 
 
@@ -114,7 +114,7 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         return
     if setting.name != "--gpus":
         return
-    if value.startswith("device=") and "," in value and case.engine.form in (Form.COMMAND, Form.SYSTEMD):
+    if value.startswith("device=") and "," in value and case.engine.form in (RecipeForm.COMMAND, RecipeForm.SYSTEMD):
         yield Found("gpus-unquoted", place, {"value": value})
     count = int(value) if value.isdigit() else len(value.split(",")) if "device=" in value else None
     if case.wsl and case.is_pod and count and count > 1:
@@ -139,7 +139,7 @@ def visible_gpus(case: RecipeCase) -> Iterator[Found]:
 def shm(case: RecipeCase) -> Iterator[Found]:
     """The memory at /dev/shm, where the processes of an engine exchange data."""
     engine = case.engine
-    if not engine.in_container or engine.form is Form.ENVIRONMENT:
+    if not engine.in_container or engine.form is RecipeForm.ENVIRONMENT:
         return
     if on_disk := engine.boxed("shm on disk"):
         yield Found("shm-on-disk", on_disk.text.start)
@@ -218,7 +218,7 @@ def ports(case: RecipeCase) -> Iterator[Found]:
             yield Found("loopback-in-container", host.text.start, {"value": host.value}, mend)
 
 
-def _inner_port(port: Setting, inner: str, right: str) -> Sequence[Edit]:
+def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
     value = port.value or ""
     return replaced(port.shown, value.removesuffix(inner) + right) if ":" in value and value.endswith(inner) else ()
 
@@ -226,14 +226,14 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[Edit]:
 def ending(case: RecipeCase) -> Iterator[Found]:
     """How long it may take to end."""
     engine = case.engine
-    if not engine.in_container or engine.form in (Form.SYSTEMD, Form.ENVIRONMENT):
+    if not engine.in_container or engine.form in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT):
         return
     if engine.boxed("--restart") and engine.boxed("--rm"):
         yield Found("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(engine.boxed("--rm")))  # type: ignore[arg-type]
     found = engine.boxed("--stop-timeout")
     grace = seconds(found.value or "") if found else POD_GRACE if case.is_pod else DOCKER_GRACE
     timeout = engine.number("--shutdown-timeout", 0)
-    better = {Form.COMPOSE: "stop_grace_period: 60s", Form.KUBERNETES: "terminationGracePeriodSeconds: 60"}
+    better = {RecipeForm.COMPOSE: "stop_grace_period: 60s", RecipeForm.KUBERNETES: "terminationGracePeriodSeconds: 60"}
     words = {"seconds": f"{grace:g}" if grace is not None else "", "timeout": timeout}
     words["better"] = better.get(engine.form, "--stop-timeout=60")
     place = found.text.start if found else engine.at.start
@@ -245,8 +245,8 @@ def ending(case: RecipeCase) -> Iterator[Found]:
         yield Found("short-grace", place, words, _longer(found, 60, case))
 
 
-def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[Edit]:
-    value = f"{wanted}s" if case.engine.form is Form.COMPOSE else str(wanted)
+def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[TextEdit]:
+    value = f"{wanted}s" if case.engine.form is RecipeForm.COMPOSE else str(wanted)
     if found is not None:
         return replaced(found.shown, value)
     return case.engine.editor.add_to_container("--stop-timeout", value)
@@ -266,7 +266,7 @@ def files(case: RecipeCase) -> Iterator[Found]:
         else (engine.option("--model") or Setting("", "", engine.at, None, (), "")).value
     )
     remote = bool(name) and not (name or "").startswith(("/", ".", "~", "$", "s3:"))
-    wanted = engine.form in (Form.COMMAND, Form.COMPOSE, Form.QUADLET)
+    wanted = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
     if engine.in_container and wanted and engine.known and remote and not volumes and not engine.boxed("--mount"):
         yield Found("no-cache", engine.at.start)
 

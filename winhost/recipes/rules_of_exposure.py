@@ -6,28 +6,28 @@ from collections.abc import Iterator, Sequence
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
-from winhost.recipes.recipe_model import Engine, Form, Setting
-from winhost.recipes.recipe_text import Edit
+from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_text import TextEdit
 
 _SECRET = re.compile(r"(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY(?:_ID)?)$")
 _OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 _INSTEAD = {
-    Form.COMPOSE: "Take it from the environment or a file: `${NAME}`, env_file or secrets.",
-    Form.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
-    Form.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
-    Form.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
-    Form.ENVIRONMENT: "Let only its owner read this file, and do not share it.",
+    RecipeForm.COMPOSE: "Take it from the environment or a file: `${NAME}`, env_file or secrets.",
+    RecipeForm.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
+    RecipeForm.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
+    RecipeForm.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
+    RecipeForm.ENVIRONMENT: "Let only its owner read this file, and do not share it.",
 }
 _PASSED = "Pass its name alone (-e NAME), with the value in the shell's environment from a file."
 
 
-def secret_settings(engine: Engine) -> list[Setting]:
+def secret_settings(engine: RecipeEngine) -> list[Setting]:
     """Options and variables whose value is a secret."""
     found = [each for each in engine.options if each.name in _OPTIONS]
     return found + [each for each in (*engine.variables, *engine.outside) if _SECRET.search(each.name)]
 
 
-def secrets_of(engine: Engine) -> list[str]:
+def secrets_of(engine: RecipeEngine) -> list[str]:
     """Their values, to be hidden in whatever is told."""
     words = {part for each in secret_settings(engine) for part in (each.value or "", *(each.value or "").split())}
     return sorted((word for word in words if len(word) > 3 and not _is_reference(word)), key=len, reverse=True)
@@ -43,9 +43,14 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
             continue
-        if setting.name in _OPTIONS and engine.form in (Form.COMMAND, Form.SYSTEMD, Form.COMPOSE, Form.KUBERNETES):
+        if setting.name in _OPTIONS and engine.form in (
+            RecipeForm.COMMAND,
+            RecipeForm.SYSTEMD,
+            RecipeForm.COMPOSE,
+            RecipeForm.KUBERNETES,
+        ):
             yield Found("key-in-command", setting.text.start, {"name": setting.name})
-        elif setting.name not in _OPTIONS and not (engine.form is Form.COMMAND and not engine.in_container):
+        elif setting.name not in _OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
             instead = _INSTEAD.get(engine.form, _PASSED)
             yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
@@ -68,7 +73,7 @@ def exposed(case: RecipeCase) -> Iterator[Found]:
         yield Found("open-to-all", engine.at.start, {"how": how}, _kept_local(case))
 
 
-def _kept_local(case: RecipeCase) -> Sequence[Edit]:
+def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:
     """Published at the loopback address, or listening there."""
     engine = case.engine
     if engine.in_container:

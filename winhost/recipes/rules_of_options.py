@@ -16,7 +16,7 @@ from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
-from winhost.recipes.recipe_text import Edit
+from winhost.recipes.recipe_text import TextEdit
 from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
 
 Kind = Literal["engine", "env"]
@@ -46,7 +46,7 @@ def _single_dash(setting: Setting) -> Iterator[Found]:
     name = f"-{setting.written}"
     if len(setting.written) > 2 and name.replace("_", "-") in names("engine"):
         at = setting.text.at
-        edits = (Edit(at[0], at[0], "-"),) if at else ()
+        edits = (TextEdit(at[0], at[0], "-"),) if at else ()
         yield Found("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
     elif setting.written != "-h":
         words = {"name": setting.written, "near": did_you_mean(setting.written, shapes().short) or "."}
@@ -65,7 +65,7 @@ def variables(case: RecipeCase) -> Iterator[Found]:
             )
 
 
-def _corrected(setting: Setting, near: str) -> Sequence[Edit]:
+def _corrected(setting: Setting, near: str) -> Sequence[TextEdit]:
     """The nearest name instead of a misspelt one."""
     found = re.search(r"'([^']+)'", near)
     return replaced(setting.text, found[1]) if found and setting.text.value == setting.written else ()
@@ -95,7 +95,7 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         yield Found(f"{noun}-gone", place, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt)
 
 
-def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[Edit]:
+def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
     if row.get("keep"):
         return ()
     if "to" in row:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
-from winhost.recipes.recipe_model import Form
+from winhost.recipes.recipe_model import RecipeForm
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
@@ -70,7 +70,7 @@ def _at(case: RecipeCase, name: str) -> int:
 def unit(case: RecipeCase) -> Iterator[Found]:
     """What systemd does not do."""
     engine = case.engine
-    if engine.form is not Form.SYSTEMD:
+    if engine.form is not RecipeForm.SYSTEMD:
         return
     first = engine.places.get("command")
     if first is not None and "/" not in first.value:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from winhost.recipes.recipe_text import Edit, Text
+from winhost.recipes.recipe_text import PlacedText, TextEdit
 
 
-class Shell(StrEnum):
+class ShellKind(StrEnum):
     """Whose rules of quoting hold."""
 
     SH = "sh"
@@ -20,7 +20,7 @@ class Shell(StrEnum):
     CMD = "cmd"
 
 
-ESCAPES = {Shell.SH: "\\", Shell.POWERSHELL: "`", Shell.CMD: "^"}
+ESCAPES = {ShellKind.SH: "\\", ShellKind.POWERSHELL: "`", ShellKind.CMD: "^"}
 _SHELL_OF = {mark: shell for shell, mark in ESCAPES.items()}
 _OPERATORS = "\n;&|()"
 _CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"}
@@ -39,7 +39,7 @@ class Slip:
 
     code: str
     start: int
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
     words: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,21 +47,23 @@ class Slip:
 class Command:
     """Words up to an operator. closed_by: that operator, `\\n` among them."""
 
-    words: tuple[Text, ...]
+    words: tuple[PlacedText, ...]
     closed_by: str = ""
 
 
-def shell_of(text: str) -> Shell:
+def shell_of(text: str) -> ShellKind:
     """The shell that a text was written for, by what only that has."""
     lines = [line.rstrip() for line in text.split("\n")]
     ends = {shell: sum(line.endswith(f" {mark}") for line in lines) for mark, shell in _SHELL_OF.items()}
     most = max(ends, key=lambda shell: ends[shell])
     if ends[most]:
         return most
-    return Shell.POWERSHELL if _OF_POWERSHELL.search(text) else Shell.CMD if _OF_CMD.search(text) else Shell.SH
+    return (
+        ShellKind.POWERSHELL if _OF_POWERSHELL.search(text) else ShellKind.CMD if _OF_CMD.search(text) else ShellKind.SH
+    )
 
 
-def commands(text: Text, shell: Shell = Shell.SH) -> tuple[list[Command], list[Slip]]:
+def commands(text: PlacedText, shell: ShellKind = ShellKind.SH) -> tuple[list[Command], list[Slip]]:
     """What a text holds, command by command, and the slips in it."""
     lexer = _Lexer(text, shell)
     return list(lexer.commands()), lexer.slips
@@ -70,7 +72,7 @@ def commands(text: Text, shell: Shell = Shell.SH) -> tuple[list[Command], list[S
 class _Lexer:
     """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
 
-    def __init__(self, text: Text, shell: Shell) -> None:
+    def __init__(self, text: PlacedText, shell: ShellKind) -> None:
         self._text, self._shell = text.value, shell
         self._at = text.at if len(text.at) == len(text.value) else None
         self._whole = text
@@ -83,10 +85,10 @@ class _Lexer:
         return self._at[i] if i < len(self._at) else self._whole.end
 
     def commands(self) -> Iterator[Command]:
-        words: list[Text] = []
+        words: list[PlacedText] = []
         self._skip_prompt()
         while (found := self._next()) is not None:
-            if isinstance(found, Text):
+            if isinstance(found, PlacedText):
                 words.append(found)
                 continue
             if words:
@@ -103,7 +105,7 @@ class _Lexer:
         if prompt := _PROMPT.match(self._text, self._i):
             self._i = prompt.end()
 
-    def _next(self) -> Text | str | None:
+    def _next(self) -> PlacedText | str | None:
         """The next word or operator; None at the end."""
         while self._i < len(self._text):
             char = self._text[self._i]
@@ -111,7 +113,7 @@ class _Lexer:
                 self._i += 1
             elif self._goes_on(char):
                 continue
-            elif char == "#" and self._shell is not Shell.CMD:
+            elif char == "#" and self._shell is not ShellKind.CMD:
                 self._i = (self._text + "\n").index("\n", self._i)
             elif self._redirects(char):
                 self._pass_redirection()
@@ -153,10 +155,10 @@ class _Lexer:
         if char != wanted and self._text[self._i - 1 : self._i] not in (" ", "\t"):
             return False  # the end of a path, or of `command`
         if char != wanted:
-            edit = Edit(place, place + 1, wanted)
+            edit = TextEdit(place, place + 1, wanted)
             self._slip("foreign-continuation", place, edit, char=char, shell=self._shell.value, wanted=wanted)
         if end["blanks"] and end.end() < len(self._text):
-            edit = Edit(place + 1, place + 1 + len(end["blanks"]), "")
+            edit = TextEdit(place + 1, place + 1 + len(end["blanks"]), "")
             self._slip("blank-after-continuation", place, edit, char=char)
         self._i = end.end()
         self._in_the_middle(place)
@@ -165,16 +167,16 @@ class _Lexer:
     def _in_the_middle(self, place: int) -> None:
         """A comment or an empty line after a line that goes on ends the command there."""
         rest = self._text[self._i :].split("\n", 1)[0].strip()
-        if rest.startswith("#") and self._shell is not Shell.CMD:
+        if rest.startswith("#") and self._shell is not ShellKind.CMD:
             self._slip("comment-in-command", self._place(self._i))
             self._i = min(self._i + len(self._text[self._i :].split("\n", 1)[0]) + 1, len(self._text))
         elif not rest and self._text[self._i :].strip():
             self._slip("continues-into-nothing", place)
 
-    def _slip(self, code: str, place: int, edit: Edit | None = None, **words: str) -> None:
+    def _slip(self, code: str, place: int, edit: TextEdit | None = None, **words: str) -> None:
         self.slips.append(Slip(code, place, (edit,) if edit and self._at is not None else (), words))
 
-    def _word(self) -> Text:
+    def _word(self) -> PlacedText:
         start = self._i
         letters: list[tuple[str, int]] = []
         if self._text[self._i] in _DASHES:
@@ -199,22 +201,22 @@ class _Lexer:
             return True
         return char == ESCAPES[self._shell] and _GOES_ON.match(self._text, self._i + 1) is not None
 
-    def _read(self, letters: list[tuple[str, int]], start: int) -> Text:
+    def _read(self, letters: list[tuple[str, int]], start: int) -> PlacedText:
         at = () if self._at is None else tuple(self._place(i) for _, i in letters)
         end = self._place(self._i - 1) + 1 if self._at is not None else self._whole.end
-        return Text("".join(char for char, _ in letters), at, self._place(start), end)
+        return PlacedText("".join(char for char, _ in letters), at, self._place(start), end)
 
     def _long_dash(self, letters: list[tuple[str, int]]) -> None:
         start = self._i
         while self._i < len(self._text) and self._text[self._i] in _DASHES + "-":
             self._i += 1
         place = self._place(start)
-        self._slip("long-dash", place, Edit(place, self._place(self._i - 1) + 1, "--"), char=self._text[start])
+        self._slip("long-dash", place, TextEdit(place, self._place(self._i - 1) + 1, "--"), char=self._text[start])
         letters += [("-", start), ("-", start)]
 
     def _quote(self, char: str) -> str | None:
         straight = _CURLY.get(char, char)
-        return straight if straight == '"' or (straight == "'" and self._shell is not Shell.CMD) else None
+        return straight if straight == '"' or (straight == "'" and self._shell is not ShellKind.CMD) else None
 
     def _quoted(self, opened: str, quote: str, letters: list[tuple[str, int]]) -> None:
         start = self._i
@@ -225,7 +227,7 @@ class _Lexer:
             if _CURLY.get(char, char) == quote and (char == opened or (char in _CURLY) is (opened in _CURLY)):
                 self._straighten(self._i, quote)
                 self._i += 1
-                if not (self._shell is Shell.POWERSHELL and self._text[self._i : self._i + 1] == quote):
+                if not (self._shell is ShellKind.POWERSHELL and self._text[self._i : self._i + 1] == quote):
                     return
             elif char == ESCAPES[self._shell] and quote == '"' and self._escaped(letters):
                 continue
@@ -236,7 +238,7 @@ class _Lexer:
     def _escaped(self, letters: list[tuple[str, int]]) -> bool:
         """Within double quotes; sh keeps the sign before anything but these."""
         after = self._text[self._i + 1 : self._i + 2]
-        if self._shell is Shell.CMD or not after or (self._shell is Shell.SH and after not in '"\\$`\n'):
+        if self._shell is ShellKind.CMD or not after or (self._shell is ShellKind.SH and after not in '"\\$`\n'):
             return False
         if after != "\n":
             letters.append((after, self._i + 1))
@@ -246,7 +248,7 @@ class _Lexer:
     def _straighten(self, i: int, quote: str) -> None:
         if self._text[i] != quote:
             self._slip(
-                "curly-quote", self._place(i), Edit(self._place(i), self._place(i) + 1, quote), char=self._text[i]
+                "curly-quote", self._place(i), TextEdit(self._place(i), self._place(i) + 1, quote), char=self._text[i]
             )
 
     def _expansion(self, letters: list[tuple[str, int]]) -> None:

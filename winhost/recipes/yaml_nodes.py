@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from winhost.recipes.recipe_text import Edit, SourceFile, Text
+from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60
@@ -88,17 +88,17 @@ class YamlNode:
         return [YamlNode(self.source, each) for each in self.node.value] if self.is_list else []
 
     @property
-    def text(self) -> Text:
+    def text(self) -> PlacedText:
         """A scalar with the place of each of its characters."""
         first, last = self.node.start_mark.index, self.node.end_mark.index
         at = _aligned(self.value, self.source.text, first, last, self.node.style)
-        return Text(self.value, at or (), first, last)
+        return PlacedText(self.value, at or (), first, last)
 
     @property
-    def key_text(self) -> Text:
+    def key_text(self) -> PlacedText:
         """Its key, or itself where it has none."""
         if self.key is None:
-            return self.text if self.is_scalar else Text("", (), self.start, self.start)
+            return self.text if self.is_scalar else PlacedText("", (), self.start, self.start)
         return YamlNode(self.source, self.key).text
 
 
@@ -165,7 +165,7 @@ def quoted_like(node: YamlNode, value: str) -> str:
     return f'"{value}"' if node.quoted or not value.replace("-", "").replace("_", "").isalpha() else value
 
 
-def item_after(node: YamlNode, value: str) -> Sequence[Edit]:
+def item_after(node: YamlNode, value: str) -> Sequence[TextEdit]:
     """A new item at the end of a list, written as its last one is."""
     items = node.items()
     if not items:
@@ -173,13 +173,13 @@ def item_after(node: YamlNode, value: str) -> Sequence[Edit]:
     source, last = node.source, items[-1]
     if node.node.flow_style:
         end = last.node.end_mark.index
-        return (Edit(end, end, f", {quoted_like(last, value)}"),)
+        return (TextEdit(end, end, f", {quoted_like(last, value)}"),)
     start, end = _line_end(source, last)
     line = source.text[start:end]
     dash = line[: len(line) - len(line.lstrip())]
     if not line.lstrip().startswith("- "):
         return ()
-    return (Edit(end, end, f"{_before(source, end)}{dash}- {quoted_like(last, value)}{source.newline}"),)
+    return (TextEdit(end, end, f"{_before(source, end)}{dash}- {quoted_like(last, value)}{source.newline}"),)
 
 
 def _line_end(source: SourceFile, node: YamlNode) -> tuple[int, int]:
@@ -196,7 +196,7 @@ def _before(source: SourceFile, end: int) -> str:
     return "" if source.text[:end].endswith("\n") else source.newline
 
 
-def pair_after(node: YamlNode, name: str, value: str) -> Sequence[Edit]:
+def pair_after(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
     """A new key at the end of a mapping, or behind its first key where `value` has lines of its own."""
     pairs = [value for _, value in node.pairs() if value.key is not None]
     if not pairs or node.node.flow_style:
@@ -207,10 +207,10 @@ def pair_after(node: YamlNode, name: str, value: str) -> Sequence[Edit]:
     if source.text[start : last.start].strip(" -") or not source.text[:end].strip():
         return ()
     body = value.replace("\n", f"{source.newline}{' ' * column}")
-    return (Edit(end, end, f"{_before(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
+    return (TextEdit(end, end, f"{_before(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
 
 
-def without(node: YamlNode, parent: YamlNode) -> Sequence[Edit]:
+def without(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
     """An item or a key that goes, with its lines, as long as others stay."""
     source = node.source
     siblings = parent.items() or [value for _, value in parent.pairs()]
@@ -223,18 +223,18 @@ def without(node: YamlNode, parent: YamlNode) -> Sequence[Edit]:
         return ()
     if source.text[start : node.start].strip() == "-" and parent.is_map:
         return ()  # the first key of an item: its dash belongs to the others, too
-    return (Edit(start, end, ""),)
+    return (TextEdit(start, end, ""),)
 
 
-def _without_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[Edit]:
+def _without_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEdit]:
     at = next((n for n, each in enumerate(siblings) if each.node is node.node), None)
     return without_items(siblings, at, at) if at is not None else ()
 
 
-def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[Edit]:
+def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
     """Items of a list in brackets that go, from one to another."""
     if last + 1 < len(siblings):
-        return (Edit(siblings[first].start, siblings[last + 1].start, ""),)
+        return (TextEdit(siblings[first].start, siblings[last + 1].start, ""),)
     if not first:
         return ()
-    return (Edit(siblings[first - 1].node.end_mark.index, siblings[last].node.end_mark.index, ""),)
+    return (TextEdit(siblings[first - 1].node.end_mark.index, siblings[last].node.end_mark.index, ""),)

@@ -17,7 +17,7 @@ version_option = click.option(
 
 @click.group(cls=WinhostGroup)
 def lint() -> None:
-    """Find what WSL silently ignores in its files, and what Ubuntu's installer would wipe."""
+    """Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it."""
 
 
 @lint.command()
@@ -55,3 +55,62 @@ def autoinstall() -> None:
 
     FACTS of the machine, or its disk manifest, supply the partitions that the file must list.
     """
+
+
+path_option = click.option(
+    "--path",
+    type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
+    help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
+)
+recipe_facts_option = click.option(
+    "--facts", "facts_file", type=click.Path(path_type=Path), help="The facts of the host that it is to run on."
+)
+fix_option = click.option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
+in_place_option = click.option("--in-place", is_flag=True, help="Mend the file itself; all other bytes of it stay.")
+force_option = click.option("--force", is_flag=True, help="Write over a file that is there.")
+explain_option = click.option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
+
+
+@lint.command(name="serve")
+@click.argument("words", metavar="FILE|COMMAND|-", nargs=-1, required=True)
+@recipe_facts_option
+@path_option
+@click.option("--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it: 0.33.0.")
+@fix_option
+@in_place_option
+@force_option
+@explain_option
+@answers("FILE", "The file that --fix writes.")
+@implemented_in("winhost.cli.lint_recipes")
+def serve() -> None:
+    """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
+
+    FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
+    variables; - is standard input. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
+    Secrets in it are never shown.
+    """
+
+
+@lint.command(name="docker-daemon")
+@file_argument
+@recipe_facts_option
+@path_option
+@fix_option
+@in_place_option
+@force_option
+@explain_option
+@answers("FILE", "The file that --fix writes.")
+@implemented_in("winhost.cli.lint_recipes")
+def docker_daemon() -> None:
+    """Check the settings of Docker itself, /etc/docker/daemon.json."""
+
+
+@lint.command(name="cdi")
+@file_argument
+@recipe_facts_option
+@path_option
+@explain_option
+@answers()
+@implemented_in("winhost.cli.lint_recipes")
+def cdi() -> None:
+    """Check a specification of CDI, by which containers get their GPUs."""
