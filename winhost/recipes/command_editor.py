@@ -68,7 +68,9 @@ def removed_words(source: SourceFile, texts: Sequence[PlacedText], mark: str) ->
     first, last = min(text.start for text in texts), max(text.end for text in texts)
     start, end = source.line_of(first)[0], source.line_of(max(first, last - 1))[1]
     before, after = source.text[start:first], source.text[last:end]
-    if before.strip() or after.strip() not in ("", mark):
+    if not before.strip() and after.strip() not in ("", mark):
+        return (TextEdit(first, last + len(after) - len(after.lstrip(" \t")), ""),)
+    if before.strip():
         return (TextEdit(start + len(before.rstrip(" \t")), last, ""),)
     if after.strip() == mark:
         return (TextEdit(start, end, ""),)

@@ -7,8 +7,9 @@ from importlib.resources import files
 import yaml
 
 from winhost.model.once import once
-from winhost.recipes.recipe_model import RecipeEngine, Setting
+from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText
+from winhost.serving.vllm_options import names
 
 IMAGE = "image"
 TOOLS = ("docker", "podman", "nerdctl", "wslc")
@@ -28,6 +29,17 @@ def container_options() -> ContainerOptions:
     text = files(__package__).joinpath("container_options.yaml").read_text(encoding="utf-8")
     read = yaml.safe_load(text)
     return ContainerOptions(frozenset(read["flags"].split()), frozenset(read["valued"].split()), read["short"])
+
+
+def is_behind_image(engine: RecipeEngine, setting: Setting) -> bool:
+    """An option of the container among those of vLLM, which does not have it."""
+    if engine.form is not RecipeForm.COMMAND or not engine.in_container or setting.name in names("engine"):
+        return False
+    return setting.name in container_options().flags | container_options().valued or setting.written in (
+        "-p",
+        "-v",
+        "-e",
+    )
 
 
 def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[PlacedText]:

@@ -10,6 +10,7 @@ import yaml
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, Setting
 from winhost.recipes.recipe_text import PlacedText
+from winhost.recipes.shell_words import Slip
 from winhost.serving.vllm_options import names
 
 
@@ -33,6 +34,9 @@ def shapes() -> OptionShapes:
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 
 
+MOST = 500  # words of a command; vLLM has about 320 options
+
+
 def full_name(written: str) -> str:
     """`--tensor-parallel-size` of `-tp`, `--tensor_parallel_size` or an abbreviation that has one meaning."""
     if not written.startswith("--"):
@@ -50,7 +54,10 @@ def full_name(written: str) -> str:
 
 def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     """Fills in options, model and what is neither."""
-    rest = list(words)
+    rest = list(words[:MOST])
+    if len(words) > MOST:
+        said = {"problem": f"it has more than {MOST} words"}
+        engine.slips.append(Slip("unreadable", words[MOST].start, words=said))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:

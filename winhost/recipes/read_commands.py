@@ -47,10 +47,19 @@ def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> I
         command, lost = rest.pop(0), []
         while rest and "\n" in command.closed_by and rest[0].words[0].value.startswith("--"):
             following = rest.pop(0)
-            end = command.words[-1].end
-            lost.append(Slip("line-ends-early", following.words[0].start, (TextEdit(end, end, f" {ESCAPES[shell]}"),)))
+            end, start = command.words[-1].end, following.words[0].start
+            lost.append(Slip("line-ends-early", start, _gone_on(source, end, start, ESCAPES[shell])))
             command = Command((*command.words, *following.words), following.closed_by)
         yield command, lost
+
+
+def _gone_on(source: SourceFile, end: int, start: int, mark: str) -> tuple[TextEdit, ...]:
+    """The line that ends there goes on in the one that begins here; what else is between them must be blank."""
+    between = source.text[end:start]
+    if between.strip() == mark:
+        indent = between[between.rindex("\n") + 1 :]
+        return (TextEdit(end, start, f" {mark}{source.newline}{indent}"),)
+    return () if between.strip() else (TextEdit(end, end, f" {mark}"),)
 
 
 def _exported(words: Sequence[PlacedText]) -> Iterator[Setting]:

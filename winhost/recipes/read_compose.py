@@ -209,6 +209,8 @@ def removed_from(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
         return removed_words(command.source, setting.texts, "\\") if inside and all(inside) else ()
     starts = {text.start for text in setting.texts}
     gone = [each for each in command.items() if each.is_scalar and each.text.start in starts]
+    if any(_holds(each, text) for each in command.items() for text in setting.texts):
+        return removed_words(command.source, setting.texts, "\\")  # within the text of a shell
     if len(gone) != len(setting.texts) or not gone:
         return ()
     if command.node.flow_style:
@@ -219,13 +221,19 @@ def removed_from(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
     return edits if len(edits) == len(gone) else ()
 
 
+def _holds(item: YamlNode, text: PlacedText) -> bool:
+    return (
+        item.node.start_mark.index < text.start
+        and text.end <= item.node.end_mark.index
+        and item.text.start != text.start
+    )
+
+
 def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequence[TextEdit]:
     """A new option at the end of a command."""
-    if command.is_list:
-        return item_after(command, words)
     own = [text for setting in engine.options for text in setting.texts if text.at]
     own += [engine.model] if engine.model and engine.model.at else []
-    if not own:
-        return ()
-    end = max(text.end for text in own)
-    return (TextEdit(end, end, f" {words}"),)
+    last = max(own, key=lambda text: text.end, default=None)
+    if command.is_list and (last is None or last.start in {each.node.start_mark.index for each in command.items()}):
+        return item_after(command, words)
+    return (TextEdit(last.at[-1] + 1, last.at[-1] + 1, f" {words}"),) if last is not None else ()

@@ -182,9 +182,6 @@ class KubernetesEditor(NoEditor):
         if args := self._container.get("args"):
             return added_option(args, self._engine, words)
         command = self._container.get("command")
-        shell = command.items() and command.items()[0].value.rpartition("/")[2] in ("sh", "bash")
-        if shell and command.items()[-1].is_scalar:
-            return added_option(command.items()[-1], self._engine, words)
         return added_option(command, self._engine, words) if command else ()
 
     def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:

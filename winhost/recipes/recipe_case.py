@@ -14,7 +14,7 @@ from winhost.core.answers import MissingFact
 from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
 from winhost.recipes.container_words import IMAGE
-from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm
+from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
 from winhost.resources.host import Card
 
@@ -129,10 +129,15 @@ class RecipeCase:
         service = self.engine.boxed("service")
         if service:
             return f"a service of type {service.value} publishes it"
-        for port in self.engine.all_boxed("--publish"):
-            if not (port.value or "").startswith(("127.", "[::1]", "localhost:")):
-                return f"its port is published on every address ({port.value})"
-        return None
+        port = self.open_port
+        return f"its port is published on every address ({port.value})" if port else None
+
+    @property
+    def open_port(self) -> Setting | None:
+        """The first one that is published on every address."""
+        local = ("127.", "[::1]", "localhost:")
+        ports = self.engine.all_boxed("--publish")
+        return next((port for port in ports if not (port.value or "").startswith(local)), None)
 
     @property
     def has_key(self) -> bool:

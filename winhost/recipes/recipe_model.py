@@ -122,11 +122,14 @@ class RecipeEngine:
         return self.option("--enable-sleep-mode") is not None
 
     @property
+    def together(self) -> int:
+        """How many GPUs hold one copy of the model."""
+        return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
+
+    @property
     def cards(self) -> int:
         """How many GPUs it takes."""
-        sizes = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
-        tensor, pipeline, data = (max(1, self.number(name)) for name in sizes)
-        return tensor * pipeline * data
+        return self.together * max(1, self.number("--data-parallel-size"))
 
 
 def _last(settings: Iterable[Setting], name: str) -> Setting | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes, GiB
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.container_words import IMAGE, container_options
+from winhost.recipes.container_words import IMAGE, container_options, is_behind_image
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
@@ -40,8 +40,7 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
             "engine-option-before-image" if wrong_side else "unknown-container-option", setting.text.start, words
         )
     for setting in engine.options:
-        behind = setting.name in known.flags | known.valued or setting.written in ("-p", "-v", "-e")
-        if behind and setting.name not in names("engine"):
+        if is_behind_image(engine, setting):
             words = {"name": setting.written, "tool": engine.program}
             yield Found("container-option-behind-image", setting.text.start, words)
 
@@ -106,6 +105,13 @@ def _no_gpu(case: RecipeCase) -> Found:
     return Found("no-gpu", engine.at.start, {"instead": advice}, edits)
 
 
+def _counted(value: str) -> int | None:
+    """How many GPUs are given; None for all of them."""
+    if value.isdigit():
+        return int(value)
+    return len(value.split(",")) if "device=" in value and not value.strip('"').endswith("all") else None
+
+
 def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
     value, place, cards = setting.value or "", setting.text.start, case.engine.cards
     if setting.name == "--gpus requested":
@@ -116,7 +122,7 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         return
     if value.startswith("device=") and "," in value and case.engine.form in (RecipeForm.COMMAND, RecipeForm.SYSTEMD):
         yield Found("gpus-unquoted", place, {"value": value})
-    count = int(value) if value.isdigit() else len(value.split(",")) if "device=" in value else None
+    count = _counted(value)
     if case.wsl and case.is_pod and count and count > 1:
         yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
     elif case.wsl and count is not None and not case.is_pod:
@@ -167,7 +173,7 @@ def _written(size: Bytes, case: RecipeCase) -> str:
 
 
 def _no_shm(case: RecipeCase) -> Iterator[Found]:
-    cards = case.engine.cards // max(1, case.engine.number("--data-parallel-size"))
+    cards = case.engine.together
     if cards < 2:
         return
     better = _written(enough(case), case)
@@ -193,7 +199,7 @@ def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Found]:
     elif cards > 1 and size < cards * _LEAST_PER_CARD:
         words = {"size": in_gib(size), "cards": cards, "needed": in_gib(cards * _LEAST_PER_CARD), "better": better}
         yield Found("shm-small", place, words, mend)
-    memory = case.engine.boxed("--memory")
+    memory, size = case.engine.boxed("--memory"), size or docker_size(value)
     limit = (kubernetes_size if case.is_pod else docker_size)(memory.value or "") if memory else None
     if memory and limit and size and limit <= size:
         yield Found("memory-below-shm", memory.text.start, {"memory": in_gib(limit), "shm": in_gib(size)})

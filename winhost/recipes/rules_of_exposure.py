@@ -70,7 +70,8 @@ def exposed(case: RecipeCase) -> Iterator[Found]:
     if key is not None:
         yield Found("key-guards-little", key.text.start, {"how": how})
     elif not (dev and dev.is_on):
-        yield Found("open-to-all", engine.at.start, {"how": how}, _kept_local(case))
+        at = case.open_port or engine.boxed("service")
+        yield Found("open-to-all", at.text.start if at else engine.at.start, {"how": how}, _kept_local(case))
 
 
 def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:

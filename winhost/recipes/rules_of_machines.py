@@ -71,7 +71,7 @@ def driver(case: RecipeCase) -> Iterator[Found]:
 def share(case: RecipeCase) -> Iterator[Found]:
     """How much of each GPU the engine takes."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
-    several = engine.cards > 1
+    several = engine.together > 1
     if found is None:
         since = case.version or Version("99")
         default = next(value for first, value in DEFAULT_SHARES if since >= first)

@@ -11,6 +11,7 @@ from packaging.version import Version
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
+from winhost.recipes.container_words import is_behind_image
 from winhost.recipes.engine_words import shapes
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
@@ -36,6 +37,8 @@ def renames() -> Mapping[str, Any]:
 def options(case: RecipeCase) -> Iterator[Found]:
     """Options that this version does not know."""
     for setting in case.engine.options:
+        if is_behind_image(case.engine, setting):
+            continue
         if setting.written.startswith("-") and not setting.name.startswith("--"):
             yield from _single_dash(setting)
         elif setting.name not in ("--help", "--version"):

@@ -1,0 +1,161 @@
+"""Hostile input: whatever is pasted is read, its secrets stay, and a mend touches nothing but what it names."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.recipes.test_recipes import CASES, linted, target_of
+from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe
+from winhost.recipes.read_recipe import read_recipe
+from winhost.recipes.recipe_case import RecipeTarget
+from winhost.recipes.recipe_text import SourceFile
+from winhost.recipes.shell_words import ShellKind, commands
+
+NOWHERE = RecipeTarget()
+WSL = RecipeTarget("wsl2")
+# What shells treat as something else than a letter, and what is near to it.
+SIGNS = st.text(alphabet="ab-=.:/\\\"'` ^$(){}<>|&;#\n\r\t\u201c\u2019\u2013\ufeff\x1b\x00é", max_size=60)
+
+
+def words_of(text: str, shell: ShellKind = ShellKind.SH) -> list[str]:
+    found, _ = commands(SourceFile(text, "utf-8", b"").whole, shell)
+    return [word.value for command in found for word in command.words]
+
+
+@given(st.text(alphabet="abc -=./\\\"' ", max_size=40))
+@example('a\\ b \'c d\' "e\\"f" "g\\h"')
+def test_words_are_those_of_a_shell(text: str) -> None:
+    """As the standard library splits them, where there are neither operators nor lines that go on."""
+    try:
+        wanted = shlex.split(text)
+    except ValueError:
+        return  # a quote is open, or a backslash at the end
+    assert words_of(text) == wanted
+
+
+@given(st.lists(st.text(alphabet="ab \"'\\$`^é", min_size=1, max_size=8), min_size=1, max_size=4))
+def test_what_is_quoted_comes_back(words: list[str]) -> None:
+    assert words_of(shlex.join(words)) == words
+
+
+@pytest.mark.parametrize("shell", ShellKind)
+@given(text=SIGNS)
+def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) -> None:
+    found, slips = commands(SourceFile(text, "utf-8", b"").whole, shell)
+    for command in found:
+        for word in command.words:
+            assert 0 <= word.start <= word.end <= len(text)
+            assert list(word.at) == sorted(word.at)
+            dashes = word.value[:2] == "--" and text[word.start : word.start + 1] not in ("-", "")
+            letters = [text[place] for place in word.at[2 if dashes else 0 :]]
+            assert letters == list(word.value[2 if dashes else 0 :])
+    assert all(0 <= slip.start <= len(text) for slip in slips)
+
+
+@given(SIGNS, st.sampled_from(["vllm serve m ", "docker run -v a:b vllm/vllm-openai:v0.33.0 ", "", "A=1 "]))
+def test_nothing_breaks_it(text: str, before: str) -> None:
+    for data in ((before + text).encode("utf-8", "surrogatepass"), text.encode("utf-16")):
+        lint_recipe(data, WSL, mend=True)
+        lint_docker_daemon(data, WSL, mend=True)
+        lint_cdi(data, WSL)
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_text_stay(data: bytes) -> None:
+    whole = b"VLLM_LOGGING_LEVEL=INFO\n# " + data.replace(b"\n", b"") + b"\nVLLM_SERVER_DEV_MODE=0\n"
+    assert lint_recipe(whole, NOWHERE, mend=True).mended == whole
+    assert SourceFile.of(data).edited([]) == data
+
+
+DEEP = "[" * 1500
+BOMBS: dict[str, str] = {
+    "depth": f"services: {DEEP}",
+    "depth in JSON": "[" * 20_000,
+    "an alias of itself": "services: &a\n  vllm: *a\n",
+    "a merge of itself": "services:\n  vllm: &a\n    <<: *a\n    image: vllm/vllm-openai\n",
+    "laughs": "services:\n"
+    + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" if n else "  a0: &a0 x\n" for n in range(9)),
+    "shells in shells": "sh -c " + "\"sh -c '" * 50 + "vllm serve m",
+    "a tag": "services:\n  vllm: !!python/object/apply:os.system [id]\n",
+    "a null": "services:\n  vllm:\n",
+    "wrong kinds": "services:\n  vllm: [1, 2]\n"
+    "  b: {image: [x], command: {a: b}, environment: 3, ports: {a: 1}, deploy: []}\n",
+    "a pod of wrong kinds": "kind: Pod\nspec: {volumes: 3, containers: [1, "
+    "{name: [x], image: vllm/vllm-openai, args: {a: 1}, env: [1], volumeMounts: [3]}]}\n",
+    "long": "vllm serve m " + "--a " * 2_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.timeout(20)
+def test_a_bomb_is_read_or_refused_in_bounded_time(name: str) -> None:
+    data = BOMBS[name].encode()
+    lint_recipe(data, WSL, mend=True)
+    lint_docker_daemon(data, WSL, mend=True)
+    lint_cdi(data, WSL)
+
+
+@given(st.from_regex(r"[A-Za-z0-9+/_-]{6,30}", fullmatch=True))
+def test_a_secret_is_in_no_finding(secret: str) -> None:
+    """Wherever it stands; `mended` is the user's own text."""
+    value = f"zq{secret}qz"
+    for text in (
+        f"vllm serve m --api-key {value} --dtype {value} {value}",
+        f"docker run -e HF_TOKEN={value} -e VLLM_API_KEY={value} vllm/vllm-openai:{value} --model m --port {value}",
+        f"services:\n  a:\n    image: vllm/vllm-openai\n    environment: {{HF_TOKEN: '{value}'}}\n"
+        f"    command: --model {value}x --port {value}",
+        f"[Service]\nEnvironment=VLLM_API_KEY={value}\nExecStart={value}/vllm serve {value} {value}\n",
+        f"VLLM_API_KEY={value}\nVLLM_{value}={value}\n",
+    ):
+        found = lint_recipe(text.encode(), WSL)
+        assert found.findings
+        assert value not in str([each for each in found.findings if not each.code.endswith("unknown-variable")])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
+    """A line that no finding with a mend names, nor one beside it, is as it was, if nothing came behind it."""
+    case = CASES[name]
+    for newline in ("\n", "\r\n"):
+        data = case["text"].replace("\r\n", "\n").replace("\n", newline).encode()
+        found = linted(name, data, target_of(case))
+        before, after = data.decode().splitlines(keepends=True), found.mended.decode().splitlines(keepends=True)
+        named = {each.line for each in found.findings if each.fixed}
+        lines = [line.rstrip("\r\n") for line in before]
+        untouched = [line for number, line in enumerate(lines, 1) if not named & {number - 1, number, number + 1}]
+        rest = iter(after)
+        assert all(any(other.startswith(line) for other in rest) for line in untouched)
+        assert all(line.endswith(newline) for line in after[:-1])
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
+def test_what_is_mended_can_still_be_read(name: str) -> None:
+    case = CASES[name]
+    found = linted(name, case["text"].encode(), target_of(case))
+    read: Any = json.loads if name.startswith("daemon:") else lambda text: list(yaml.safe_load_all(text))
+    try:
+        read(case["text"])
+    except (ValueError, yaml.YAMLError):
+        return  # it never could
+    read(found.mended.decode())
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
+def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
+    """UTF-16 of PowerShell, byte order marks and CRLF change no finding."""
+    case = CASES[name]
+    plain = case["text"].replace("\r\n", "\n")
+    wanted = [(each.code, each.line) for each in lint_recipe(plain.encode(), target_of(case)).findings]
+    for data in (plain.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + plain.encode(), plain.encode("utf-16")):
+        assert [(each.code, each.line) for each in lint_recipe(data, target_of(case)).findings] == wanted
+
+
+def test_what_starts_no_engine_is_no_recipe() -> None:
+    for text in ("", "hello world", "docker run nginx", "services:\n  db: {image: postgres}\n"):
+        recipe = read_recipe(SourceFile.of(text.encode()))
+        assert recipe is None or recipe.engines == ()
