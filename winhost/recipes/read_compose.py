@@ -222,11 +222,7 @@ def removed_from(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
 
 
 def _holds(item: YamlNode, text: PlacedText) -> bool:
-    return (
-        item.node.start_mark.index < text.start
-        and text.end <= item.node.end_mark.index
-        and item.text.start != text.start
-    )
+    return bool(item.node.start_mark.index < text.start and text.end <= item.node.end_mark.index)
 
 
 def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequence[TextEdit]:
