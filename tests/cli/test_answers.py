@@ -53,6 +53,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("codes", "explain", "--list")
     ask("lint", "lint", "wslconf", "wsl.conf")
     ask("lint-autoinstall", "lint", "autoinstall", "wsl.conf")
+    ask("recipe", "lint", "serve", "vllm serve m --swap-space 4", "--fix")
     ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
     ask("lab", "lab", "list")
     ask("error", "explain", "no.such-code")
