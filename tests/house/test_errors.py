@@ -29,7 +29,7 @@ SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfin
 UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
 WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
-WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable NoPartitions
+WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable NoPartitions NoSuchMedia MediaTooOld NotInRelease
 SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict

@@ -52,7 +52,7 @@ class CloudRelease:
 
     def signed_sha256(self) -> str:
         """Of the image, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
-        sums = signed_sums(*(_text(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
+        sums = signed_sums(*(text_at(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
         if self.image not in sums:
             raise _no_such(f"{self.place('SHA256SUMS')} does not name {self.image}", "Choose another release")
         return sums[self.image]
@@ -88,7 +88,8 @@ def _folders(place: Path) -> list[str]:
     return [each.name for each in place.iterdir()] if place.is_dir() else []
 
 
-def _text(place: str) -> bytes:
+def text_at(place: str) -> bytes:
+    """A small file, at its address or as a path. Raises UsageError (NoSuchImage), WinhostError (DownloadFailed)."""
     if is_address(place):
         return fetch_text(place)
     try:

@@ -1,6 +1,7 @@
-"""SHA256SUMS of Ubuntu's cloud images, believed only with Canonical's signature.
+"""SHA256SUMS of Ubuntu's images, believed only with Canonical's signature.
 
-The key is the "UEC Image Automatic Signing Key"; its fingerprint is what makes the file beside this one be that key.
+The keys are the "UEC Image Automatic Signing Key" of cloud images, and the "Ubuntu CD Image Automatic Signing Key"
+of 2012, of installation media; their fingerprints are what makes the files beside this one be those keys.
 """
 
 import re
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pysequoia import Cert
 
 SIGNING_KEY = "D2EB44626FDDC30B513D5BB71A5D6C4C7DB87C81"
+MEDIA_KEY = "843938DF228D22F7B3742BC0D94AA3F0EFE21092"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._+-]+)")
 
 
@@ -22,11 +24,16 @@ def canonicals_key() -> bytes:
     return files(__package__).joinpath("ubuntu_cloud_images.asc").read_bytes()
 
 
-def signed_sums(sums: bytes, signature: bytes) -> Mapping[str, str]:
+def media_key() -> bytes:
+    """The same for installation media."""
+    return files(__package__).joinpath("ubuntu_cd_images.asc").read_bytes()
+
+
+def signed_sums(sums: bytes, signature: bytes, *, of_media: bool = False) -> Mapping[str, str]:
     """SHA-256 by file name, of sums with a good signature by this very key. Raises UsageError (NotVerified)."""
-    key = canonicals_key()
-    if not any(_is_good(sums, each, key) for each in _signatures(signature)):
-        raise _not_verified(f"SHA256SUMS has no good signature by {SIGNING_KEY}")
+    key, fingerprint = (media_key(), MEDIA_KEY) if of_media else (canonicals_key(), SIGNING_KEY)
+    if not any(_is_good(sums, each, key, fingerprint) for each in _signatures(signature)):
+        raise _not_verified(f"SHA256SUMS has no good signature by {fingerprint}")
     found: dict[str, str] = {}
     for line in sums.decode("ascii", "replace").splitlines():
         if (match := _LINE.fullmatch(line)) and found.setdefault(match[2], match[1]) != match[1]:
@@ -35,7 +42,7 @@ def signed_sums(sums: bytes, signature: bytes) -> Mapping[str, str]:
 
 
 def _not_verified(what: str) -> UsageError:
-    hint = "Take another mirror; or give the SHA-256 of an image that you checked yourself: --image-sha256"
+    hint = "Take another mirror; or give the SHA-256 of an image that you checked yourself"
     return UsageError("NotVerified", what=what, hint=hint)
 
 
@@ -49,7 +56,7 @@ def _signatures(text: bytes) -> Iterator[bytes]:
         return
 
 
-def _is_good(sums: bytes, signature: bytes, key: bytes) -> bool:
+def _is_good(sums: bytes, signature: bytes, key: bytes, fingerprint: str) -> bool:
     import pysequoia
 
     def store(ids: list[str]) -> "list[Cert]":
@@ -60,4 +67,4 @@ def _is_good(sums: bytes, signature: bytes, key: bytes) -> bool:
         verified = pysequoia.verify(bytes=sums, store=store, signature=pysequoia.Sig.from_bytes(signature))
     except Exception:  # noqa: BLE001 - as above: whatever it says, the sums are not verified
         return False
-    return any(each.certificate == SIGNING_KEY.lower() for each in verified.valid_sigs)
+    return any(each.certificate == fingerprint.lower() for each in verified.valid_sigs)
