@@ -184,6 +184,7 @@ PARTS = {
             "mkfs.vfat": "dosfstools",
             "mke2fs": "e2fsprogs",
             "blkid": "util-linux",
+            "xorriso": "xorriso",
         },
         can_install,
     ),

@@ -29,7 +29,9 @@ SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfin
 UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
 WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
-WrongServingFile NoContainers NoRevision NoSuspend DisksUnusable NoPartitions NoSuchMedia MediaTooOld NotInRelease
+WrongServingFile NoContainers NoRevision NoSuspend
+DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
+NoSuchMedia MediaTooOld NotInRelease
 SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict

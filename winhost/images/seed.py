@@ -137,9 +137,9 @@ def _pycdlib() -> Any:
 
 def _files(seed: GuestSeed) -> dict[str, bytes]:
     return {
-        "user-data": b"#cloud-config\n" + _yaml(_user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
+        "user-data": b"#cloud-config\n" + _yaml(user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
         "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
-        "network-config": _yaml(_network(seed)),
+        "network-config": _yaml(network_config(seed)),
     }
 
 
@@ -147,7 +147,8 @@ def _yaml(document: dict[str, Any]) -> bytes:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=False).encode("ascii")
 
 
-def _user_data(seed: GuestSeed) -> dict[str, Any]:
+def user_data(seed: GuestSeed) -> dict[str, Any]:
+    """What cloud-init is told, without keys of the host."""
     admin = {
         "name": seed.admin,
         "gecos": "winhost",
@@ -166,7 +167,7 @@ def _user_data(seed: GuestSeed) -> dict[str, Any]:
     }
 
 
-def _network(seed: GuestSeed) -> dict[str, Any]:
+def network_config(seed: GuestSeed) -> dict[str, Any]:
     """Only this adapter is named: what is assigned to the guest later is nobody's way in."""
     digits = re.sub("[:-]", "", seed.mac).lower()
     mac = ":".join(digits[at : at + 2] for at in range(0, 12, 2))  # netplan matches it in this form alone

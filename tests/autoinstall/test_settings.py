@@ -1,0 +1,235 @@
+"""The installer's file, how it gets to a machine, and what is heard of it then."""
+
+import hashlib
+import json
+import threading
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+import yaml
+
+from tests.autoinstall.layouts import MANIFEST
+from tests.errors import raises
+from winhost.autoinstall import settings_server
+from winhost.autoinstall.fetch_settings import main as fetch
+from winhost.autoinstall.install_document import (
+    FETCHED,
+    InstallSettings,
+    as_cloud_config,
+    install_document,
+    new_host_key,
+    written_install,
+)
+from winhost.autoinstall.install_progress import InstallEvent, InstallPhase, InstallProgress, parsed_event
+from winhost.autoinstall.known_disks import of_manifest
+from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.medium_files import script
+from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.images.seed import GuestSeed
+from winhost.model.units import GiB
+
+PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP0kC8p1VwC7y1xZVZ1L7C5p2k0J5Q5C5y5Z5V5b5n5m ada@desk"
+SEED = GuestSeed("gpu-01", "winhost", (PUBLIC,), "00155D010203")
+SETTINGS = InstallSettings(SEED, beside=True)
+KEY = new_host_key()
+DOCUMENT = install_document(SETTINGS, beside_windows(MANIFEST), KEY)
+
+
+# --- The file --------------------------------------------------------------------------------------------------------
+
+
+def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
+    found = lint_autoinstall(written_install(DOCUMENT).encode(), disks=[of_manifest(MANIFEST)])
+    assert {(each.code, each.path) for each in found} == {
+        ("autoinstall.secret", "user-data.ssh_keys.ed25519_private"),
+    }
+
+
+def test_a_whole_machine_has_a_file_as_well() -> None:
+    storage = whole_disks([DiskChoice("disk-0", 900 * GiB), DiskChoice("disk-1", 900 * GiB)], Scheme(1, lvm=True))
+    document = install_document(replace(SETTINGS, beside=False), storage, KEY)
+    assert {each.code for each in lint_autoinstall(written_install(document).encode())} == {"autoinstall.secret"}
+    assert "error-commands" not in document
+    assert "late-commands" not in document
+
+
+def test_the_new_system_takes_keys_alone_and_is_known_by_its_own() -> None:
+    user_data = DOCUMENT["user-data"]
+    assert user_data["ssh_keys"] == {"ed25519_private": KEY.private, "ed25519_public": KEY.public}
+    assert [user["lock_passwd"] for user in user_data["users"]] == [True]
+    assert "password" not in json.dumps({**DOCUMENT, "user-data": None})
+    assert DOCUMENT["ssh"] == {"install-server": True, "allow-pw": False, "authorized-keys": [PUBLIC]}
+    assert "set-name" not in json.dumps(DOCUMENT["network"])
+    assert "rm -f /var/log/installer/autoinstall-user-data" in " ".join(user_data["runcmd"])
+    assert KEY.private not in repr(KEY)
+
+
+def test_windows_is_next_where_it_fails_and_first_where_it_does_not() -> None:
+    assert DOCUMENT["error-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
+    assert DOCUMENT["late-commands"][0] == "/usr/bin/python3 -I /cdrom/winhost/boot.py order"
+    assert DOCUMENT["early-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/guard.py"]
+
+
+def test_a_kernel_that_there_is_not_is_refused() -> None:
+    with raises("NoSuchKernel"):
+        replace(SETTINGS, kernel="lowlatency")
+
+
+def test_a_host_key_is_one_that_openssh_reads(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+
+    private = load_ssh_private_key(KEY.private.encode(), None)
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    assert public.decode() == KEY.public
+    assert new_host_key().public != KEY.public
+
+
+def test_a_cloud_config_puts_the_file_where_the_guard_finds_it() -> None:
+    text = as_cloud_config(DOCUMENT, {"guard.py": script("guard.py"), "guard.json": "{}"})
+    assert text.startswith("#cloud-config\n")
+    files = {each["path"]: each["content"] for each in yaml.safe_load(text)["write_files"]}
+    assert set(files) == {"/autoinstall.yaml", f"{FETCHED}/guard.py", f"{FETCHED}/guard.json"}
+    assert json.loads(files["/autoinstall.yaml"]) == DOCUMENT
+    assert files[f"{FETCHED}/guard.py"] == script("guard.py")
+
+
+# --- From the controller ---------------------------------------------------------------------------------------------
+
+DATA = json.dumps({"autoinstall": {"version": 1}, "guard": {"machine": {}}}).encode()
+
+
+def medium(tmp: Path, told: str) -> Path:
+    folder = tmp / "cdrom"
+    folder.mkdir()
+    (folder / "fetch.json").write_text(told)
+    for name in ("guard.py", "boot.py"):
+        (folder / name).write_text(script(name))
+    return folder
+
+
+def test_settings_are_fetched_once_by_whoever_has_the_medium(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with offered_settings(DATA, "127.0.0.1", 60) as offer:
+        folder = medium(tmp_path, offer.for_medium)
+        assert fetch(folder, tmp_path / "root", 0) == 0
+        assert json.loads((tmp_path / "root/autoinstall.yaml").read_text()) == {"version": 1}
+        assert json.loads((tmp_path / "root/run/winhost/guard.json").read_text()) == {"machine": {}}
+        assert (tmp_path / "root/run/winhost/guard.py").read_text() == script("guard.py")
+        assert (tmp_path / "root/autoinstall.yaml").stat().st_mode & 0o777 == 0o600
+        assert fetch(folder, tmp_path / "other", 0) == 1
+        assert not (tmp_path / "other/autoinstall.yaml").exists()
+    said = capsys.readouterr().err
+    assert "given out once" in said
+    assert offer.settings.token not in said
+
+
+@pytest.mark.parametrize("change", ["certificate", "token", "late", "http"])
+def test_settings_stay_with_the_controller(change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with offered_settings(DATA, "127.0.0.1", 0 if change == "late" else 60) as offer:
+        told = json.loads(offer.for_medium)
+        if change == "certificate":
+            told["sha256"] = hashlib.sha256(b"another").hexdigest()
+        elif change == "token":
+            told["url"] = told["url"][:-1] + ("A" if told["url"][-1] != "A" else "B")
+        elif change == "http":
+            told["url"] = told["url"].replace("https", "http")
+        assert fetch(medium(tmp_path, json.dumps(told)), tmp_path / "root", 0) == 1
+        assert not offer.settings.given
+    assert not (tmp_path / "root/autoinstall.yaml").exists()
+    assert offer.settings.token not in capsys.readouterr().err
+
+
+def test_of_several_that_ask_at_once_one_gets_them() -> None:
+    settings = settings_server.OneTimeSettings(DATA, 10**12)
+    got: list[bytes | None] = []
+    threads = [threading.Thread(target=lambda: got.append(settings.take(f"/{settings.token}"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert [each for each in got if each is not None] == [DATA]
+
+
+# --- Progress --------------------------------------------------------------------------------------------------------
+
+# As Ubuntu's installer sends them: name, description, kind, result.
+TOLD = [
+    ("subiquity/Early/run", "", "start", None, InstallPhase.STARTED),
+    ("winhost/guard", "this machine and its disks are as they were told", "finish", "SUCCESS", InstallPhase.COMPARED),
+    (
+        "subiquity/Install/install/curtin_install/run_curtin_step",
+        "executing curtin install partitioning step",
+        "start",
+        None,
+        InstallPhase.PARTITIONED,
+    ),
+    (
+        "subiquity/Install/install/curtin_install/run_curtin_step",
+        "executing curtin install extract step",
+        "start",
+        None,
+        InstallPhase.COPIED,
+    ),
+    (
+        "subiquity/Install/install/curtin_install/run_curtin_step",
+        "executing curtin install curthooks step",
+        "start",
+        None,
+        InstallPhase.CONFIGURED,
+    ),
+    ("subiquity/Install/install/postinstall", "final system configuration", "start", None, InstallPhase.FINISHED),
+    ("subiquity/Shutdown/shutdown", "mode=REBOOT", "start", None, InstallPhase.RESTARTING),
+]
+
+
+def test_phases_follow_what_the_installer_says() -> None:
+    progress = InstallProgress()
+    for name, words, kind, result, phase in TOLD:
+        event = parsed_event(
+            json.dumps({"name": name, "description": words, "event_type": kind, "result": result}).encode()
+        )
+        assert event is not None
+        assert progress.hear(event)
+        assert progress.phase is phase
+    assert progress.failure is None
+    assert not progress.hear(InstallEvent("subiquity/Early/run", "", True, False))
+    assert progress.phase is InstallPhase.RESTARTING
+
+
+def test_a_guard_that_stopped_is_a_failure_and_no_phase() -> None:
+    progress = InstallProgress()
+    words = "stopped before the first write: disk-cloned: /dev/sda and /dev/sdb"
+    assert progress.hear(InstallEvent("winhost/guard", words, False, True))
+    assert (progress.phase, progress.failure) == (InstallPhase.STARTED, words)
+    progress.hear(InstallEvent("subiquity/Early/run", "", False, True))
+    assert progress.failure == words
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"name": 1}', b"\xff"])
+def test_what_is_no_event_is_none(data: bytes) -> None:
+    assert parsed_event(data) is None
+
+
+def test_events_are_heard_at_an_address_that_nobody_guesses() -> None:
+    heard: list[InstallEvent] = []
+    with heard_progress("127.0.0.1", heard.append) as url:
+        assert _post(url, b'{"name": "a\\u001b[2J", "description": "b", "event_type": "start"}') == 200
+        assert _post(url + "x", b'{"name": "a"}') == 404
+        assert _post(url, b"x" * 70_000) == 404
+    assert [each.name for each in heard] == ["a\\x1b[2J"]
+
+
+def _post(url: str, data: bytes) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 404  # it hung up on what is too long

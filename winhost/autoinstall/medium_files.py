@@ -1,0 +1,153 @@
+"""What lies on installation media: what winhost adds to Canonical's image, and what a copy on a FAT32 partition holds.
+
+The loader, shim and GRUB stay Canonical's, as their signatures are what Secure Boot takes; only the menu, which is not
+signed, becomes ours.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from winhost.autoinstall.install_document import SCRIPTS, written_install
+from winhost.model.errors import RefusedError, visible
+from winhost.model.units import Bytes, GiB, MiB, size
+
+MENU = "boot/grub/grub.cfg"
+SHIM = "EFI/boot/bootx64.efi"
+SUMS = "md5sum.txt"
+# `autoinstall` without which the installer asks; `noprompt` without which it waits for somebody to take the medium out.
+_MENU = """\
+set timeout=3
+menuentry "winhost: install Ubuntu on the disk that was named" {{
+    set gfxpayload=keep
+    linux /casper/vmlinuz autoinstall noprompt{words} ---
+    initrd /casper/initrd
+}}
+"""
+_FAT_FILE: Bytes = 4 * GiB - 1
+_FAT_VOLUME: Bytes = 32 * GiB  # that Windows formats
+
+
+def menu(address: str | None = None) -> bytes:
+    """grub.cfg. address: of the installer's own network, as the kernel takes it (ip=…), where there is no DHCP."""
+    return _MENU.format(words=f" ip={address}" if address else "").encode("ascii")
+
+
+def script(name: str) -> str:
+    """The constant text of one that runs in the installer."""
+    return files(__package__).joinpath(SCRIPTS[name]).read_text(encoding="utf-8")
+
+
+def with_settings(
+    document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
+) -> dict[str, bytes]:
+    """What is added for settings that lie on the medium. Secret, for autoinstall.yaml."""
+    return {
+        "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
+        "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
+        "winhost/guard.py": script("guard.py").encode(),
+        "winhost/boot.py": script("boot.py").encode(),
+        MENU: menu(address),
+    }
+
+
+def without_settings(fetch: str, address: str | None = None) -> dict[str, bytes]:
+    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer."""
+    early = [f"/usr/bin/python3 -I {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
+    # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
+    storage = {"config": [{"type": "disk", "id": "disk-0", "serial": "WINHOST-UNRESOLVED", "preserve": True}]}
+    document = {"version": 1, "early-commands": early, "storage": storage}
+    return {
+        "autoinstall.yaml": written_install(document).encode("ascii"),
+        "winhost/fetch.json": fetch.encode("ascii"),
+        **{f"winhost/{name}": script(name).encode() for name in SCRIPTS},
+        MENU: menu(address),
+    }
+
+
+@dataclass(frozen=True)
+class MediumFile:
+    """A file of a medium. path: below its root, with slashes."""
+
+    path: str
+    size: Bytes
+    sha256: str
+
+
+def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
+    """What a FAT32 partition holds that stands in for these media. Raises RefusedError (NotStaged), OSError."""
+    found = {each.path: each for each in image_files(image)}
+    for path, data in added.items():
+        found[path] = MediumFile(path, len(data), hashlib.sha256(data).hexdigest())
+    large = [each for each in found.values() if each.size > _FAT_FILE]
+    if large:
+        raise _not_staged(f"{visible(large[0].path)} has {size(large[0].size)}, more than a file on FAT32 can have")
+    folded: dict[str, str] = {}
+    for path in found:
+        if folded.setdefault(path.casefold(), path) != path:
+            raise _not_staged(f"{visible(path)} and {visible(folded[path.casefold()])} are one name on FAT32")
+    missing = [path for path in (".disk/info", "casper/vmlinuz") if path not in found]
+    if missing:
+        raise _not_staged(f"{visible(str(image))} has no {missing[0]}: it is no installation image of Ubuntu Server")
+    return sorted(found.values(), key=lambda each: each.path)
+
+
+def staging_size(listed: list[MediumFile]) -> Bytes:
+    """Of the partition. Raises RefusedError (NotStaged)."""
+    total = sum(each.size for each in listed)
+    wanted = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
+    if wanted > _FAT_VOLUME:
+        raise _not_staged(f"the media need {size(wanted)}, and Windows formats FAT32 up to {size(_FAT_VOLUME)}")
+    return wanted
+
+
+def _not_staged(what: str) -> RefusedError:
+    return RefusedError("NotStaged", what=what, hint="Use a USB stick, or virtual media of the machine's BMC")
+
+
+def image_files(image: Path) -> Iterator[MediumFile]:
+    """Of an ISO with Rock Ridge; links are left out, as FAT32 has none and the installer does without them."""
+    import pycdlib
+
+    iso = pycdlib.PyCdlib()
+    iso.open(str(image))
+    try:
+        for folder, _, names in iso.walk(rr_path="/"):
+            for name in names:
+                path = f"{folder.rstrip('/')}/{name}"
+                record: Any = iso.get_record(rr_path=path)
+                if not record.rock_ridge.is_symlink() and record.inode is not None:  # the boot catalogue has no file
+                    yield _hashed(iso, path)
+    finally:
+        iso.close()
+
+
+def _hashed(iso: Any, path: str) -> MediumFile:
+    total, hashed = 0, hashlib.sha256()
+    with iso.open_file_from_iso(rr_path=path) as file:
+        while piece := file.read(MiB):
+            hashed.update(piece)
+            total += len(piece)
+    return MediumFile(path.removeprefix("/"), total, hashed.hexdigest())
+
+
+def read_from_image(image: Path, path: str, most: Bytes = 16 * MiB) -> bytes:
+    """A small file of an ISO, as its shim. Raises RefusedError (NotStaged)."""
+    import pycdlib
+    from pycdlib.pycdlibexception import PyCdlibException
+
+    iso = pycdlib.PyCdlib()
+    iso.open(str(image))
+    try:
+        with iso.open_file_from_iso(rr_path=f"/{path}") as file:
+            return bytes(file.read(most))
+    except PyCdlibException:
+        raise _not_staged(
+            f"{visible(str(image))} has no {path}: it is no installation image of Ubuntu Server"
+        ) from None
+    finally:
+        iso.close()

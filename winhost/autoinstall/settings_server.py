@@ -1,0 +1,161 @@
+"""Hands out the settings of one installation, once, over TLS; and hears how far the installer is.
+
+The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
+for a limited time, and the medium knows the certificate by its fingerprint. The installer's webhook knows no
+certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says is shown, and
+believed by nobody: that a machine is installed is known by its host key.
+"""
+
+import datetime
+import hashlib
+import json
+import secrets
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from winhost.autoinstall.install_progress import InstallEvent, parsed_event
+from winhost.model.units import Bytes, KiB
+
+_LARGEST_EVENT: Bytes = 64 * KiB
+_POLL_S = 0.05
+_LIFETIME = datetime.timedelta(days=2)
+
+
+@dataclass
+class OneTimeSettings:
+    """data: as the installer gets them; until: on time.monotonic's clock. given: whether somebody has them."""
+
+    data: bytes
+    until: float
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    given: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, path: str) -> bytes | None:
+        """None for whoever has another token, or is not the first, or comes too late."""
+        good = secrets.compare_digest(path.encode(), f"/{self.token}".encode())
+        with self._lock:
+            if not good or self.given or time.monotonic() > self.until:
+                return None
+            self.given = True
+            return self.data
+
+
+@dataclass(frozen=True)
+class SettingsOffer:
+    """url: with the token; sha256: of the certificate in DER."""
+
+    url: str
+    sha256: str
+    settings: OneTimeSettings
+
+    @property
+    def for_medium(self) -> str:
+        """The text of fetch.json."""
+        return json.dumps({"url": self.url, "sha256": self.sha256})
+
+
+@contextmanager
+def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -> Iterator[SettingsOffer]:
+    """On this address of the controller. Raises OSError."""
+    settings = OneTimeSettings(data, time.monotonic() + seconds)
+    pem, der = _certificate()
+    server = ThreadingHTTPServer((address, port), _giving(settings))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "certificate"
+        file.touch(0o600)
+        file.write_bytes(pem)
+        context.load_cert_chain(file)
+    # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    url = f"https://{address}:{server.server_port}/{settings.token}"
+    with _running(server):
+        yield SettingsOffer(url, hashlib.sha256(der).hexdigest(), settings)
+
+
+@contextmanager
+def heard_progress(address: str, hear: Callable[[InstallEvent], None], port: int = 0) -> Iterator[str]:
+    """The address for the installer's webhook. Raises OSError."""
+    token = secrets.token_urlsafe(32)
+    server = ThreadingHTTPServer((address, port), _hearing(f"/{token}", hear))
+    with _running(server):
+        yield f"http://{address}:{server.server_port}/{token}"
+
+
+@contextmanager
+def _running(server: ThreadingHTTPServer) -> Iterator[None]:
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Quiet(BaseHTTPRequestHandler):
+    timeout = 30
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
+        """Its lines would have the token."""
+
+    def answer(self, status: int, data: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
+    class Handler(_Quiet):
+        def do_GET(self) -> None:
+            data = settings.take(self.path)
+            self.answer(404 if data is None else 200, data or b"")
+
+    return Handler
+
+
+def _hearing(path: str, hear: Callable[[InstallEvent], None]) -> type[BaseHTTPRequestHandler]:
+    class Handler(_Quiet):
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            good = secrets.compare_digest(self.path.encode(), path.encode())
+            if not good or not length.isdigit() or int(length) > _LARGEST_EVENT:
+                self.answer(404)
+                return
+            event = parsed_event(self.rfile.read(int(length)))
+            if event is not None:
+                hear(event)
+            self.answer(200)
+
+    return Handler
+
+
+def _certificate() -> tuple[bytes, bytes]:
+    """Key and certificate in PEM, which are forgotten when the server ends; and the certificate in DER."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name: Any = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "winhost")])
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    unsigned = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), begin, begin + _LIFETIME
+    )
+    signed = unsigned.sign(key, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private + signed.public_bytes(Encoding.PEM), signed.public_bytes(Encoding.DER)
