@@ -186,6 +186,7 @@ def test_nobody_is_woken_where_somebody_else_has_the_memory() -> None:
         assert await found.ask("b", "x") == "busy"
         del found.card.used["a game"]
         assert await found.ask("b", "x") == "b: x"
+        assert found.engines["a"].starts == 1, "it gave its memory back, and is not to blame"
 
     told(story, turning(engines(), hold=60))
 
@@ -215,6 +216,20 @@ def test_a_sleeper_is_suspended_and_comes_back() -> None:
         assert 3 < now() - began < 6
 
     told(story, turning(engines(), model={"suspend": True}))
+
+
+def test_what_suspending_freed_has_to_be_free_again() -> None:
+    async def story(found: Turning) -> None:
+        b = found.member("b")
+        assert b.needs_mib() == {0: 70_000 - 4}
+        found.card.used["a game"] = (
+            12_000  # beside what a leaves, enough for the sleeper and not for what was suspended
+        )
+        assert await found.ask("b", "x") == "busy"
+        del found.card.used["a game"]
+        assert await found.ask("b", "x") == "b: x"
+
+    told(story, turning(engines(), memory=False, model={"suspend": True}, hold=60))
 
 
 def test_two_that_fit_are_awake_together() -> None:

@@ -1,9 +1,10 @@
 """Two models take turns on one NVIDIA GPU: real vLLM engines behind the gateway as it is installed. Numbers as JSON.
 
-    python3 tests/vllm/two_models.py --json numbers.json [--vllm FOLDER] [--gib 14]
+    python3 tests/vllm/two_models.py --json numbers.json [--vllm FOLDER] [--gib 14] [--plan plan.json] [--parts P,P]
 
 It needs an NVIDIA GPU, vLLM (in FOLDER, or as Python finds it) and aiohttp; no network. It makes models with random
 weights, starts their engines as the keeper would, and ends everything it started. Each part is written when it is done.
+--plan: command lines and settings as a plan writes them (tests/vllm/planned_engines.py), instead of those of this file.
 """
 
 import argparse
@@ -30,6 +31,12 @@ NAMES = ("a", "b")
 SHARE = 0.8
 ASLEEP_MIB = 2780  # the most that was seen, so that the second engine finds room
 ROUNDS = 6
+KV_METRICS = {"external", "offload", "connector"}
+TAKES = """
+import sys, torch
+torch.zeros(1, device="cuda"); print("ready", flush=True); sys.stdin.readline()
+x = torch.empty(20 << 30, dtype=torch.uint8, device="cuda"); print("taken", flush=True); sys.stdin.read()
+"""
 OTHER_MIB = 1536  # above its share an engine takes up to 2.3 GiB; measured again below
 
 
@@ -64,26 +71,37 @@ def model(folder: Path, gib: float, seed: int) -> None:
 class Engine:
     """One vLLM process group."""
 
-    def __init__(self, name: str, work: Path, vllm: str | None) -> None:
-        self.name, self.work = name, work
+    def __init__(self, name: str, work: Path, vllm: str | None, planned: dict[str, Any] | None = None) -> None:
+        self.name, self.work, self.planned = name, work, planned
         self.socket = work / f"{name}.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self.environment = {
             **os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
             "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", **({"PYTHONPATH": vllm} if vllm else {}),
         }  # fmt: skip
+        if planned:
+            self.environment.pop("VLLM_SERVER_DEV_MODE")
+            self.environment |= {**planned["environment"], "VLLM_CACHE_ROOT": str(work / "cache")}
 
     def start(self) -> None:
         if self.process is not None and self.process.poll() is None:
             return
         self.socket.unlink(missing_ok=True)
         words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.work / f"model-{self.name}")]
-        words += [f"--uds={self.socket}", f"--served-model-name={self.name}", "--load-format=dummy"]
-        words += ["--max-model-len=4096", f"--gpu-memory-utilization={SHARE}", "--enable-sleep-mode"]
+        words += self.options
         with (self.work / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 words, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
+
+    @property
+    def options(self) -> list[str]:
+        """As the plan has them, but for the place of the socket."""
+        given = [f"--uds={self.socket}", f"--served-model-name={self.name}", "--load-format=dummy"]
+        given += ["--max-model-len=4096", f"--gpu-memory-utilization={SHARE}", "--enable-sleep-mode"]
+        if self.planned is None:
+            return given
+        return [given[0] if word.startswith("--uds=") else word for word in self.planned["words"]]
 
     def kill(self) -> None:
         """All its processes, as systemd does with a unit that does not stop."""
@@ -126,12 +144,13 @@ class Numbers:
 class Trial:
     """The gateway with both engines."""
 
-    def __init__(self, work: Path, numbers: Numbers, vllm: str | None) -> None:
+    def __init__(self, work: Path, numbers: Numbers, vllm: str | None, planned: dict[str, Any] | None = None) -> None:
         shutil.copytree(ROOT / "winhost/gateway", work / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
         sys.path.insert(0, str(work))
         self.driver = import_module("gateway.gpu_calls")  # as it is installed, without the rest of winhost
         self.work, self.numbers, self.gpu = work, numbers, self.driver.GpuLibrary()
-        self.engines = {name: Engine(name, work, vllm) for name in NAMES}
+        self.vllm, self.planned = vllm, planned
+        self.engines = {name: Engine(name, work, vllm, planned and planned["engines"][name]) for name in NAMES}
         self.gateway: subprocess.Popen[bytes] | None = None
         self.awake_mib = 1
         self.headers = {"Authorization": f"Bearer {KEY}"}
@@ -151,7 +170,10 @@ class Trial:
                 how = self.driver.suspend if request["do"] == "suspend" else self.driver.resume
                 await asyncio.to_thread(how, engine.core())
             else:
-                await asyncio.to_thread(engine.start if request["do"] == "start" else engine.stop)
+                if request["do"] == "look":
+                    answer["runs"] = engine.process is not None and engine.process.poll() is None
+                else:
+                    await asyncio.to_thread(engine.start if request["do"] == "start" else engine.stop)
         except (self.driver.NoDriver, RuntimeError) as error:
             answer = {"error": str(error)}
         writer.write(json.dumps(answer).encode() + b"\n")
@@ -173,6 +195,8 @@ class Trial:
             "limits": {"hold": 200},
             "turns": {"keeper": str(self.work / "keeper.sock"), "stay": 0, "release": 5},
         }
+        if self.planned:
+            settings |= {"models": self._as_planned(more), "turns": {**self.planned["turns"], **settings["turns"]}}
         (self.work / "settings.json").write_text(json.dumps(settings))
         (self.work / "keys").write_text(f"alice sha256:{sha256(KEY.encode()).hexdigest()}\n")
         (self.work / "door.sock").unlink(missing_ok=True)
@@ -182,6 +206,18 @@ class Trial:
                 cwd=self.work, stderr=log, env={**os.environ, "CREDENTIALS_DIRECTORY": str(self.work)},
             )  # fmt: skip
         await until((self.work / "door.sock").exists, 20)
+
+    def _as_planned(self, more: dict[str, Any]) -> list[dict[str, Any]]:
+        """The plan's models, with sockets of this trial."""
+        assert self.planned
+        return [
+            {
+                **model,
+                "engine": {"socket": str(self.engines[model["name"]].socket)},
+                "turns": {**model["turns"], **more},
+            }
+            for model in self.planned["models"]
+        ]
 
     def stop_gateway(self) -> None:
         if self.gateway is not None:
@@ -281,15 +317,20 @@ class Trial:
 
     async def no_room(self) -> None:
         """Somebody else takes the memory: nothing is woken, and the request is answered once it is free."""
-        take = "import torch, sys; x = torch.empty(20 << 30, dtype=torch.uint8, device='cuda'); print(1, flush=True); sys.stdin.read()"  # noqa: E501
         await self.ask("a")
-        for engine in self.engines.values():
-            await self.call(engine.socket, "POST", "/sleep?level=1&mode=wait")  # behind the gateway's back
         pipe = subprocess.PIPE
-        other = subprocess.Popen([sys.executable, "-c", take], stdin=pipe, stdout=pipe)
+        other = subprocess.Popen([sys.executable, "-c", TAKES], stdin=pipe, stdout=pipe)
         assert other.stdin
         assert other.stdout
-        await asyncio.to_thread(other.stdout.readline)
+        await asyncio.to_thread(other.stdout.readline)  # it has a context; only now does it take a moment
+        for engine in self.engines.values():
+            await self.call(engine.socket, "POST", "/sleep?level=1&mode=wait")  # behind the gateway's back
+        other.stdin.write(b"go\n")
+        other.stdin.flush()
+        said = await asyncio.to_thread(other.stdout.readline)
+        if said.strip() != b"taken":
+            self.numbers.add(no_room={"not_tried": said.decode("utf-8", "replace")[:200]})
+            return
         began = time.monotonic()
         asked = asyncio.ensure_future(self.ask("b"))
         await asyncio.sleep(8)
@@ -319,15 +360,46 @@ class Trial:
         rounds = [await self.ask(name) for _ in range(3) for name in ("a", "b")]
         self.numbers.add(suspended={"swaps": rounds, "free_mib": self.free(), "metrics": await self.metrics()})
 
-    async def all(self) -> None:
-        server = await asyncio.start_unix_server(self.keep, str(self.work / "keeper.sock"))
-        parts: list[Callable[[], Awaitable[None]]] = [
-            self.prepared, lambda: self.swaps("swaps"), lambda: self.many_clients(30), self.by_hand,
-            self.again, self.killed, self.no_room, self.suspended,
-        ]  # fmt: skip
+    async def mirrored(self) -> None:
+        """An engine that writes its KV cache through to files, killed and started again: what it reads back."""
+        assert self.planned
+        self.end()
+        planned, root = self.planned["engines"]["kv"], self.work / "kv-cache"
+        words = [word.replace("/var/lib/winhost-kv-kv", str(root)) for word in planned["words"]]
+        engine = Engine("kv", self.work, self.vllm, {**planned, "words": words})
+        found: dict[str, Any] = {}
+        prompt = " ".join(str(number) for number in range(400))
         try:
-            for part in parts:
-                await part()
+            for turn in ("first", "after_it_was_killed"):
+                began = time.monotonic()
+                await asyncio.to_thread(engine.start)
+                await until(engine.socket.exists, 200)
+                up = round(time.monotonic() - began, 1)
+                body = {"model": "kv", "prompt": prompt, "max_tokens": 128, "temperature": 0}
+                status, answer, took = await self.call(engine.socket, "POST", "/v1/completions", body)
+                await asyncio.sleep(5)
+                _, metrics, _ = await self.call(engine.socket, "GET", "/metrics")
+                files = [path for path in root.rglob("*") if path.is_file()]
+                found[turn] = {
+                    "up_s": up, "status": status, "took_s": took, "text": str(answer)[-200:],
+                    "files": len(files), "bytes": sum(path.stat().st_size for path in files),
+                    "metrics": [line for line in metrics.decode().splitlines() if tells_of_kv(line)][:40],
+                }  # fmt: skip
+                self.numbers.add(mirrored=found)
+                engine.kill()
+        finally:
+            engine.kill()
+
+    async def all(self, chosen: list[str]) -> None:
+        server = await asyncio.start_unix_server(self.keep, str(self.work / "keeper.sock"))
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "prepared": self.prepared, "swaps": lambda: self.swaps("swaps"), "clients": lambda: self.many_clients(30),
+            "by_hand": self.by_hand, "again": self.again, "killed": self.killed, "no_room": self.no_room,
+            "suspended": self.suspended, **({"mirrored": self.mirrored} if self.planned else {}),
+        }  # fmt: skip
+        try:
+            for name in chosen or parts:
+                await parts[name]()
         finally:
             server.close()
 
@@ -342,6 +414,12 @@ class Trial:
         self.stop_gateway()
         for engine in self.engines.values():
             engine.kill()  # one that is suspended would not end by itself
+
+
+def tells_of_kv(line: str) -> bool:
+    """Of what came from, or went to, outside of the engine."""
+    words = {*line.split("{")[0].split("_")}
+    return bool(KV_METRICS & words) and not line.startswith("#") and not line.endswith(" 0.0")
 
 
 async def until(what: Callable[[], bool], seconds: float) -> None:
@@ -366,6 +444,8 @@ def main() -> int:
     read.add_argument("--json", type=Path, required=True, help="where the numbers go")
     read.add_argument("--vllm", help="a folder with vLLM, for PYTHONPATH")
     read.add_argument("--gib", type=float, default=14, help="weights of each model")
+    read.add_argument("--plan", type=Path, help="what a plan writes")
+    read.add_argument("--parts", default="", help="only these, by name")
     read.add_argument("--logs", type=Path, help="a folder for the logs of engines and gateway")
     given = read.parse_args()
     numbers = Numbers(given.json)
@@ -373,9 +453,12 @@ def main() -> int:
         work = Path(folder)
         for seed, name in enumerate(NAMES):
             model(work / f"model-{name}", given.gib, seed)
-        trial = Trial(work, numbers, given.vllm)
+        planned = json.loads(given.plan.read_text()) if given.plan else None
+        if planned:
+            model(work / "model-kv", 1, 0)
+        trial = Trial(work, numbers, given.vllm, planned)
         try:
-            asyncio.run(trial.all())
+            asyncio.run(trial.all([each for each in given.parts.split(",") if each]))
         except Exception as error:  # noqa: BLE001 - what was measured by then stays, and why it ended is said
             numbers.add(ended=f"{type(error).__name__}: {error}")
             return 1

@@ -17,6 +17,7 @@ _BETWEEN_S = 0.1
 _UP_S = 0.5  # between looks at an engine that starts
 _LATER_S = 1.0
 _LONGEST_PAUSE_S = 60.0
+_MOST_OF_IT = 0.9  # others take and give back memory meanwhile
 
 
 class KeeperFault(Exception):
@@ -67,15 +68,20 @@ class EngineMoves:
         took = self._metrics.slept if member.prepared else self._metrics.slept_first
         took.add(member.name, _now() - began)
         member.state, member.prepared = TurnState.ASLEEP, True
-        for card, free in (await self._free()).items():  # what it gave back, it will need again
-            member.freed_mib[card] = max(member.freed_mib.get(card, 0), free - before.get(card, free))
+        gave = {card: free - before.get(card, free) for card, free in (await self._free()).items()}
+        for card, mib in gave.items():  # what it gave back, it will need again
+            member.freed_mib[card] = max(member.freed_mib.get(card, 0), mib)
+        member.gave_back = all(gave.get(card, mib) >= mib * _MOST_OF_IT for card, mib in member.needs_mib().items())
         if member.turns.suspend:
             await self._suspend(member)
 
     async def _suspend(self, member: Member) -> None:
+        before = await self._free()
         try:
             await self._unit(member)[0].suspend(self._unit(member)[1])
             member.state = TurnState.SUSPENDED
+            for card, free in (await self._free()).items():
+                member.left_mib[card] = max(member.left_mib.get(card, 0), free - before.get(card, free))
         except KeeperFault as error:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 
@@ -205,8 +211,8 @@ class EngineMoves:
         """Waking without room leaves an engine that nothing but a restart helps, so the driver is asked before."""
         if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
             return True
-        for liar in rested:  # it said that it sleeps
-            if liar.turns.unit and set(liar.turns.cards) & set(member.turns.cards):
+        for liar in rested:  # it said that it sleeps; of one that gave its memory back, somebody else has it now
+            if liar.turns.unit and not liar.gave_back and set(liar.turns.cards) & set(member.turns.cards):
                 await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
         return bool(rested) and await self._freed(member)
 

@@ -61,8 +61,9 @@ class Member:
     """A model of a group. Times are of the event loop.
 
     stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
-    it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; baseline: its answer to the
-    canary, since it started.
+    it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; gave_back: as much, the last
+    time that it slept; left_mib: what suspending freed beyond that; baseline: its answer to the canary, since it
+    started.
     """
 
     name: str
@@ -75,8 +76,10 @@ class Member:
     failures: int = 0
     prepared: bool = False
     doubted: bool = False
+    gave_back: bool = False
     baseline: "str | None" = None
     freed_mib: "dict[int, int]" = field(default_factory=dict)
+    left_mib: "dict[int, int]" = field(default_factory=dict)
     running: "set[Seat]" = field(default_factory=set)
     waiting: "list[Waiter]" = field(default_factory=list)
 
@@ -95,7 +98,9 @@ class Member:
     def needs_mib(self) -> "dict[int, int]":
         """Free memory without which it must not be brought up, by GPU: as stated, else as it gave back before."""
         if self.turns.awake_mib is None:
-            return self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
+            left = self.left_mib if self.state is TurnState.SUSPENDED else {}
+            known = self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
+            return {card: mib + left.get(card, 0) for card, mib in known.items()}
         need = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
         return dict.fromkeys(self.turns.cards, need)
 
