@@ -367,6 +367,7 @@ class Trial:
         planned, root = self.planned["engines"]["kv"], self.work / "kv-cache"
         words = [word.replace("/var/lib/winhost-kv-kv", str(root)) for word in planned["words"]]
         engine = Engine("kv", self.work, self.vllm, {**planned, "words": words})
+        root.mkdir()
         found: dict[str, Any] = {}
         prompt = " ".join(str(number) for number in range(400))
         try:
