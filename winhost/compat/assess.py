@@ -18,6 +18,7 @@ from winhost.compat import (
     ubuntu_disks,
     ubuntu_firmware,
     wsl2,
+    wsl2_inside,
     wsl2_network_rules,
     wslc,
 )
@@ -42,7 +43,7 @@ from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
 OF_LINUX = (ubuntu, ubuntu_disks, ubuntu_firmware, linux)
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, *OF_LINUX, wslc, capabilities)
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_inside, wsl2_network_rules, gpu_p, *OF_LINUX, wslc, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]

@@ -66,8 +66,9 @@ def vm_unsettled(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 @rule("dda", unknown=BLOCKS, each=VM)
 def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
-    if _memory(facts, vm).dynamic:
-        return note("dda.dynamic-memory", observed="dynamic memory is on")
+    memory = _memory(facts, vm)
+    if memory.dynamic:
+        return note("dda.dynamic-memory", observed=f"{size(memory.minimum)} to {size(memory.maximum)}")
     return None
 
 

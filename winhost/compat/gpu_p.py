@@ -121,6 +121,16 @@ def only_paravirtual(facts: HostFacts, card: Card) -> Finding | None:
 
 
 @rule("gpu-p", unknown=NOTES, each=CARD)
+def counts(facts: HostFacts, card: Card) -> Finding | None:
+    """Into how many partitions the vendor's driver splits the GPU, all of one size."""
+    found = partitions(facts, card)
+    if found and found.valid_counts:
+        listed = ", ".join(map(str, found.valid_counts))
+        return note("gpu-p.counts", observed=f"{found.partitions} now, of {listed}")
+    return None
+
+
+@rule("gpu-p", unknown=NOTES, each=CARD)
 def leaks_while_shared(facts: HostFacts, card: Card) -> Finding | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a paravirtualized GPU."""
     shared = paravirtual(facts, card)

@@ -327,9 +327,13 @@ def _only(facts: HostFacts, kind: str) -> list[str]:
 
 def _what_moves(adapter: NetworkAdapter) -> str:
     addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
-    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan))
+    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan), _speed(adapter))
     told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
     return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
+
+
+def _speed(adapter: NetworkAdapter) -> tuple[str, str]:
+    return "speed", f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
 
 
 def _external(facts: HostFacts) -> list[VmSwitch]:

@@ -12,8 +12,8 @@ from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.linux.listening_port.resource import ListeningPort
 
 GPU_COLUMNS = ("GPU", "address", "driver", "BARs", "memory")
-DISK_COLUMNS = ("disk", "size", "table", "mounted", "held by", "serial")
-PORT_COLUMNS = ("address", "port", "processes")
+DISK_COLUMNS = ("disk", "size", "model", "table", "filesystem", "mounted", "held by", "serial")
+PORT_COLUMNS = ("address", "port", "reached from", "processes")
 
 
 def system_line(host: HostFacts) -> str:
@@ -25,7 +25,13 @@ def system_line(host: HostFacts) -> str:
 def machine_line(host: HostFacts) -> str:
     """Where it runs, and on what."""
     system = host.the(LinuxSystem)
-    where = "WSL" if system.wsl else "on metal" if system.virtualization == "none" else f"in {system.virtualization}"
+    where = (
+        f"WSL ({system.wsl_networking})"
+        if system.wsl
+        else "on metal"
+        if system.virtualization == "none"
+        else f"in {system.virtualization}"
+    )
     shm = "no /dev/shm" if system.shm is None else f"/dev/shm up to {about(system.shm)}"  # noqa: S108
     boot = {None: "no UEFI", True: "Secure Boot on", False: "Secure Boot off"}[system.secure_boot]
     return f"{where}, {about(system.memory)} memory ({shm}), cgroups {system.cgroups}, {boot}"
@@ -43,7 +49,10 @@ def driver_line(host: HostFacts) -> str:
 
 def engines_line(host: HostFacts) -> str:
     """What runs containers."""
-    found = [f"{each.key['engine']} {each.state.version}" for each in host.all(ContainerEngine)]
+    found = [
+        f"{each.key['engine']} {each.state.version}{f' ({each.state.socket})' if each.state.socket else ''}"
+        for each in host.all(ContainerEngine)
+    ]
     return f"Containers: {', '.join(found) or 'no engine'}"
 
 
@@ -69,10 +78,12 @@ def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
         (
             each.key["disk"],
             about(each.state.size),
+            each.state.model or "",
             each.state.table or "none",
+            f"{each.state.filesystem or 'none'}{', read-only' if each.state.read_only else ''}",
             ", ".join(each.state.mounted),
             ", ".join(each.state.holders),
-            each.state.serial or "",
+            each.state.serial or next(iter(each.state.by_id), ""),
         )
         for each in host.all(LinuxDisk)
     ]
@@ -81,4 +92,12 @@ def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
 def port_rows(host: HostFacts) -> list[tuple[str, ...]]:
     """By PORT_COLUMNS."""
     ports = sorted(host.all(ListeningPort), key=lambda each: (int(each.key["port"]), each.key["address"]))
-    return [(each.key["address"], each.key["port"], ", ".join(each.state.processes)) for each in ports]
+    return [
+        (
+            each.key["address"],
+            each.key["port"],
+            "anywhere" if each.state.everywhere else "its network",
+            ", ".join(each.state.processes),
+        )
+        for each in ports
+    ]

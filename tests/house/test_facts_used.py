@@ -1,0 +1,114 @@
+"""What detect reads, something uses: a rule, a plan, the report, a symptom, or the undo of a resource."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from inspect import getfile
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.house.tree import ROOT
+from winhost.resources.base import State
+from winhost.resources.registry import LINUX_STATES, WINDOWS_STATES
+
+# The rooms that decide, plan or show something; the others read, carry or simulate.
+USERS = (
+    "bundle",
+    "cli",
+    "compat",
+    "engine",
+    "hardware",
+    "paths",
+    "render",
+    "serving",
+    "sizing",
+    "symptoms",
+    "wslconfig",
+)
+# How typed facts are reached without the name of their class.
+BY_ANOTHER_NAME = {
+    "Boot": r"\bBoot\b|boot_id",
+    "DeviceAssignmentPolicy": r"\.policy\b",
+    "Firmware": r"\.firmware\b",
+    "HyperVHost": r"\.hyperv\b",
+    "HyperVRole": r"\.role\b",
+    "LinuxGpu": r"\bgpu\.state\b",
+    "Memory": r"\.memory\b",
+    "OperatingSystem": r"\.os\b|\bos = ",
+    "PciDevice": r"\bgpu\.state\b|\bCard\b",
+    "Session": r"\.session\b",
+    "Vm": r"\bvm\.state\b|\bvms\b",
+}
+# What is read for a plan that winhost does not make yet, or that only agents and scripts go by on the machine itself.
+ELSEWHERE = {
+    "BitLocker": {"suspended", "volume_type"},  # of dual-boot
+    "CdiSpec": {"devices"},  # said in its title where a container asks for one
+    "Disk": {"number", "sector"},  # of dual-boot, as the next ones
+    "EfiVolume": {"file_system", "files"},
+    "FirmwareBoot": {"current", "entries", "next", "order"},
+    "KernelModule": {"loaded"},  # decides restart_due where it is read
+    "Partition": {"hidden", "letter", "no_letter", "number"},
+    "PowerSource": {"batteries"},
+    "ResizeLimit": {"largest"},
+    "SecureBoot": {"revoked", "sbat"},
+    "SystemdUnit": {"failed", "loaded"},  # in the error of a unit that does not start
+}
+STATES = (*WINDOWS_STATES, *LINUX_STATES)
+
+
+@cache
+def code() -> tuple[tuple[str, frozenset[str]], ...]:
+    """Each file of the users with the names that it reads: attributes, and words in quotes."""
+    files = [file for room in USERS for file in sorted((ROOT / "winhost" / room).rglob("*.py"))]
+    files += [ROOT / "winhost" / "resources" / "host.py"]
+    return tuple((text, frozenset(names(text))) for text in (file.read_text(encoding="utf-8") for file in files))
+
+
+def names(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@cache
+def data() -> str:
+    """Playbooks, and what symptoms ask of facts."""
+    found = [*(ROOT / "playbooks").rglob("*.yaml"), *(ROOT / "winhost" / "symptoms" / "known").glob("*.yaml")]
+    return "\n".join(file.read_text(encoding="utf-8") for file in found)
+
+
+def uses(state: type[State], name: str) -> bool:
+    resource = state.resource_type.name
+    by = re.compile(rf"\b{resource}\b|{BY_ANOTHER_NAME.get(resource, '(?!)')}")
+    if any(name in read and by.search(text) for text, read in code()):
+        return True
+    if f"{resource}.{name}" in data():
+        return True
+    # Undo rules, conditions, what a playbook wants, and properties made of others.
+    own = Path(getfile(state)).read_text(encoding="utf-8")
+    if re.search(rf"""["']{name}["']|self\.{name}\b""", own):
+        return True
+    return any(
+        re.search(rf"^\s+(?:desired|key): .*\b{name}\b", block, re.MULTILINE)
+        for block in data().split("- resource: ")
+        if block.startswith(resource)
+    )
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.resource_type.name)
+def test_each_property_that_is_read_is_used(state: type[State]) -> None:
+    read = {each.name for each in fields(cast(Any, state))}
+    unused = {name for name in read if not uses(state, name)}
+    assert unused == unused & ELSEWHERE.get(state.resource_type.name, set())
+
+
+def test_nothing_is_excused_that_is_used_by_now() -> None:
+    by_name = {state.resource_type.name: state for state in STATES}
+    excused = [(by_name[resource], name) for resource, names in ELSEWHERE.items() for name in names]
+    assert [(state.resource_type.name, name) for state, name in excused if uses(state, name)] == []

@@ -1,0 +1,47 @@
+"""Rules of WSL 2: what is inside a distro that is read, and what of Windows takes effect only later."""
+
+from contextlib import suppress
+
+from winhost.compat.rule import NOTES, Finding, note, rule, unverified
+from winhost.core.answers import MissingFact
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.windows.external_switch.resource import ExternalSwitch
+from winhost.resources.windows.gpu_driver_model.resource import GpuDriverModel
+from winhost.resources.windows.vm_switch.resource import VmSwitch
+
+
+@rule("wsl2", unknown=NOTES)
+def other_libcuda(facts: HostFacts) -> Finding | None:
+    """A distro has a libcuda of its own, which programs may find before the one of Windows' driver."""
+    with suppress(MissingFact):  # no distro is read: there is none yet, or no SSH access
+        driver = facts.the(LinuxGpuDriver)
+        found = (*driver.packages, *driver.libraries)
+        return unverified("wsl2.other-libcuda", observed=", ".join(found)) if found else None
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def model_pending(facts: HostFacts) -> Finding | None:
+    """A GPU gets another driver model with the next restart."""
+    with suppress(MissingFact):  # without NVIDIA's driver there is no model
+        found = [
+            f"{each.key['location']}: {each.state.current} now, {each.state.pending} after a restart"
+            for each in facts.all(GpuDriverModel)
+            if each.state.pending not in (None, each.state.current)
+        ]
+        return note("wsl2.model-pending", observed="; ".join(found)) if found else None
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def switch_without_the_host(facts: HostFacts) -> Finding | None:
+    """An external switch is not shared with Windows, which then has no adapter on it."""
+    apart = [switch.state.name for switch in facts.all(VmSwitch) if _apart(switch.state)]
+    made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
+    names = list(dict.fromkeys((*apart, *made)))
+    return note("wsl2.switch-without-host", observed=", ".join(names)) if names else None
+
+
+def _apart(switch: VmSwitch) -> bool:
+    return switch.kind == "external" and not switch.management_os
