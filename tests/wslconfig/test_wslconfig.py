@@ -1,6 +1,6 @@
 """The files that WSL reads: cases are data; reading loses nothing, and a change is a change of that key alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from packaging.version import Version
 
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.serving.situations import shipped
+from winhost.compat.wslconfig_limits import wslconfig_limits
 from winhost.model.errors import UsageError
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
 from winhost.wslconfig.findings import codes
 from winhost.wslconfig.format import HARMLESS
+from winhost.wslconfig.host_limits import HostLimits
 from winhost.wslconfig.known_keys import key_of, keys_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,6 +41,7 @@ class Case:
     encoding: str = "utf-8"
     wsl: str | None = None
     forbidden: list[str] = field(default_factory=list)
+    host: str | None = None
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -45,7 +49,10 @@ def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
     case = Case(**CASES[name])
     dialect = DIALECTS[case.file]
     version = Version(case.wsl) if case.wsl else None
-    found = lint(case.text.encode(case.encoding), dialect, version=version, forbidden=case.forbidden)
+    host = HostLimits(forbidden=frozenset(case.forbidden))
+    if case.host:
+        host = replace(wslconfig_limits(shipped(case.host)), version=None)
+    found = lint(case.text.encode(case.encoding), dialect, version=version, host=host)
     assert [f"{it.line} {it.code}" for it in found] == [said.replace(" ", f" {case.file}.") for said in case.says]
     told = "\n".join(it.sentence for it in found)
     assert [word for word in case.words if word not in told] == []
@@ -126,7 +133,8 @@ def test_nothing_is_too_strange_to_be_read(text: str, dialect: Dialect) -> None:
 @given(st.binary(max_size=80) | texts.map(lambda text: text.encode("utf-16-le", "surrogatepass")), dialects)
 def test_no_bytes_break_the_lint(data: bytes, dialect: Dialect) -> None:
     lines = data.count(b"\n") + 1
-    for found in lint(data, dialect, version=Version("2.7.14"), forbidden=["AllowKernelUserSetting"]):
+    host = HostLimits(None, True, frozenset(["AllowKernelUserSetting"]), {"nat": "x"}, {}, 1, 1, frozenset())
+    for found in lint(data, dialect, version=Version("2.7.14"), host=host):
         assert 1 <= found.line <= lines
         assert found.column >= 1
 

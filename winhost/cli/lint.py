@@ -11,15 +11,14 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
-from winhost.core.answers import MissingFact
+from winhost.compat.wslconfig_limits import wslconfig_limits
 from winhost.model.errors import Exit, Fault, file_faults
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, KiB
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.host import HostFacts, of_other_system
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, LintFinding, LintSeverity, lint
-from winhost.wslconfig.policies import forbidden
+from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ def wslconfig(file: Path, facts: Path | None, version: str | None, facts_file: P
     """Check the .wslconfig of an account."""
     wsl = _version(version)
     named = named_facts(facts, facts_file, "--facts")
-    read_version, forbidden = _wsl_of(named) if named else (None, frozenset[str]())
-    return _lint(file, WSLCONFIG, wsl or read_version, output, forbidden)
+    return _lint(file, WSLCONFIG, wsl, output, _limits_of(named) if named else NOTHING_KNOWN)
 
 
 def wslconf(file: Path, version: str | None, output: Output) -> int:
@@ -51,24 +49,18 @@ def _version(text: str | None) -> Version | None:
         raise click.BadParameter(f"{text!r:.80} is not a version; write it as 2.7.14", param_hint="'--wsl'") from None
 
 
-def _wsl_of(facts_file: Path) -> tuple[Version | None, frozenset[str]]:
-    """The WSL of a host, and the settings that a policy there forbids. What it could not tell is told as not known."""
+def _limits_of(facts_file: Path) -> HostLimits:
+    """Of a Windows host. Raises UsageError (OtherSystem)."""
     facts = HostFacts(read_facts(facts_file))
-    try:
-        version = facts.the(Wsl).version
-        return Version(version) if version else None, forbidden(facts)
-    except MissingFact as missing:
-        raise click.BadParameter(f"{missing}; leave it out, or read the host again", param_hint="--facts") from missing
+    if facts.is_linux:
+        raise of_other_system(facts, ".wslconfig")
+    return wslconfig_limits(facts)
 
 
 def _lint(
-    file: Path,
-    dialect: Dialect,
-    version: Version | None,
-    output: Output,
-    forbidden: frozenset[str] = frozenset(),
+    file: Path, dialect: Dialect, version: Version | None, output: Output, host: HostLimits = NOTHING_KNOWN
 ) -> int:
-    findings = lint(content(file), dialect, version=version, forbidden=forbidden)
+    findings = lint(content(file), dialect, version=version, host=host)
 
     def show(_: Linted) -> None:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]

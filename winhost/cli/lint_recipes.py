@@ -12,14 +12,15 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
+from winhost.cli.lint import content
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
-from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
-from winhost.model.files import TooLarge, read_within, write_whole
+from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.files import write_whole
 from winhost.model.units import KiB
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
@@ -102,7 +103,7 @@ def docker_daemon(
 ) -> int:
     """Check the settings of Docker."""
     target, mending = _target(facts_file, path), _mending(fix, in_place, force, output, file)
-    given = Given(str(file), file, _content(file))
+    given = Given(str(file), file, content(file, _MOST))
     return _show(
         given, lint_docker_daemon(given.data, target, mend=mending.wanted), target, mending, everything, output
     )
@@ -110,7 +111,7 @@ def docker_daemon(
 
 def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, output: Output) -> int:
     """Check a specification of CDI."""
-    target, given = _target(facts_file, path), Given(str(file), file, _content(file))
+    target, given = _target(facts_file, path), Given(str(file), file, content(file, _MOST))
     return _show(given, lint_cdi(given.data, target), target, Mending(wanted=False), everything, output)
 
 
@@ -150,7 +151,7 @@ def _version(text: str | None) -> Version | None:
 def _given(words: Sequence[str]) -> Given:
     """A file, what comes in, or what stands on the command line."""
     if len(words) == 1 and _is_file(words[0]):
-        return Given(words[0], Path(words[0]), _content(Path(words[0])))
+        return Given(words[0], Path(words[0]), content(Path(words[0]), _MOST))
     if tuple(words) == (STDIN,):
         if sys.stdin.isatty():
             say("Paste it, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
@@ -164,14 +165,6 @@ def _is_file(word: str) -> bool:
         return word != STDIN and Path(word).exists()
     except (OSError, ValueError):  # longer than a name can be
         return False
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return read_within(file, _MOST)
-    except TooLarge as large:
-        fault = Fault(str(file), None, None, "", str(large))
-    raise file_faults([fault])
 
 
 def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:

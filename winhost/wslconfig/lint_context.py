@@ -1,6 +1,6 @@
 """A file as one WSL on one machine would read it: what the rules ask."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from winhost.wslconfig.findings import LintFinding, finding
 from winhost.wslconfig.format import ConfigFile, ConfigLine
+from winhost.wslconfig.host_limits import HostLimits
 from winhost.wslconfig.key_values import Value
 from winhost.wslconfig.known_keys import Key
 from winhost.wslconfig.values_in_effect import counted, valid
@@ -15,11 +16,17 @@ from winhost.wslconfig.values_in_effect import counted, valid
 
 @dataclass(frozen=True)
 class LintContext:
-    """`version` is None where it is not known; `forbidden` are the WSL policies that are 0 on the machine."""
+    """version: None where it is not known; host: the machine whose WSL reads it; start: the first two bytes."""
 
     file: ConfigFile
     version: Version | None
-    forbidden: Collection[str]
+    host: HostLimits
+    start: bytes = b""
+
+    @property
+    def forbidden(self) -> frozenset[str]:
+        """The WSL policies that are 0 on the machine."""
+        return self.host.forbidden
 
     @cached_property
     def keys(self) -> list[tuple[Key, ConfigLine]]:

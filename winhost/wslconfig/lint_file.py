@@ -1,30 +1,30 @@
 """Lint .wslconfig and wsl.conf: what WSL would silently ignore or misread."""
 
-from collections.abc import Collection
-
 from packaging.version import Version
 
-from winhost.wslconfig import lint_lines, lint_settings
+from winhost.wslconfig import lint_host, lint_lines, lint_settings
 from winhost.wslconfig.findings import LintFinding, finding
 from winhost.wslconfig.format import WSLCONFIG, Dialect, parse
+from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
 from winhost.wslconfig.lint_context import LintContext
 
 RULES = (
     *(lint_lines.unreadable, lint_lines.sections, lint_lines.keys, lint_lines.duplicates),
     *(lint_settings.values, lint_settings.versions, lint_settings.policies),
     *(lint_settings.without_effect, lint_settings.bridged, lint_settings.lifetime),
+    *lint_host.RULES,
 )
 
 
 def lint(
-    data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, forbidden: Collection[str] = ()
+    data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, host: HostLimits = NOTHING_KNOWN
 ) -> list[LintFinding]:
     """All findings of a file, by line and column.
 
-    `version` of the WSL that will read it, where that is known; `forbidden`: names of WSL's policies that are 0 there.
+    version: of the WSL that will read it, else that of the host; host: the machine that it is on.
     """
     text, found = _decoded(data, dialect)
-    context = LintContext(parse(text, dialect), version, forbidden)
+    context = LintContext(parse(text, dialect), version or host.version, host, data[:2])
     found += [each for rule in RULES for each in rule(context)]
     return sorted(found, key=lambda each: (each.line, each.column))
 

@@ -1,0 +1,75 @@
+"""The limits of a host that its .wslconfig is held against, out of its facts."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from packaging.version import Version
+
+from winhost.compat.assess import judge
+from winhost.core.answers import MissingFact
+from winhost.model.reason import Severity
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.hyperv_role.resource import INSTALLED
+from winhost.resources.windows.partition.resource import DYNAMIC, STORAGE_SPACES, Partition
+from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.vm_switch.resource import VmSwitch
+from winhost.resources.windows.wsl.resource import Wsl
+from winhost.wslconfig.host_limits import HostLimits
+from winhost.wslconfig.policies import forbidden
+
+T = TypeVar("T")
+MODES = ("mirrored", "bridged")
+# The lint has findings of its own for these: they hang on the version or on a policy that it knows.
+_OWN = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
+
+
+def wslconfig_limits(facts: HostFacts) -> HostLimits:
+    """Whatever could not be read is not known, and named."""
+    unknown: list[str] = []
+
+    def known(what: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except MissingFact:
+            unknown.append(what)
+            return None
+
+    wsl = known("the version of WSL", lambda: facts.the(Wsl))
+    return HostLimits(
+        version=Version(wsl.version) if wsl and wsl.version else None,
+        in_box=None if wsl is None else wsl.present and wsl.version is None,
+        forbidden=known("the policies of WSL", lambda: forbidden(facts)) or frozenset(),
+        no_modes={mode: why for mode in MODES if (why := _why_not(facts, mode))},
+        switches=known("the switches", lambda: _switches(facts)),
+        memory=known("the memory", lambda: facts.memory.total),
+        processors=known("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
+        drives=known("the drives", lambda: _drives(facts)),
+        unknown=tuple(unknown),
+    )
+
+
+def _why_not(facts: HostFacts, mode: str) -> str | None:
+    """The reason for which this mode, and not just any, cannot be had."""
+    of_all = {reason.code for reason in judge(facts, "wsl2/nat").every_reason}
+    for reason in judge(facts, f"wsl2/{mode}").every_reason:
+        if reason.severity is Severity.UNSUPPORTED and reason.code not in (*of_all, *_OWN):
+            return f"{reason.sentence} [{reason.code}]"
+    return None
+
+
+def _switches(facts: HostFacts) -> dict[str, str]:
+    """None without Hyper-V, which alone has some."""
+    if facts.role.role != INSTALLED:
+        return {}
+    return {each.state.name: each.state.kind for each in facts.all(VmSwitch)}
+
+
+def _drives(facts: HostFacts) -> frozenset[str] | None:
+    """None where a disk may have drives that are no partitions of a GPT: of MBR, dynamic, of Storage Spaces."""
+    partitions = [each.state for each in facts.all(Partition)]
+    if any(each.state.style != "GPT" for each in facts.all(Disk)):
+        return None
+    if any(each.type.casefold() in (*DYNAMIC, STORAGE_SPACES) for each in partitions):
+        return None
+    return frozenset(each.letter.upper() for each in partitions if each.letter)
