@@ -1,0 +1,149 @@
+"""winhost lint serve, docker-daemon and cdi on the command line."""
+
+import os
+import stat
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.lab.hostfile import expand, find
+from winhost.model.documents import write_document
+
+COMPOSE = """services:
+  llm:
+    image: vllm/vllm-openai:v0.33.0   # pinned
+    restart: always
+    runtime: nvidia
+    stop_grace_period: 1m
+    volumes: [./hub:/root/.cache]
+    environment:
+      HF_TOKEN: hf_AbCdEfGh1234
+    command: --model Qwen/Q --swap-space 4 --shutdown-timeout 30
+"""
+GOOD = "vllm serve m --host 127.0.0.1 --max-model-len 4096"
+
+
+def test_a_good_recipe_is_said_to_be_good(line: Line) -> None:
+    said = line("lint", "serve", GOOD, "--vllm", "0.17.0")
+    assert (said.code, said.out) == (0, "command: nothing found\n")
+
+
+def test_findings_stand_at_their_places_and_secrets_nowhere(line: Line) -> None:
+    Path("compose.yaml").write_text(COMPOSE)
+    said = line("lint", "serve", "compose.yaml", "--explain")
+    assert said.code == 1
+    assert "compose.yaml:10:29: renamed: vLLM 0.33.0 no longer knows --swap-space. [serve.option-renamed]" in said.out
+    assert "[--fix does this]" in said.out
+    assert "unslothai" not in said.out  # it is not what the finding rests on
+    assert "their own parsers" in said.out
+    assert "hf_AbCdEfGh1234" not in said.out
+    assert Path("compose.yaml").read_text() == COMPOSE
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_mended_file_is_a_new_one_that_the_same_people_read(line: Line) -> None:
+    Path("compose.yaml").write_text(COMPOSE)
+    Path("compose.yaml").chmod(0o640)
+    said = line("lint", "serve", "compose.yaml", "--fix")
+    assert said.code == 1  # the token is still there
+    assert said.out.endswith("Not mended by itself: 2 of 3.\nWritten: compose.mended.yaml\n")
+    mended = Path("compose.mended.yaml")
+    assert mended.read_text() == COMPOSE.replace(" --swap-space 4", "")
+    assert stat.S_IMODE(mended.stat().st_mode) == 0o640
+    assert Path("compose.yaml").read_text() == COMPOSE
+    again = line("lint", "serve", "compose.yaml", "--fix")
+    assert again.code == 2
+    assert "compose.mended.yaml is a file that winhost did not write" in again.err
+    assert line("lint", "serve", "compose.yaml", "--fix", "--force").code == 1
+    assert line("lint", "serve", "compose.yaml", "-o", "other.yaml").out.endswith("Written: other.yaml\n")
+
+
+def test_in_place_changes_the_words_concerned_and_no_other_byte(line: Line) -> None:
+    data = COMPOSE.replace("\n", "\r\n").encode()
+    Path("compose.yaml").write_bytes(data)
+    line("lint", "serve", "compose.yaml", "--in-place")
+    assert Path("compose.yaml").read_bytes() == data.replace(b" --swap-space 4", b"")
+    assert line("lint", "serve", GOOD, "--in-place").code == 2
+    assert line("lint", "serve", "compose.yaml", "--in-place", "-o", "x.yaml").code == 2
+
+
+def test_what_is_mended_by_itself_is_no_failure_any_more(line: Line) -> None:
+    words = ("lint", "serve", f"{GOOD} --swap-space 4", "--vllm", "0.33.0")
+    assert line(*words).code == 1
+    assert line(*words, "--fix").code == 0
+
+
+def test_a_command_may_stand_behind_dashes(line: Line) -> None:
+    said = line("lint", "serve", "--vllm", "0.33.0", "--json", "--fix", "--", *GOOD.split(), "--swap-space", "4")
+    assert said.result["text"] == f"{GOOD} --shutdown-timeout=20"
+    (renamed,) = (each for each in said.result["findings"] if each["severity"] == "renamed")
+    assert renamed["code"] == "serve.option-renamed"
+    assert (renamed["line"], renamed["fixed"], renamed["unverified"]) == (1, True, None)
+    assert {each["id"] for each in renamed["evidence"]} == {"vllm-parsers"}
+
+
+def test_a_text_that_comes_in_is_shown_mended_without_its_secrets(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"docker run --gpus all -e VLLM_API_KEY=open-sesame -v m:/m vllm/vllm-openai:v0.33.0 --model /m/x -tp 2"
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(text)))
+    said = line("lint", "serve", "-", "--fix")
+    assert "open-sesame" not in said.out + said.err
+    assert "docker run --shm-size=8g --stop-timeout=60 --gpus all -e VLLM_API_KEY=*** -v m:/m" in said.out
+
+
+def test_facts_say_where_it_runs_and_on_what(line: Line, tmp_path: Path) -> None:
+    for name in ("win11-pro-2xl20-wddm", "server2025-2xh100"):
+        (tmp_path / f"{name}.json").write_text(write_document(expand(find(name))[0]), encoding="utf-8")
+    recipe = "vllm serve m --host 127.0.0.1 -tp 4"
+    desk = line("lint", "serve", recipe, "--facts", "win11-pro-2xl20-wddm.json", "--json").result
+    assert desk["path"] == "wsl2"
+    assert {"serve.more-gpus-than-there", "serve.all-reduce-on-wsl"} <= {each["code"] for each in desk["findings"]}
+    server = line("lint", "serve", recipe, "--facts", "server2025-2xh100.json", "--json").result
+    assert server["path"] == "dda"
+    assert "serve.all-reduce-on-wsl" not in {each["code"] for each in server["findings"]}
+    assert line("lint", "serve", recipe, "--facts", "server2025-2xh100.json", "--path", "linux").code == 2
+
+
+@pytest.mark.parametrize("words", [("nofile",), ("docker run nginx",), ("vllm serve m", "--vllm", "newest")])
+def test_what_is_no_recipe_is_one_sentence(line: Line, words: tuple[str, ...]) -> None:
+    said = line("lint", "serve", *words)
+    assert said.code == 2
+    assert said.out == ""
+    assert len(said.err) < 400
+
+
+def test_nothing_in_a_recipe_moves_a_cursor(line: Line) -> None:
+    said = line("lint", "serve", "vllm serve \x1b[2J --\x1b[31mred \u202e --host 127.0.0.1", "--fix")
+    assert said.code == 1
+    assert not {"\x1b", "\u202e"} & set(said.out + said.err)
+
+
+def test_a_file_that_is_too_large_is_one_sentence(line: Line) -> None:
+    Path("long.sh").write_text("vllm serve m \\\n" * 30_000)
+    said = line("lint", "serve", "long.sh")
+    assert said.code == 2
+    assert "is larger than 256 KiB" in said.err
+
+
+def test_settings_of_docker_are_mended(line: Line) -> None:
+    Path("daemon.json").write_text('{\n\t"graph": "/data",\n\t"log-driver": "local"\n}\n')
+    said = line("lint", "docker-daemon", "daemon.json", "--in-place")
+    assert said.code == 0
+    assert Path("daemon.json").read_text() == '{\n\t"data-root": "/data",\n\t"log-driver": "local"\n}\n'
+
+
+def test_a_specification_of_cdi_is_held_against_the_machine(line: Line) -> None:
+    Path("nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: []\n")
+    said = line("lint", "cdi", "nvidia.yaml", "--path", "wsl2")
+    assert said.code == 1
+    assert "[cdi.no-cdi-devices]" in said.out
+
+
+def test_wslconfig_is_held_against_the_host(line: Line, tmp_path: Path) -> None:
+    (tmp_path / "desk.json").write_text(write_document(expand(find("win11-pro-1gpu"))[0]), encoding="utf-8")
+    Path(".wslconfig").write_text("[wsl2]\nprocessors=64\nswapFile=E:/swap.vhdx\n")
+    said = line("lint", "wslconfig", ".wslconfig", "--facts", "desk.json")
+    assert said.code == 1
+    assert "wslconfig.more-than-there" in said.out
+    assert "wslconfig.no-drive" in said.out
