@@ -1,18 +1,22 @@
 """What is found in recipes as people publish them, and what is written instead: tests/data/recipes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
-from tests.serving.situations import ROOT, shipped
+from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
+from winhost.recipes.recipe_findings import rows
+from winhost.recipes.recipe_rows import KEYS as KEYS_OF_ROWS
+from winhost.resources.host import HostFacts
 
 FOLDER = ROOT / "tests/data/recipes"
-KEYS = {"text", "path", "vllm", "host", "finds", "notes", "mended", "hides"}
+KEYS = {"text", "path", "vllm", "host", "linux", "wsl", "finds", "notes", "mended", "hides", "encoding"}
 CASES: dict[str, Any] = {
     f"{file.stem}: {name}": case for file in sorted(FOLDER.glob("*.yaml")) for name, case in read_cases(file).items()
 }
@@ -21,8 +25,24 @@ CASES: dict[str, Any] = {
 def target_of(case: dict[str, Any]) -> RecipeTarget:
     stated = Version(str(case["vllm"])) if "vllm" in case else None
     path = case.get("path")
-    on = Target(shipped(case["host"]), path or "wsl2") if "host" in case else None
+    versions = {"wsl": Version(case["wsl"])} if "wsl" in case else {}
+    if "linux" in case:
+        return RecipeTarget(path or "linux", stated, Target(linux(case["linux"]), "linux"))
+    on = Target(host_with(**case["host"]), path or "wsl2", versions) if "host" in case else None
     return RecipeTarget(path, stated, on)
+
+
+def host_with(base: str, gpu: str | None = None, driver: str | None = None) -> HostFacts:
+    """A host of the examples, with other GPUs (by device id) or another driver of Windows."""
+    document = shipped(base).document
+    found: Any = document.resources["PciDevice"]
+    records = tuple(_with_gpu(each, gpu, driver) if each.state["kind"] == "display" else each for each in found)
+    return HostFacts(replace(document, resources={**document.resources, "PciDevice": records}))
+
+
+def _with_gpu(record: Any, gpu: str | None, driver: str | None) -> Any:
+    key = {**record.key, "device": f"VEN_10DE&DEV_{gpu}&SUBSYS_000010DE"} if gpu else record.key
+    return replace(record, key=key, state={**record.state, "driver_version": driver or record.state["driver_version"]})
 
 
 def linted(name: str, data: bytes, target: RecipeTarget) -> LintedRecipe:
@@ -35,7 +55,7 @@ def linted(name: str, data: bytes, target: RecipeTarget) -> LintedRecipe:
 def test_a_recipe(name: str) -> None:
     case = CASES[name]
     assert case.keys() <= KEYS
-    found = linted(name, case["text"].encode(), target_of(case))
+    found = linted(name, case["text"].encode(case.get("encoding", "utf-8")), target_of(case))
     more = [f"{each.line} {each.code.partition('.')[2]}" for each in found.findings if each.severity != "note"]
     assert more == case["finds"]
     assert {*case.get("notes", ())} <= {each.code for each in found.findings if each.severity == "note"}
@@ -47,6 +67,22 @@ def test_a_recipe(name: str) -> None:
 
 def test_there_are_as_many_as_were_promised() -> None:
     assert sum(not name.startswith(("daemon:", "cdi:")) for name in CASES) >= 60
+
+
+def test_every_code_has_its_case_and_stands_in_the_docs() -> None:
+    cased = {said.split(" ")[1] for case in CASES.values() for said in case["finds"]}
+    cased |= {note.partition(".")[2] for case in CASES.values() for note in case.get("notes", ())}
+    assert cased == rows().keys()
+    page = (ROOT / "docs/lint.md").read_text("utf-8")
+    assert [code for code in rows() if f"`{code}`" not in page] == []
+
+
+def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
+    for row in rows().values():
+        assert row.do
+        assert row.evidence or row.code == "unreadable"
+        assert row.find.keys() <= KEYS_OF_ROWS
+        assert row.mend.keys() <= {"set", "swap", "remove", "rename", "option", "env"}
 
 
 @pytest.mark.parametrize("name", CASES)

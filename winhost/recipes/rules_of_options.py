@@ -82,10 +82,10 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
     place, noun = setting.text.start, _WORDS[kind]
     if known or (known is None and case.version and case.version < seen_versions()[0]):
         return
-    if (row := renames()[f"{noun}s"].get(setting.name)) and not (having and version < having[0]):
-        yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
-    elif having and known is None:
+    if having and known is None:
         yield Found("option-unsure", place, words)
+    elif (row := renames()[f"{noun}s"].get(setting.name)) and not (having and version < having[0]):
+        yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other := _other_negation(setting, version):
         words["instead"] = f"Write {other}."
         yield Found("option-renamed", place, words, replaced(setting.text, other), doubt)
