@@ -51,7 +51,7 @@ ELSEWHERE = {
     "EfiVolume": {"file_system", "files"},
     "FirmwareBoot": {"current", "entries", "next", "order"},
     "KernelModule": {"loaded"},  # decides restart_due where it is read
-    "Partition": {"hidden", "letter", "no_letter", "number"},
+    "Partition": {"hidden", "no_letter", "number"},
     "PowerSource": {"batteries"},
     "ResizeLimit": {"largest"},
     "SecureBoot": {"revoked", "sbat"},
