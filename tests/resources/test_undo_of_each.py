@@ -382,6 +382,29 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         Keep("text changed since by somebody else"),
     ),
     "an endpoint that was waited for": ("ServingReady", {"ready": False}, {"ready": True}, {"ready": True}, {}),
+    "a node that was waited for": ("ClusterNode", {"ready": False}, {"ready": True}, {"ready": True, "gpus": 1}, {}),
+    "what was put into a cluster": (
+        *("ClusterObjects", {"text": None, "serves": False}, {"text": "a", "serves": True}),
+        {"text": "a", "serves": True},
+        {"text": None},
+    ),
+    "what was put into a cluster anew": (
+        *("ClusterObjects", {"text": "a", "serves": False}, {"text": "b", "serves": True}),
+        {"text": "b", "serves": True},
+        Keep("it is only waited for", {"text": "a"}),
+    ),
+    "a program of a release": (
+        *("ReleaseFile", {"source": None, "sha256": None, "bytes": None}, {"source": "a", "sha256": "b", "bytes": 1}),
+        {"source": "a", "sha256": "b", "bytes": 1},
+        {"source": None},
+    ),
+    "a file with a secret": (
+        "SecretFile",
+        {"secret": None},
+        {"secret": "env:A"},
+        {"secret": "env:A"},
+        {"secret": None},
+    ),
     "GPUs that were waited for": ("ShownGpus", {"count": 0}, {"count": 2}, {"count": 2}, {}),
     "a VM of WSL that runs": (
         *("WslVm", {"mode": "nat"}, {"mode": "bridged"}, {"mode": "bridged", "running": True}),

@@ -36,6 +36,7 @@ PROGRAMS = (
     "groupadd",
     "groupdel",
     "journalctl",
+    "k3s",
     "lsblk",
     "mkfs.ext4",
     "mkfs.xfs",
@@ -61,7 +62,8 @@ PROGRAMS = (
     "wipefs",
     "wslinfo",
 )
-PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib")  # the last has the nvidia-smi of WSL
+# nvidia-smi of WSL is in the fifth, and k3s in the last.
+PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib", "/usr/local/bin")
 ENVIRONMENT = {
     "PATH": ":".join(PLACES),
     "HOME": "/root",

@@ -29,6 +29,16 @@ from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
 from winhost.lab.linux.program_folders import program_folders, set_program_folder
 from winhost.lab.linux.python_venvs import python_venvs, set_python_venv
 from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
+from winhost.lab.linux.simulated_cluster import (
+    await_node,
+    cluster_nodes,
+    cluster_objects,
+    release_files,
+    secret_files,
+    set_cluster_objects,
+    set_release_file,
+    set_secret_file,
+)
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
@@ -49,6 +59,7 @@ _OURS = (
     r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|kv-prune)\.service|kv-prune\.timer)"
     r"|/opt/winhost/kv-prune-[0-9a-f]{16}/prune_kv\.py"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
+    r"|/etc/rancher/k3s/config\.yaml|/usr/local/lib/systemd/system/winhost-k3s\.service"
 )
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
 _UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
@@ -309,4 +320,8 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
     "EngineUnit": LinuxResource(("unit",), engine_units, set_engine_unit),
     "ServingReady": LinuxResource((), serving_ready, await_endpoint),
+    "ReleaseFile": LinuxResource(("path",), release_files, set_release_file),
+    "SecretFile": LinuxResource(("path",), secret_files, set_secret_file),
+    "ClusterNode": LinuxResource(("node",), cluster_nodes, await_node),
+    "ClusterObjects": LinuxResource(("name",), cluster_objects, set_cluster_objects),
 }

@@ -21,6 +21,7 @@ from winhost.agent.linux_checks import validate
 from winhost.agent.linux_files import content, link, owner_of, put, put_link, remove, status
 from winhost.agent.linux_packages import first_boot, wait_while
 
+K3S_CONFIG, K3S_UNIT = "/etc/rancher/k3s/config.yaml", "winhost-k3s.service"
 CLOUD_INIT_OFF = "/etc/cloud/cloud-init.disabled"
 # Only these are written and read: other files may hold secrets.
 FILES = (
@@ -40,6 +41,7 @@ OURS = re.compile(
     r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|kv-prune)\.service|kv-prune\.timer)"
     r"|/opt/winhost/kv-prune-[0-9a-f]{16}/prune_kv\.py"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
+    r"|/etc/rancher/k3s/config\.yaml|/usr/local/lib/systemd/system/winhost-k3s\.service"
 )
 KNOWN_FILES = (
     *FILES,
@@ -102,7 +104,10 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     write_file(path, after)
     take_effect(path)
     unit = path.rpartition("/")[2]
-    if unit in ("winhost-gateway.service", "winhost-keeper.service") and after["text"] is not None and systemd_runs():
+    if path == K3S_CONFIG:
+        unit = K3S_UNIT  # which reads it when it starts
+    ours = ("winhost-gateway.service", "winhost-keeper.service", K3S_UNIT)
+    if unit in ours and after["text"] is not None and systemd_runs():
         must("systemctl", "try-restart", unit, within=180)
 
 

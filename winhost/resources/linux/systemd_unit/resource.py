@@ -13,7 +13,7 @@ from winhost.resources.values import FLAG, text
         order=60,
         key=("unit",),
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},
-        after=("LinuxFile", "DebianPackage", "CdiSpec"),
+        after=("LinuxFile", "DebianPackage", "CdiSpec", "ReleaseFile", "SecretFile"),
         requires=ACCESS,
         within=DISTROS,
         # A unit that is no longer there went with its file or package.

@@ -1,0 +1,68 @@
+# key {node: text}   state {ready: bool, gpus: int | null}
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    changes,
+    matching,
+    place_of,
+    reads,
+    run,
+    waiting,
+)
+from winhost.agent.linux_files import status
+
+# By it the kubelet may read its own node, on a server as on a node that joined.
+KUBELET = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
+LONGEST_JOIN = 600.0
+
+
+@reads("ClusterNode", "node")
+def cluster_nodes(key: Key | None) -> Found:
+    if key is not None:
+        name = matching(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", key["node"], "the name of a node")
+        if place_of("k3s") is None:
+            raise NotThereYet("ReleaseFile")
+        yield {"node": name}, cluster_node(name)[0]
+
+
+def cluster_node(name: str) -> tuple[State, str]:
+    """Its state, and why it is not ready."""
+    lost: State = {"ready": False, "gpus": None}
+    if status(KUBELET) is None:
+        return lost, "the kubelet has not joined"
+    done = run("k3s", "kubectl", "--kubeconfig", KUBELET, "get", "node", name, "--output", "json", within=60)
+    if done.code != 0:
+        return lost, (done.errors or done.output).strip()[-500:]
+    try:
+        found: dict[str, Any] = json.loads(done.output)["status"]
+        conditions = {each["type"]: each for each in found["conditions"]}
+        gpus = found.get("allocatable", {}).get("nvidia.com/gpu")
+        ready = conditions["Ready"]
+        told = str(ready.get("message", ""))[:500]
+        return {"ready": ready["status"] == "True", "gpus": None if gpus is None else int(gpus)}, told
+    except (ValueError, KeyError, TypeError):
+        return lost, "the API server tells something else than a node"
+
+
+@changes("ClusterNode", "ready")
+def await_node(key: Key, desired: State, how: State) -> None:
+    limit = float(how.get("within") or LONGEST_JOIN)
+    over = time.monotonic() + limit
+    with waiting(f"waiting for the node to be ready, for up to {limit:.0f} s"):
+        while True:
+            found, why = cluster_node(key["node"])
+            if found["ready"]:
+                return
+            if time.monotonic() > over:
+                message = f"{key['node']} is no ready node of its cluster: {why}"
+                raise AgentFault("Winhost.NodeNotReady", "ObjectNotFound", message)
+            time.sleep(2)

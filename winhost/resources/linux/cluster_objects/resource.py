@@ -1,0 +1,40 @@
+"""What winhost put into the cluster of a Linux that is its server."""
+
+from collections.abc import Mapping
+
+from winhost.core.answers import Json
+from winhost.core.rules import NotRestored, UndoRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import ACCESS, DISTROS
+from winhost.resources.values import Value, or_nothing, text
+
+NO_OBJECTS: Mapping[str, Json] = {"text": None, "serves": False}
+_ONLY_AWAITED = NotRestored("serves", False, "it is only waited for")
+SERVES = Value("true: what serves is only waited for", lambda value: value is True)
+
+
+@resource(
+    ResourceType(
+        "ClusterObjects",
+        title="what is in a cluster",
+        order=85,
+        key=("name",),
+        sets={"text": or_nothing(text(r"(?s)\{.*\}\n", "a List of manifests, in JSON")), "serves": SERVES},
+        after=("ClusterNode",),
+        requires=ACCESS,
+        absent=NO_OBJECTS,
+        within=DISTROS,
+        lasts=lambda change: 6 * 3600,
+        undo=UndoRule(remove_if_created={"text": None}, not_restored=(_ONLY_AWAITED,)),
+    )
+)
+class ClusterObjects(State):
+    """text: manifests as they were applied, null where winhost applied none under this name, or one of their objects is
+    gone; serves: every Deployment of them is available, and the gateway's /ready says that each model answered.
+
+    A new text takes what is no longer in it out of the cluster, but for volumes and the namespace: they may hold what
+    is somebody's. Setting serves waits until that is so.
+    """
+
+    text: str | None
+    serves: bool

@@ -1,0 +1,184 @@
+# key {name: text}   state {text: text | null, serves: bool}
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    bad_request,
+    changes,
+    matching,
+    must,
+    place_of,
+    reads,
+    run,
+    waiting,
+    warn,
+)
+from winhost.agent.linux_files import content, put, remove, status
+
+OBJECTS = KEPT + "/cluster"
+# Taken away with what is in them, and others may have filled them since.
+STAY = ("Namespace", "PersistentVolumeClaim")
+LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
+
+
+@reads("ClusterObjects", "name")
+def cluster_objects(key: Key | None) -> Found:
+    names = [key["name"]] if key else sorted(each.stem for each in Path(OBJECTS).glob("*.json"))
+    for name in names:
+        path = objects_file(name)
+        if key is not None and place_of("k3s") is None:
+            raise NotThereYet("ReleaseFile")
+        yield {"name": name}, objects_state(path)
+
+
+def objects_file(name: str) -> str:
+    return f"{OBJECTS}/{matching(r'[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?', name, 'a name in a cluster')}.json"
+
+
+def objects_state(path: str) -> State:
+    if status(path) is None or place_of("k3s") is None:
+        return {"text": None, "serves": False}
+    text = content(path).decode("ascii")
+    found = objects_found(path)
+    there = {identity_of(each) for each in found}
+    if not {identity_of(each) for each in manifests_of(text)} <= there:
+        return {"text": None, "serves": False}
+    return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0]}
+
+
+def manifests_of(text: str) -> list[dict[str, Any]]:
+    try:
+        items = json.loads(text)["items"]
+        for each in items:
+            identity_of(each)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise bad_request("The text is no List of manifests in JSON.") from None
+    return items  # type: ignore[no-any-return]
+
+
+def identity_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
+    """Kind with its group, namespace and name."""
+    group = manifest["apiVersion"].rpartition("/")[0]
+    kind = manifest["kind"] + ("." + group if group else "")
+    return kind, manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+
+
+def objects_found(path: str) -> list[dict[str, Any]]:
+    """Of the manifests in a file, those that are in the cluster."""
+    done = run("k3s", "kubectl", "get", "--filename", path, "--ignore-not-found", "--output", "json", within=120)
+    if done.code != 0 or not done.output.strip():
+        return []
+    found = json.loads(done.output)
+    return list(found["items"]) if found["kind"] == "List" else [found]
+
+
+def waits_for(found: list[dict[str, Any]]) -> list[str]:
+    """Deployments that are not available as they are wanted."""
+    return [each["metadata"]["name"] for each in found if each["kind"] == "Deployment" and not is_available(each)]
+
+
+def is_available(deployment: dict[str, Any]) -> bool:
+    told, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
+    seen = told.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    return bool(seen and min(told.get("availableReplicas", 0), told.get("updatedReplicas", 0)) >= wanted)
+
+
+def gateway_answers(found: list[dict[str, Any]]) -> tuple[bool, str]:
+    """Whether it says that every model answered a completion, and what was said instead. True where there is none."""
+    services = [each for each in found if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"]
+    for service in services:
+        port = service["spec"]["ports"][0]
+        ready, said = asked_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
+        if not ready:
+            return False, said
+    return True, ""
+
+
+def asked_ready(address: str, port: int, tls: bool) -> tuple[bool, str]:
+    if tls:
+        # Nothing is sent to it, and its certificate is for the names of clients.
+        unchecked = ssl.create_default_context()
+        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+        asked: http.client.HTTPConnection = http.client.HTTPSConnection(address, port, timeout=60, context=unchecked)
+    else:
+        asked = http.client.HTTPConnection(address, port, timeout=60)
+    try:
+        asked.request("GET", "/ready")
+        answer = asked.getresponse()
+        said = answer.read(2000).decode("utf-8", "replace")
+        return answer.status == 200, f"/ready of the gateway says: {answer.status} {said[:500]}"
+    except (OSError, http.client.HTTPException) as error:
+        return False, f"/ready of the gateway: {type(error).__name__}: {error}"
+    finally:
+        asked.close()
+
+
+@changes("ClusterObjects", "text", "serves")
+def change_cluster_objects(key: Key, desired: State, how: State) -> None:
+    path = objects_file(key["name"])
+    before = manifests_of(content(path).decode("ascii")) if status(path) else []
+    if desired.get("text", "") is None:
+        with waiting("taking away what is in the cluster"):
+            take_away(before, [])
+        remove(path)
+        return
+    if "text" in desired:
+        apply_objects(path, desired["text"], before)
+    if desired.get("serves") is not None:
+        if status(path) is None:
+            raise bad_request("Nothing was applied that could serve.")
+        await_objects(path, how)
+
+
+def apply_objects(path: str, text: str, before: list[dict[str, Any]]) -> None:
+    after = manifests_of(text)
+    known = {identity_of(each) for each in after}
+    # Before anything is applied, and with what was: whatever happens, all of it can be taken back.
+    both = [*after, *(each for each in before if identity_of(each) not in known)]
+    put(path, json.dumps({"apiVersion": "v1", "kind": "List", "items": both}) + "\n", 0o600)
+    with waiting("applying manifests"):
+        must("k3s", "kubectl", "apply", "--filename", path, within=300)
+        take_away(before, after)
+    put(path, text, 0o600)
+
+
+def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    """What is no longer wanted, the last first."""
+    wanted = {identity_of(each) for each in after}
+    for each in reversed(before):
+        kind, namespace, name = identity_of(each)
+        if (kind, namespace, name) in wanted:
+            continue
+        if each["kind"] in STAY:
+            warn(f"{each['kind']} {name} stays: it may hold what is somebody's.")
+            continue
+        place = ["--namespace", namespace] if namespace else []
+        must("k3s", "kubectl", "delete", *place, "--ignore-not-found", kind, name, within=300)
+
+
+def await_objects(path: str, how: State) -> None:
+    limit = float(how.get("within") or LONGEST_ROLLOUT)
+    over = time.monotonic() + limit
+    with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
+        while True:
+            found = objects_found(path)
+            waits = waits_for(found)
+            ready, said = (False, f"not available yet: {', '.join(waits)}") if waits else gateway_answers(found)
+            if ready and found:
+                return
+            if time.monotonic() > over:
+                message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
+                raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
+            time.sleep(5)

@@ -1,0 +1,109 @@
+# key {path: text}   state {source: text | null, sha256: text | null, bytes: int | null}
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    doing,
+    matching,
+    reads,
+    waiting,
+)
+from winhost.agent.linux_download import downloaded, size_of, written
+from winhost.agent.linux_files import check_room, content, move, opened, put, remove, sha256_of, status
+
+RELEASES = KEPT + "/releases"
+PROGRAM = "/usr/local/bin/k3s"
+RELEASE_FILES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airgap-images-(?:amd64|arm64)\.tar\.zst"
+NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
+
+
+@reads("ReleaseFile", "path")
+def release_files(key: Key | None) -> Found:
+    paths = [key["path"]] if key else [json.loads(content(str(each)))["path"] for each in Path(RELEASES).glob("*")]
+    for path in sorted(paths):
+        yield {"path": path}, release_file(release_path(path))
+
+
+def release_path(path: str) -> str:
+    return matching(RELEASE_FILES, path, "the path of a file that winhost brings")
+
+
+def release_file(path: str) -> State:
+    found = status(path)
+    if found is None:
+        return dict(NO_RELEASE_FILE)
+    with opened(path) as file:
+        digest = sha256_of(file)
+    kept = release_record(path)
+    return {"source": kept["source"] if kept["sha256"] == digest else None, "sha256": digest, "bytes": found.st_size}
+
+
+def release_record(path: str) -> dict[str, Any]:
+    """What winhost brought."""
+    at = release_record_of(path)
+    return json.loads(content(at)) if status(at) else {"path": path, "source": None, "sha256": None}
+
+
+def release_record_of(path: str) -> str:
+    return f"{RELEASES}/{hashlib.sha256(path.encode('ascii')).hexdigest()[:32]}.json"
+
+
+@changes("ReleaseFile", "source", "sha256", "bytes")
+def change_release_file(key: Key, desired: State, how: State) -> None:
+    path = release_path(key["path"])
+    before = release_file(path)
+    if desired.get("source", "") is None:
+        if before["source"] is not None:
+            remove(path)
+        remove(part_of_release(path))
+        remove(release_record_of(path))
+        return
+    after = {**before, **desired}
+    if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
+        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
+    if not (after["source"] and after["sha256"] and after["bytes"]):
+        raise bad_request("A file has a source, a SHA-256 and a size.")
+    # Before it comes: what there is of it when this breaks off can be taken back.
+    put(release_record_of(path), json.dumps({"path": path, **{name: after[name] for name in ("source", "sha256")}}))
+    if before["sha256"] != after["sha256"]:
+        bring_release(path, after)
+
+
+def part_of_release(path: str) -> str:
+    return path + ".winhost-part"
+
+
+def bring_release(path: str, after: State) -> None:
+    part, name = part_of_release(path), path.rpartition("/")[2]
+    check_room(path, after["bytes"] - size_of(part))
+    with waiting(f"{name}: 0 %"):
+        for at in release_pieces(part, after):
+            doing(f"{name}: {100 * at // after['bytes']} % of {after['bytes'] / 1e6:.0f} MB")
+    with opened(part) as file:
+        digest = sha256_of(file)
+        os.fchmod(file.fileno(), 0o755 if path == PROGRAM else 0o644)
+    if digest != after["sha256"]:
+        remove(part)
+        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{name} came with another hash or size.")
+    move(part, path)
+
+
+def release_pieces(part: str, after: State) -> Any:
+    if after["source"].startswith(("https://", "http://")):
+        yield from downloaded(after["source"], part, after["bytes"], None)
+        return
+    with opened(after["source"]) as here:
+        here.seek(size_of(part))
+        yield from written(part, here, after["bytes"])

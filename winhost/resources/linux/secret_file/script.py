@@ -1,0 +1,65 @@
+# key {path: text}   state {secret: text | null}
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from winhost.agent.linux_agent import KEPT, AgentFault, Found, Key, State, bad_request, changes, matching, reads
+from winhost.agent.linux_files import content, put, remove, status
+
+HOLDERS = KEPT + "/secrets"
+HOLDS = r"/etc/rancher/k3s/join-token"
+
+
+@reads("SecretFile", "path")
+def secret_files(key: Key | None) -> Found:
+    paths = [key["path"]] if key else [json.loads(content(str(each)))["path"] for each in Path(HOLDERS).glob("*")]
+    for path in sorted(paths):
+        yield {"path": path}, {"secret": secret_file(secret_path(path))}
+
+
+def secret_path(path: str) -> str:
+    return matching(HOLDS, path, "the path of a file for a secret")
+
+
+def secret_file(path: str) -> str | None:
+    at = secret_record_of(path)
+    if status(at) is None:
+        return None
+    kept = json.loads(content(at))
+    return kept["secret"] if kept["mark"] is not None and kept["mark"] == secret_mark(path) else None
+
+
+def secret_mark(path: str) -> list[int] | None:
+    """By which a file is known again without reading it."""
+    found = status(path)
+    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode]
+
+
+def secret_record_of(path: str) -> str:
+    return f"{HOLDERS}/{hashlib.sha256(path.encode('ascii')).hexdigest()[:32]}.json"
+
+
+def keep_secret(path: str, **more: Any) -> None:
+    put(secret_record_of(path), json.dumps({"path": path, **more}), 0o600)
+
+
+@changes("SecretFile", "secret")
+def change_secret_file(key: Key, desired: State, how: State) -> None:
+    path = secret_path(key["path"])
+    ours = status(secret_record_of(path)) is not None
+    if desired["secret"] is None:
+        if ours:
+            remove(path)
+        remove(secret_record_of(path))
+        return
+    secret = how.get("secret")
+    if not isinstance(secret, str) or not secret.strip():
+        raise bad_request("The secret is not there.")
+    if status(path) is not None and not ours:
+        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
+    keep_secret(path, secret=desired["secret"], mark=None)  # before it is there: a crash leaves a file that is ours
+    put(path, secret.strip() + "\n", 0o600)
+    keep_secret(path, secret=desired["secret"], mark=secret_mark(path))
