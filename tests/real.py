@@ -220,7 +220,10 @@ PARTS = {
         lambda: is_root_of_linux() and has_kvm(),
     ),
     "containers": Part(
-        [f"{LINUX}test_container_image.py", f"{LINUX}test_model_files.py", "tests/images/test_with_podman.py"],
+        [
+            *(f"{LINUX}test_{name}.py" for name in ("cluster", "container_image", "model_files")),
+            "tests/images/test_with_podman.py",
+        ],
         {"podman": "podman", "unshare": "util-linux"},
         is_root_of_linux,
     ),

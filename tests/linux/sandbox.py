@@ -99,7 +99,8 @@ class PipeWire:
 
     def answer(self) -> str:
         assert self._process.stdout is not None
-        while (line := self._process.stdout.readline()) == b"\n":
+        # Signs of life, by themselves or with what is waited for.
+        while (line := self._process.stdout.readline()) == b"\n" or line.startswith(b'{"waiting": '):
             pass
         return line.decode("ascii")
 

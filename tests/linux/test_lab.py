@@ -22,6 +22,7 @@ from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
+from winhost.lab.linux.simulated_cluster import PROGRAM, SimulatedCluster
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.lab_clock import LabClock
@@ -159,6 +160,8 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
     ]
     served = {"engines": [], "gateway": {}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
+    release = {"source": "https://releases.example.com/k3s", "sha256": "ab" * 32, "bytes": 1}
+    here.inside.linux.part(SimulatedCluster).releases[PROGRAM] = release
     for state in LINUX_STATES:
         for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
             assert set(record.state) == set(state.__annotations__), state.resource_type.name

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import click
@@ -11,8 +11,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ASKED = "winhost.cluster"  # in the context, until the command takes it along
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# Said twice, here and in winhost.cluster, so that --help need not load it.
+# Said twice, here and in winhost.cluster and winhost.images, so that --help need not load it.
 NAMESPACE, KEYS, PLUGIN = "winhost", "gateway-keys", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
+K3S = "v1.35.5+k3s1"
 
 
 def _name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -43,6 +44,31 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+_OF_NODES: Mapping[str, Mapping[str, Any]] = {
+    "--join": {
+        "metavar": "URL",
+        "help": "deploy: kubernetes: join this cluster of k3s, https://…:6443, instead of starting one.",
+    },
+    "--join-token": {
+        "metavar": "REF",
+        "help": "deploy: kubernetes: a secret reference to the token of that cluster, for example env:K3S_TOKEN.",
+    },
+    "--k3s-version": {
+        "metavar": "VERSION",
+        "default": K3S,
+        "show_default": True,
+        "help": "deploy: kubernetes: the release of k3s. Its hashes are asked for, and stand in the plan.",
+    },
+    "--k3s-mirror": {
+        "metavar": "URL",
+        "help": "deploy: kubernetes: where releases of k3s are, instead of GitHub: a folder for each version.",
+    },
+    "--k3s-images": {
+        "is_flag": True,
+        "help": "deploy: kubernetes: bring the images of k3s itself, for a Linux that reaches no registry.",
+    },
+}
+
 
 @dataclass(frozen=True)
 class ClusterWords:
@@ -55,16 +81,35 @@ class ClusterWords:
     device_plugin: str = PLUGIN
     no_device_plugin: bool = False
     ffmpeg_image: str | None = None
+    join: str | None = None
+    join_token: str | None = None
+    k3s_version: str = K3S
+    k3s_mirror: str | None = None
+    k3s_images: bool = False
+
+    @property
+    def said(self) -> list[str]:
+        """Options whose value is not the default."""
+        plain = ClusterWords()
+        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
 
 
 def cluster_options(command: F) -> F:
     """Adds them; `cluster_words` hands on what they say."""
+    return _added(command, _OPTIONS)
 
+
+def node_options(command: F) -> F:
+    """For a Linux that becomes a node: these as well."""
+    return _added(command, {**_OF_NODES, **_OPTIONS})
+
+
+def _added(command: F, options: Mapping[str, Mapping[str, Any]]) -> F:
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         named = str(option.name) in ("namespace", "keys_secret", "tls_secret", "storage_class")
         context.meta.setdefault(_ASKED, {})[str(option.name)] = _name(context, option, value) if named else value
 
-    for name, more in reversed([*_OPTIONS.items()]):
+    for name, more in reversed([*options.items()]):
         command = click.option(name, **more, callback=keep, expose_value=False)(command)
     return command
 

@@ -16,7 +16,7 @@ from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import PlanOptions, Power, pinned
 from winhost.cli.planned_host import PlannedHost
-from winhost.cli.planned_stack import PlannedStack
+from winhost.cli.planned_stack import PlannedStack, planned_stack
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
 from winhost.cli.stack_options import stack_words
@@ -68,7 +68,7 @@ def plan(
     )
     # What is wrong with the words themselves is told once, before any host is asked.
     words_of_stack = stack_words()
-    joining = PlannedStack(words_of_stack) if words_of_stack else None
+    joining = planned_stack(words_of_stack)
     if joining:
         joining.check()
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()

@@ -1,5 +1,6 @@
 """What a workload is served by, joined to the playbook of a host's path."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
@@ -7,13 +8,18 @@ from typing import cast
 
 import click
 
+from winhost.cli.cluster_options import ClusterWords, cluster_words
+from winhost.cli.cluster_parts import check_node_words, node_request
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair
-from winhost.cli.stack_target import StackTarget, stack_target
+from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
+from winhost.cluster.node_entries import cluster_stack
+from winhost.cluster.node_request import ClusterStack
 from winhost.core.answers import Id, Json
 from winhost.model.facts import Facts
 from winhost.model.plan import Offline
+from winhost.model.workload import Deploy
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
 from winhost.resources.host import HostFacts
@@ -26,16 +32,24 @@ class PlannedStack:
     """One workload for all hosts of a command: the hub and the registry are asked once."""
 
     words: StackWords
-    _made: dict[str, tuple[PathRequest, Stack]] = field(default_factory=dict)
+    cluster: ClusterWords = field(default_factory=ClusterWords)
+    _made: dict[str, tuple[PathRequest, Stack | ClusterStack]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @cached_property
     def parts(self) -> StackParts:
         return StackParts(self.words)
 
+    @property
+    def _in_cluster(self) -> bool:
+        return self.parts.workload.deploy is Deploy.KUBERNETES
+
     def check(self) -> None:
         """What is wrong with the words themselves, before any host is asked. Raises click's UsageError, UsageError."""
         parts = self.parts
+        check_node_words(parts, self.cluster)
+        if self._in_cluster:
+            return
         beyond = parts.listen[0] not in LOOPBACK
         if not parts.own_program or self.words.engine_archive:
             parts.check_image()
@@ -49,14 +63,16 @@ class PlannedStack:
         """What of a host is to be read for it. Raises as `joined`."""
         return self.joined(HostFacts(facts), request)[0].playbook.named
 
-    def joined(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack]:
+    def joined(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         """The request with what serves the workload. Raises as `stack` does, and as the hub and the registry do."""
         with self._lock:
             if facts.host not in self._made:
                 self._made[facts.host] = self._join(facts, request)
             return self._made[facts.host]
 
-    def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack]:
+    def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
+        if self._in_cluster:
+            return self._join_cluster(facts, request)
         address, port = self.parts.listen
         beyond = address not in LOOPBACK
         wheels = engine_wheels(self.words, facts, self.parts.once)
@@ -68,19 +84,21 @@ class PlannedStack:
             target = target.published(port, self.words.allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
-        book = target.request.playbook
-        entries = [
-            PlaybookResource.model_validate({**cast("dict[str, Json]", each), "for_each": target.waits_for})
-            for each in found.entries
-        ]
-        joined = Playbook(
-            schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *entries]
-        )
         # The first key that was named: by it the run asks for a completion in the end.
         _, asks_with = key_pair(self.words.api_key[0])
         image = None if self.parts.own_program else self.parts.image
         offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
+        joined = _with_entries(target, found.entries)
         return target.request.with_playbook(joined).with_options(asks_with=asks_with, offline=offline), found
+
+    def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
+        target = node_target(facts, request)
+        wanted = node_request(self.parts, self.cluster, facts.host, target.request.path, in_wsl=target.in_wsl)
+        try:
+            found = cluster_stack(target.facts, wanted)
+        except ValueError as wrong:
+            raise click.UsageError(str(wrong)) from None
+        return target.request.with_playbook(_with_entries(target, found.entries)), found
 
     def _request(
         self, target: StackTarget, of_gateway: PythonWheels | None, of_engine: PythonWheels | None
@@ -100,3 +118,20 @@ class PlannedStack:
             gateway_wheels=of_gateway,
             engine_wheels=of_engine,
         )
+
+
+def planned_stack(words: StackWords | None) -> PlannedStack | None:
+    """None where no workload is named. Raises click's UsageError for options that are for one."""
+    cluster = cluster_words()
+    if words is None and cluster.said:
+        raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
+    return PlannedStack(words, cluster) if words else None
+
+
+def _with_entries(target: StackTarget, entries: Sequence[Json]) -> Playbook:
+    book = target.request.playbook
+    more = [
+        PlaybookResource.model_validate({**cast("dict[str, Json]", each), "for_each": target.waits_for})
+        for each in entries
+    ]
+    return Playbook(schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *more])

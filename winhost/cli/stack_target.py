@@ -16,6 +16,7 @@ from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.path_request import PathRequest
+from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Card, HostFacts
@@ -39,6 +40,10 @@ class StackTarget:
     by: str
     waits_for: str | None = None
     peers: tuple[str, ...] | None = None
+
+    @property
+    def in_wsl(self) -> bool:
+        return isinstance(self.request.playbook.parsed_settings, Wsl2Settings)
 
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
         """With what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
@@ -64,6 +69,38 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return _guest(facts, request, settings, program, beyond)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
+
+
+def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
+    """For a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped. Raises
+    UsageError (NoSshAccess, NoGuest, SwapInCluster), MissingFact.
+    """
+    book, settings = request.playbook, request.playbook.parsed_settings
+    if isinstance(settings, Wsl2Settings):
+        if settings.access.key is None:
+            raise _no_ssh_access(facts.host)
+        if settings.swap not in ("auto", NO_SWAP):
+            raise UsageError(
+                "SwapInCluster",
+                what=f"swap is {settings.swap}, and a node of a cluster has none",
+                hint="Leave swap out, or: --set swap=0",
+                host=facts.host,
+            )
+        return StackTarget(facts, _with(request, {**book.settings, "swap": NO_SWAP}), NONE)
+    if isinstance(settings, DdaSettings):
+        new = settings.new_vm
+        if new is None or new.guest is None:
+            raise _no_guest(facts.host)
+        containers = book.settings.get("containers") or default_request("linux").playbook.settings
+        assert isinstance(containers, dict)
+        made = _with(request, {**book.settings, "containers": {**containers, "engine": NONE}})
+        going = DdaPlanner(facts, made).cards
+        return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), made, NONE, _GUESTS)
+    return StackTarget(facts, _with(request, {**book.settings, "engine": NONE}), NONE)
+
+
+def _with(request: PathRequest, settings: dict[str, Json]) -> PathRequest:
+    return request.with_playbook(request.playbook.with_settings(settings))
 
 
 def _guest(

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion
+from winhost.cli.cluster_options import node_options
 from winhost.cli.groups import WinhostCommand, implemented_in
 from winhost.cli.new_vm_options import new_vm_options, with_new_vm
 from winhost.cli.options import (
@@ -43,6 +44,7 @@ from winhost.cli.stack_options import stack_options
 )
 @new_vm_options
 @stack_options()
+@node_options
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
 @click.option(
     "--set",

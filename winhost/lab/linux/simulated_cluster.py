@@ -38,7 +38,7 @@ class SimulatedCluster:
 
     @property
     def there(self) -> bool:
-        return PROGRAM in self.releases
+        return self.releases.get(PROGRAM, NO_RELEASE)["sha256"] is not None
 
     @property
     def node(self) -> str | None:
@@ -61,13 +61,15 @@ class SimulatedCluster:
         before = self.releases.get(path, NO_RELEASE)
         if desired.get("source", "") is None:
             if before["source"] is not None:
-                self.releases.pop(path)
+                del self.releases[path]
             return
         after = {**before, **desired}
         if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
             raise refused("NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
         if not (after["source"] and after["sha256"] and after["bytes"]):
             raise refused("BadRequest", "InvalidArgument", "A file has a source, a SHA-256 and a size.")
+        if before["sha256"] is None:
+            self.releases[path] = {**NO_RELEASE, "source": after["source"]}
         if not self._linux.online and not str(after["source"]).startswith("/"):
             raise refused("HubUnreachable", "ResourceUnavailable", f"{after['source']}: 5 attempts brought nothing.")
         assert isinstance(after["bytes"], int)
@@ -85,8 +87,7 @@ class SimulatedCluster:
         if "text" in desired:
             json.loads(str(desired["text"]))
             self.objects[name] = str(desired["text"])
-            self.serving.discard(name)
-        if desired.get("serves"):
+        if desired.get("serves") or name in self.serving:
             self._linux.machine.clock.sleep(_SERVE_SECONDS)
             self.serving.add(name)
 
@@ -125,13 +126,13 @@ def set_secret_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None
 
 def cluster_nodes(linux: Linux, key: Key | None) -> Iterator[Record]:
     """Of the named one alone."""
+    cluster = linux.part(SimulatedCluster)
+    if not cluster.there:
+        raise NotYet("ReleaseFile")
     if key is None:
         return
     if re.fullmatch(_NODE, key["node"]) is None:
         raise refused("BadRequest", "InvalidArgument", f"{key['node']!r} is not the name of a node.")
-    cluster = linux.part(SimulatedCluster)
-    if not cluster.there:
-        raise NotYet("ReleaseFile")
     ready = cluster.node == key["node"]
     offers = ready and any("nvidia-device-plugin" in text for text in cluster.objects.values())
     yield Record({"ready": ready, "gpus": len([*linux.gpus()]) if offers else None}, {"node": key["node"]})
@@ -147,11 +148,11 @@ def await_node(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 def cluster_objects(linux: Linux, key: Key | None) -> Iterator[Record]:
     """Of one name, or of all that were applied."""
     cluster = linux.part(SimulatedCluster)
+    if not cluster.there:
+        raise NotYet("ReleaseFile")
     for name in [key["name"]] if key else sorted(cluster.objects):
         if re.fullmatch(_OBJECTS, name) is None:
             raise refused("BadRequest", "InvalidArgument", f"{name!r} is not a name in a cluster.")
-        if key is not None and not cluster.there:
-            raise NotYet("ReleaseFile")
         text = cluster.objects.get(name) if cluster.serves else None
         state = {"text": text, "serves": name in cluster.serving} if text is not None else NO_OBJECTS
         yield Record(state, {"name": name})

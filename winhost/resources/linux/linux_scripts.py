@@ -15,7 +15,7 @@ MODULE = "linux_agent.py"
 # scripts have in common.
 PARTS = (
     *("files", "checks", "packages", "unkept", "calls", "wire", "serve"),
-    *("accounts", "disks", "download", "engines", "gpus", "made", "systemd", "updates"),
+    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "updates"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")

@@ -17,7 +17,6 @@ IS_READY = Value("true: a node is only waited for", lambda value: value is True)
         sets={"ready": IS_READY},
         after=("SystemdUnit", "ReleaseFile", "SecretFile"),
         requires=ACCESS,
-        absent={"ready": False, "gpus": None},
         within=DISTROS,
         lasts=lambda change: 900,
         undo=UndoRule(gone_if=((Condition(),),)),  # it is only waited for

@@ -5,32 +5,18 @@ import json
 import time
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    changes,
-    matching,
-    place_of,
-    reads,
-    run,
-    waiting,
-)
+from winhost.agent.linux_agent import AgentFault, Found, Key, State, changes, matching, reads, waiting
+from winhost.agent.linux_cluster import KUBELET, kubectl_asked, needs_k3s
 from winhost.agent.linux_files import status
 
-# By it the kubelet may read its own node, on a server as on a node that joined.
-KUBELET = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 LONGEST_JOIN = 600.0
 
 
 @reads("ClusterNode", "node")
 def cluster_nodes(key: Key | None) -> Found:
+    needs_k3s()
     if key is not None:
         name = matching(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", key["node"], "the name of a node")
-        if place_of("k3s") is None:
-            raise NotThereYet("ReleaseFile")
         yield {"node": name}, cluster_node(name)[0]
 
 
@@ -39,7 +25,7 @@ def cluster_node(name: str) -> tuple[State, str]:
     lost: State = {"ready": False, "gpus": None}
     if status(KUBELET) is None:
         return lost, "the kubelet has not joined"
-    done = run("k3s", "kubectl", "--kubeconfig", KUBELET, "get", "node", name, "--output", "json", within=60)
+    done = kubectl_asked("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")
     if done.code != 0:
         return lost, (done.errors or done.output).strip()[-500:]
     try:

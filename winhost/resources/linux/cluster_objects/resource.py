@@ -29,11 +29,11 @@ SERVES = Value("true: what serves is only waited for", lambda value: value is Tr
     )
 )
 class ClusterObjects(State):
-    """text: manifests as they were applied, null where winhost applied none under this name, or one of their objects is
-    gone; serves: every Deployment of them is available, and the gateway's /ready says that each model answered.
+    """text: manifests as they were applied, as far as their objects are there; null where there is none; serves: every
+    Deployment of them is available, and the gateway's /ready says that each model answered.
 
     A new text takes what is no longer in it out of the cluster, but for volumes and the namespace: they may hold what
-    is somebody's. Setting serves waits until that is so.
+    is somebody's. Setting serves waits until that is so, and a new text where it was so before.
     """
 
     text: str | None

@@ -1,9 +1,7 @@
 # key {name: text}   state {text: text | null, serves: bool}
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,17 @@ from winhost.agent.linux_agent import (
     AgentFault,
     Found,
     Key,
-    NotThereYet,
     State,
     bad_request,
     changes,
     matching,
-    must,
-    place_of,
     reads,
-    run,
     waiting,
     warn,
 )
+from winhost.agent.linux_cluster import kubectl, kubectl_asked, needs_k3s
 from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_ready import asked_ready
 
 OBJECTS = KEPT + "/cluster"
 # Taken away with what is in them, and others may have filled them since.
@@ -35,12 +31,10 @@ LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
 
 @reads("ClusterObjects", "name")
 def cluster_objects(key: Key | None) -> Found:
+    needs_k3s()
     names = [key["name"]] if key else sorted(each.stem for each in Path(OBJECTS).glob("*.json"))
     for name in names:
-        path = objects_file(name)
-        if key is not None and place_of("k3s") is None:
-            raise NotThereYet("ReleaseFile")
-        yield {"name": name}, objects_state(path)
+        yield {"name": name}, objects_state(objects_file(name))
 
 
 def objects_file(name: str) -> str:
@@ -48,14 +42,19 @@ def objects_file(name: str) -> str:
 
 
 def objects_state(path: str) -> State:
-    if status(path) is None or place_of("k3s") is None:
+    if status(path) is None:
         return {"text": None, "serves": False}
     text = content(path).decode("ascii")
     found = objects_found(path)
     there = {identity_of(each) for each in found}
-    if not {identity_of(each) for each in manifests_of(text)} <= there:
-        return {"text": None, "serves": False}
+    left = [each for each in manifests_of(text) if identity_of(each) in there]
+    if len(left) < len(manifests_of(text)):
+        return {"text": list_of(left) if left else None, "serves": False}
     return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0]}
+
+
+def list_of(manifests: list[dict[str, Any]]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}) + "\n"
 
 
 def manifests_of(text: str) -> list[dict[str, Any]]:
@@ -77,7 +76,7 @@ def identity_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
 
 def objects_found(path: str) -> list[dict[str, Any]]:
     """Of the manifests in a file, those that are in the cluster."""
-    done = run("k3s", "kubectl", "get", "--filename", path, "--ignore-not-found", "--output", "json", within=120)
+    done = kubectl_asked("get", "--filename", path, "--ignore-not-found", "--output", "json")
     if done.code != 0 or not done.output.strip():
         return []
     found = json.loads(done.output)
@@ -102,27 +101,8 @@ def gateway_answers(found: list[dict[str, Any]]) -> tuple[bool, str]:
         port = service["spec"]["ports"][0]
         ready, said = asked_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
         if not ready:
-            return False, said
+            return False, f"/ready of the gateway says: {said[:500]}"
     return True, ""
-
-
-def asked_ready(address: str, port: int, tls: bool) -> tuple[bool, str]:
-    if tls:
-        # Nothing is sent to it, and its certificate is for the names of clients.
-        unchecked = ssl.create_default_context()
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-        asked: http.client.HTTPConnection = http.client.HTTPSConnection(address, port, timeout=60, context=unchecked)
-    else:
-        asked = http.client.HTTPConnection(address, port, timeout=60)
-    try:
-        asked.request("GET", "/ready")
-        answer = asked.getresponse()
-        said = answer.read(2000).decode("utf-8", "replace")
-        return answer.status == 200, f"/ready of the gateway says: {answer.status} {said[:500]}"
-    except (OSError, http.client.HTTPException) as error:
-        return False, f"/ready of the gateway: {type(error).__name__}: {error}"
-    finally:
-        asked.close()
 
 
 @changes("ClusterObjects", "text", "serves")
@@ -134,9 +114,10 @@ def change_cluster_objects(key: Key, desired: State, how: State) -> None:
             take_away(before, [])
         remove(path)
         return
+    served = objects_state(path)["serves"]
     if "text" in desired:
         apply_objects(path, desired["text"], before)
-    if desired.get("serves") is not None:
+    if served or desired.get("serves"):
         if status(path) is None:
             raise bad_request("Nothing was applied that could serve.")
         await_objects(path, how)
@@ -147,9 +128,9 @@ def apply_objects(path: str, text: str, before: list[dict[str, Any]]) -> None:
     known = {identity_of(each) for each in after}
     # Before anything is applied, and with what was: whatever happens, all of it can be taken back.
     both = [*after, *(each for each in before if identity_of(each) not in known)]
-    put(path, json.dumps({"apiVersion": "v1", "kind": "List", "items": both}) + "\n", 0o600)
+    put(path, list_of(both), 0o600)
     with waiting("applying manifests"):
-        must("k3s", "kubectl", "apply", "--filename", path, within=300)
+        kubectl("apply", "--filename", path)
         take_away(before, after)
     put(path, text, 0o600)
 
@@ -165,7 +146,7 @@ def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None
             warn(f"{each['kind']} {name} stays: it may hold what is somebody's.")
             continue
         place = ["--namespace", namespace] if namespace else []
-        must("k3s", "kubectl", "delete", *place, "--ignore-not-found", kind, name, within=300)
+        kubectl("delete", *place, "--ignore-not-found", kind, name)
 
 
 def await_objects(path: str, how: State) -> None:
@@ -181,4 +162,4 @@ def await_objects(path: str, how: State) -> None:
             if time.monotonic() > over:
                 message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
                 raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
-            time.sleep(5)
+            time.sleep(2)

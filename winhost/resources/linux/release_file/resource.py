@@ -38,7 +38,8 @@ def _seconds(change: Change) -> float:
 )
 class ReleaseFile(State):
     """A program or archive by its path, of those that winhost brings: `/usr/local/bin/k3s`, and the images that k3s
-    loads when it starts. source: where winhost took it from, null where it did not; sha256, bytes: of what is there.
+    loads when it starts. source: where winhost took it from, or began to; null where it did not; sha256, bytes: of
+    what is there.
     """
 
     source: str | None

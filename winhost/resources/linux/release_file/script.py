@@ -41,12 +41,11 @@ def release_path(path: str) -> str:
 
 
 def release_file(path: str) -> State:
-    found = status(path)
+    found, kept = status(path), release_record(path)
     if found is None:
-        return dict(NO_RELEASE_FILE)
+        return {**NO_RELEASE_FILE, "source": kept["source"]}  # it may have begun to come
     with opened(path) as file:
         digest = sha256_of(file)
-    kept = release_record(path)
     return {"source": kept["source"] if kept["sha256"] == digest else None, "sha256": digest, "bytes": found.st_size}
 
 
@@ -65,7 +64,7 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
     path = release_path(key["path"])
     before = release_file(path)
     if desired.get("source", "") is None:
-        if before["source"] is not None:
+        if before["source"] is not None and before["sha256"] is not None:
             remove(path)
         remove(part_of_release(path))
         remove(release_record_of(path))

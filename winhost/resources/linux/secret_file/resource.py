@@ -22,7 +22,7 @@ from winhost.resources.values import or_nothing, secret_reference
 )
 class SecretFile(State):
     """A file that root alone reads. secret: the reference by which winhost found what it wrote there, never the secret;
-    null where there is no such file, or another one than winhost wrote.
+    null where there is no such file, or another one than winhost wrote, and with `, begun` where that broke off.
     """
 
     secret: str | None

@@ -29,7 +29,9 @@ def secret_file(path: str) -> str | None:
     if status(at) is None:
         return None
     kept = json.loads(content(at))
-    return kept["secret"] if kept["mark"] is not None and kept["mark"] == secret_mark(path) else None
+    if kept["mark"] is None:
+        return str(kept["secret"]) + ", begun"
+    return kept["secret"] if kept["mark"] == secret_mark(path) else None
 
 
 def secret_mark(path: str) -> list[int] | None:

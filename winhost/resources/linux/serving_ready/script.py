@@ -1,9 +1,7 @@
 # key {}   state {ready: bool, library_updates: text | null}
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import time
 
 from winhost.agent.linux_agent import (
@@ -19,12 +17,12 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 from winhost.agent.linux_files import content, status
+from winhost.agent.linux_ready import asked_ready
 from winhost.agent.linux_updates import library
 
 SERVING_FILE = "/etc/winhost/serving.json"
 GATEWAY_UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
 LONGEST_READY = 1800.0
-ASKS_FOR = 60.0  # seconds: the gateway holds requests for engines that start
 
 
 @reads("ServingReady")
@@ -55,24 +53,7 @@ def endpoint_serves() -> tuple[bool, str]:
     """Whether every model answered a completion, and what was said instead."""
     told = serving_file()
     host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(told["host"]), str(told["host"]))  # noqa: S104 - compared, not bound
-    if told["tls"]:
-        # The gateway of this very machine: nothing is sent to it, and its certificate is for the names of clients.
-        unchecked = ssl.create_default_context()
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, told["port"], timeout=ASKS_FOR, context=unchecked
-        )
-    else:
-        connection = http.client.HTTPConnection(host, told["port"], timeout=ASKS_FOR)
-    try:
-        connection.request("GET", "/ready")
-        answer = connection.getresponse()
-        said = answer.read(2000).decode("utf-8", "replace")
-        return answer.status == 200, f"{answer.status} {said}"
-    except (OSError, http.client.HTTPException) as error:
-        return False, f"{type(error).__name__}: {error}"
-    finally:
-        connection.close()
+    return asked_ready(host, told["port"], told["tls"])
 
 
 @changes("ServingReady", "ready")

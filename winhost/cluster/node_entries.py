@@ -1,0 +1,97 @@
+"""What makes a Linux a node, as entries of a playbook: k3s by its hash, its files and unit, what its cluster runs."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from winhost.cluster.node_files import CONFIG, TOKEN, UNIT, UNIT_FILE, config_file, unit_file
+from winhost.cluster.node_request import ClusterStack, NodeRequest, entry
+from winhost.cluster.rendering import rendered
+from winhost.core.answers import Json, MissingFact
+from winhost.model.errors import RefusedError, visible
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.listening_port.resource import ListeningPort
+from winhost.resources.linux.release_file.resource import ReleaseFile
+
+_OF_NODES = ("6443", "10250")  # of the API, and of the kubelet
+_PORTS = "nodes reach each other at TCP 6443 and 10250 and UDP 8472: winhost opens none of these in a firewall"
+_STAYS = (
+    "rollback stops k3s; what it keeps in /var/lib/rancher stays, with the volumes of models, and pods of the system "
+    "run until the next restart"
+)
+
+
+def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
+    """Raises as `rendered` does, RefusedError (SpansNodes)."""
+    # k3s makes the RuntimeClass by itself, of the runtime that it finds.
+    found = rendered(facts, replace(request.cluster, runtime_class=False))
+    _refuse_another(facts)
+    wide = [model.name for model in request.cluster.workload.models if model.nodes > 1]
+    if wide and request.join is None:
+        raise _spans(facts.host, wide)
+    entries = [*_node(request)]
+    if request.join is None:
+        manifests: list[Json] = [dict(each) for each in found.manifests]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}) + "\n"
+        wanted: dict[str, Json] = {"text": text, "serves": True}
+        why = "Engines, the gateway before them, what gives them GPUs; and a completion of each model."
+        key = {"name": request.cluster.namespace}
+        entries.append(entry("ClusterObjects", "What serves, in the cluster", key, wanted, why))
+    return ClusterStack(tuple(entries), (*found.notes, *_notes(request)))
+
+
+def _refuse_another(facts: HostFacts) -> None:
+    """A node that winhost did not make. Raises RefusedError (AlreadyNode)."""
+    try:
+        listens = {port.key["port"] for port in facts.all(ListeningPort)} & {*_OF_NODES}
+        ours = any(file.state.source is not None for file in facts.all(ReleaseFile))
+    except MissingFact:
+        return  # of a Linux that is not there yet
+    if listens and not ours:
+        raise RefusedError(
+            "AlreadyNode",
+            what=f"{visible(facts.host)} is a node of a cluster already: it listens at {', '.join(sorted(listens))}",
+            meaning="winhost makes no second one of it, and changes none that it did not make.",
+            hint="Put the workload into that cluster: winhost render kubernetes",
+            host=facts.host,
+        )
+
+
+def _node(request: NodeRequest) -> Iterator[Json]:
+    for file in request.files:
+        desired: dict[str, Json] = {"source": file.source, "sha256": file.sha256, "bytes": file.bytes}
+        name = file.path.rpartition("/")[2]
+        yield entry("ReleaseFile", f"k3s {request.release}: {name}", {"path": file.path}, desired, "By its hash.")
+    if request.join is not None:
+        token = {"secret": request.join.token}
+        yield entry("SecretFile", "The cluster's token", {"path": TOKEN}, token, "Root alone reads it.")
+    for title, path, text in (
+        ("Configuration of k3s", CONFIG, config_file(request)),
+        ("Unit of k3s", UNIT_FILE, unit_file(request)),
+    ):
+        desired = {"text": text, "mode": "0644", "owner": "root:root"}
+        yield entry("LinuxFile", title, {"path": path}, desired, "A node of a cluster.")
+    starts: dict[str, Json] = {"enabled": "enabled", "active": True}
+    yield entry("SystemdUnit", "k3s", {"unit": UNIT}, starts, "It starts with the machine.")
+    node, why = {"node": request.node}, "Pods can be placed on it."
+    yield entry("ClusterNode", f"Node {request.node}", node, {"ready": True}, why)
+
+
+def _notes(request: NodeRequest) -> Iterator[str]:
+    yield f"k3s {request.release} from {request.files[0].source}"
+    yield _STAYS
+    if request.join is not None:
+        yield f"joins {request.join.server}; {_PORTS}"
+        yield "the workload is not put into that cluster: winhost render kubernetes prints its manifests"
+    if request.in_wsl:
+        yield "WSL: all GPUs are one device to Kubernetes, swap is off, and bridged networking is preferred"
+
+
+def _spans(host: str, wide: list[str]) -> RefusedError:
+    return RefusedError(
+        "SpansNodes",
+        what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
+        meaning="It also needs LeaderWorkerSet, which winhost does not install.",
+        hint="Join a cluster that has both (--join), then: winhost render kubernetes",
+        host=host,
+    )

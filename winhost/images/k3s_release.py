@@ -1,0 +1,84 @@
+"""A release of k3s: its program, and the images that it starts, each with the hash that the release lists.
+
+https://docs.k3s.io/installation/airgap; a release has `sha256sum-amd64.txt` beside its files.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.units import Bytes, MiB
+from winhost.web.asking import NotAnswered, WebAnswer, ask
+
+RELEASES = "https://github.com/k3s-io/k3s/releases/download"
+NEWEST = "v1.35.5+k3s1"
+PROGRAM, IMAGES, SUMS = "k3s", "k3s-airgap-images-amd64.tar.zst", "sha256sum-amd64.txt"
+# As others pinned them in public: whoever answers for the release has to agree.
+KNOWN: Mapping[str, str] = {NEWEST: "267d18da7b3c837d82283f0588fb9031a8a6ff3c0dac772c260c40852ce515f6"}
+_VERSION = re.compile(r"v1\.\d{1,3}\.\d{1,3}(-rc\d{1,2})?\+k3s\d{1,2}")
+_LINE = re.compile(r"([0-9a-f]{64})[ *]+(\S+)")
+
+
+@dataclass(frozen=True)
+class ReleaseAsset:
+    """source: where it is fetched from; bytes: of what is fetched."""
+
+    name: str
+    source: str
+    sha256: str
+    bytes: Bytes
+
+
+def k3s_release(version: str, *, images: bool, mirror: str | None = None) -> tuple[ReleaseAsset, ...]:
+    """Asks for the hashes of a release and the sizes of its files, over TLS. images: also those for a Linux without a
+    network; mirror: another place with a folder of each release. Raises UsageError (NoRelease), WinhostError
+    (ReleaseRefused).
+    """
+    if not _VERSION.fullmatch(version):
+        hint = f"Write it as the release is called, for example {NEWEST}"
+        raise UsageError("NoRelease", what=f"{visible(version)} is no version of k3s", hint=hint)
+    base = f"{(mirror or RELEASES).rstrip('/')}/{quote(version, safe='')}"
+    sums = _sums(_answer(version, f"{base}/{SUMS}", MiB).body)
+    names = (PROGRAM, IMAGES) if images else (PROGRAM,)
+    found = tuple(_asset(version, base, name, sums) for name in names)
+    if version in KNOWN and found[0].sha256 != KNOWN[version]:
+        raise _refused(version, "has another hash than this release had when winhost was made")
+    return found
+
+
+def _sums(text: bytes) -> Mapping[str, str]:
+    """Hashes by the names of files."""
+    lines = map(_LINE.fullmatch, text.decode("ascii", "replace").splitlines())
+    return {Path(found[2]).name: found[1] for found in lines if found}
+
+
+def _asset(version: str, base: str, name: str, sums: Mapping[str, str]) -> ReleaseAsset:
+    if name not in sums:
+        raise _refused(version, f"lists no hash of {name}")
+    source = f"{base}/{name}"
+    size = _answer(version, source, 0, method="HEAD").headers.get("content-length", "")
+    if not size.isdecimal() or not int(size):
+        raise _refused(version, f"tells no size of {name}")
+    return ReleaseAsset(name, source, sums[name], int(size))
+
+
+def _answer(version: str, url: str, most: Bytes, *, method: str = "GET") -> WebAnswer:
+    try:
+        answer = ask(url, most, method=method)
+    except NotAnswered as error:
+        raise _refused(version, f"cannot be read: {visible(url)} {error}") from None
+    if answer.status != 200:
+        raise _refused(version, f"cannot be read: {visible(url)} answers {answer.status}")
+    return answer
+
+
+def _refused(version: str, why: str) -> WinhostError:
+    return WinhostError(
+        "ReleaseRefused",
+        what=f"the release {visible(version)} of k3s {why}",
+        meaning="Nothing was changed.",
+        hint="Compare the version with https://github.com/k3s-io/k3s/releases, or name a copy of it: --k3s-mirror URL",
+    )
