@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "compat",
         "symptoms",
     },
-    "cluster": {"model", "gateway", "resources", "sizing", "compat", "serving"},
+    "cluster": {"model", "gateway", "resources", "resources/linux", "sizing", "compat", "serving"},
     "symptoms": {"model", "knowledge", "resources", "compat"},
     "recipes": {"model", "knowledge", "resources", "hardware", "compat", "serving"},
     "engine": {

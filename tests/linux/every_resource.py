@@ -7,6 +7,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.linux.debian import Debian, Keyring, make_repository
@@ -15,9 +16,17 @@ from tests.linux.hub import line_of
 from tests.linux.registry import Registry
 from tests.linux.standins import put_dockerd, put_gpu, put_program
 from tests.linux.test_agent import CTK
+from tests.linux.test_cluster import listed, thing
 from tests.linux.test_debian_stack import ENGINE, PROGRAM
 from tests.linux.test_debian_stack import made as serving_stack
+from winhost.cluster.node_files import CONFIG, UNIT_FILE, config_file, unit_file
+from winhost.cluster.node_files import PROGRAM as K3S_PROGRAM
+from winhost.cluster.node_files import TOKEN as K3S_TOKEN
+from winhost.cluster.node_files import UNIT as K3S_UNIT
+from winhost.cluster.node_request import NodeRequest
+from winhost.cluster.render_request import ClusterRequest
 from winhost.lab.physics.ssh_keys import public_line
+from winhost.model.workload import Workload
 
 Entry = Mapping[str, Any]
 
@@ -40,6 +49,13 @@ LATE_ENGINE = ENGINE.replace(
 )
 INITRAMFS = "#!/bin/sh\ncat /etc/modprobe.d/winhost-* > /boot/initrd.img-test 2>/dev/null || true\n"
 WEIGHTS = bytes(range(256)) * (1 << 15)
+
+
+K3S = (Path(__file__).parent / "k3s_standin.py").read_bytes()
+_RELEASE = {"sha256": hashlib.sha256(K3S).hexdigest(), "bytes": len(K3S)}
+NODE = NodeRequest("debian", "v1.35.5+k3s1", (), ClusterRequest(Workload(()), "", {}))
+K3S_FILES = {CONFIG: config_file(NODE), UNIT_FILE: unit_file(NODE)}
+OBJECTS = listed(thing("DaemonSet", "nvidia-device-plugin", "kube-system"))
 
 
 @dataclass
@@ -78,6 +94,7 @@ def furnish(debian: Debian, keyring: Keyring) -> Furnished:
     made = Furnished(debian, {"present": True, **where, "key": keyring.public, "key_sha256": keyring.sha256})
     (root / INCOMING.lstrip("/")).mkdir()
     (root / INCOMING.lstrip("/") / "model.safetensors").write_bytes(WEIGHTS)
+    (root / INCOMING.lstrip("/") / "k3s").write_bytes(K3S)
     (root / ARCHIVE.lstrip("/")).write_bytes(archive_of(made.image))
     debian.run("update-initramfs", "-u")
     debian.run("systemctl", "start", "docker.service")
@@ -119,7 +136,8 @@ def _image(here: Furnished) -> Sequence[Entry]:
 def _files(here: Furnished) -> Sequence[Entry]:
     """The first may cut SSH access."""
     sshd = entry({"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}, {"text": "MaxAuthTries 3\n"})
-    return [sshd, *here.stack("LinuxFile")]
+    node = [entry({"path": path}, {"text": text}) for path, text in K3S_FILES.items()]
+    return [sshd, *here.stack("LinuxFile"), *node]
 
 
 def _venv(here: Furnished) -> Sequence[Entry]:
@@ -141,6 +159,8 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
     "AptPackages": wanted({"packages": "podman"}, **_PACKAGES),
     "AptSource": lambda here: [entry({"name": SOURCE}, here.source)],
     "CdiSpec": wanted({}, present=True, fresh=True),
+    "ClusterNode": wanted({"node": NODE.node}, ready=True),
+    "ClusterObjects": wanted({"name": "winhost"}, text=OBJECTS, serves=True),
     "ContainerImage": _image,
     "DataDisk": lambda here: [
         entry({"serial": SERIAL, "size": here.size}, {"filesystem": "ext4", "label": "models", "uuid": UUID})
@@ -157,12 +177,17 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
     "ModelFiles": wanted({"folder": "/srv/winhost/models/test"}, **_MODEL),
     "Mount": wanted({"path": "/srv/data"}, uuid=UUID, filesystem="ext4", options="noatime", mounted=True),
     "PythonVenv": _venv,
+    "ReleaseFile": lambda here: [entry({"path": K3S_PROGRAM}, {**_RELEASE, "source": f"{INCOMING}/k3s"})],
+    "SecretFile": wanted({"path": K3S_TOKEN}, secret="env:PATH"),
     "ServingReady": wanted({}, ready=True),
     "ShownGpus": wanted({}, count=1),
     "SshHostKey": wanted({}, prepared=True),
     "SshKey": wanted({"user": "ada", "key": public_line(b"5" * 32)}, present=True, comment="ada's"),
     "Sysctl": wanted({"name": "net.core.somaxconn"}, live="2048", at_boot="2048"),
-    "SystemdUnit": lambda here: here.stack("SystemdUnit"),
+    "SystemdUnit": lambda here: [
+        *here.stack("SystemdUnit"),
+        entry({"unit": K3S_UNIT}, {"enabled": "enabled", "active": True}),
+    ],
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.linux.hub import REVISION, Hub, serving
 from tests.linux.sandbox import Sandbox
+from tests.processes import started
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
@@ -73,16 +74,13 @@ def running(sandbox: Sandbox, role: str, **config: Any) -> Iterator[None]:
     """As its unit starts it."""
     lines = [f"{key.replace('_', '-')}: {json.dumps(value)}" for key, value in config.items()]
     sandbox.write(CONFIG, "\n".join(lines) + "\n")
-    with subprocess.Popen(sandbox.inside(PROGRAM["path"], role), stderr=subprocess.PIPE) as process:
-        try:
-            for _ in range(200):
-                if sandbox.path("/var/lib/rancher/k3s/agent/imported").exists() or process.poll() is not None:
-                    break
-                sandbox.run("sleep", "0.05")
-            yield
-        finally:
-            process.kill()
-            process.wait(30)
+    with started(sandbox.inside(PROGRAM["path"], role), stderr=subprocess.DEVNULL) as process:
+        for _ in range(200):
+            if sandbox.path("/var/lib/rancher/k3s/agent/imported").exists() or process.poll() is not None:
+                break
+            sandbox.run("sleep", "0.05")
+        yield
+        process.kill()
 
 
 # --- Files

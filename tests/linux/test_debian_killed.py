@@ -33,10 +33,11 @@ HOST = "llm-01"
 ACCEPT = ("--accept", "network,data,restart,containers", "--yes")
 # What others write as they please: logs, caches, what apt, dpkg and podman know, and what useradd keeps of before.
 THEIRS: tuple[str, ...] = ("/tmp", "/var/tmp", "/etc/cni", "/srv/packages", "/var/log", "/var/cache")
-THEIRS += tuple(f"/var/lib/{name}" for name in ("apt", "dpkg", "containers", "systemd/timers"))
+THEIRS += tuple(f"/var/lib/{name}" for name in ("apt", "dpkg", "containers", "rancher", "systemd/timers"))
 COPIES = tuple(f"/etc/{name}-" for name in ("passwd", "shadow", "group", "gshadow", "subuid", "subgid"))
+COPIES += ("/etc/rancher/k3s/k3s.yaml",)  # which k3s wrote
 NEXT_KEY = "/etc/ssh/ssh_host_ed25519_key.winhost"
-NOT_UNDONE = {"DataDisk", "SshHostKey", "ServingReady", "ShownGpus"}  # as their declarations say
+NOT_UNDONE = {"ClusterNode", "DataDisk", "SshHostKey", "ServingReady", "ShownGpus"}  # as their declarations say
 AT = 0.15  # seconds after the step has begun
 
 
