@@ -382,7 +382,7 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         Keep("text changed since by somebody else"),
     ),
     "an endpoint that was waited for": ("ServingReady", {"ready": False}, {"ready": True}, {"ready": True}, {}),
-    "a node that was waited for": ("ClusterNode", {"ready": False}, {"ready": True}, {"ready": True, "gpus": 1}, {}),
+    "a node that was waited for": ("ClusterNode", {"ready": False}, {"ready": True}, {"ready": True}, {}),
     "what was put into a cluster": (
         *("ClusterObjects", {"text": None, "serves": False}, {"text": "a", "serves": True}),
         {"text": "a", "serves": True},

@@ -15,7 +15,7 @@ from winhost.model.workload import Deploy, Exposure
 from winhost.serving.engine_names import slug
 
 _IMAGES = "/var/lib/rancher/k3s/agent/images"
-_NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive")
+_NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
 def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) -> ClusterRequest:

@@ -133,9 +133,7 @@ def cluster_nodes(linux: Linux, key: Key | None) -> Iterator[Record]:
         return
     if re.fullmatch(_NODE, key["node"]) is None:
         raise refused("BadRequest", "InvalidArgument", f"{key['node']!r} is not the name of a node.")
-    ready = cluster.node == key["node"]
-    offers = ready and any("nvidia-device-plugin" in text for text in cluster.objects.values())
-    yield Record({"ready": ready, "gpus": len([*linux.gpus()]) if offers else None}, {"node": key["node"]})
+    yield Record({"ready": cluster.node == key["node"]}, {"node": key["node"]})
 
 
 def await_node(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

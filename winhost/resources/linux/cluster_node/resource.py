@@ -23,9 +23,8 @@ IS_READY = Value("true: a node is only waited for", lambda value: value is True)
     )
 )
 class ClusterNode(State):
-    """As the API server tells the kubelet of this machine. ready: pods can be placed on it; gpus: how many it offers
-    them, null where no device plugin told. Setting ready waits until it is, and changes nothing.
+    """As the API server tells the kubelet of this machine. ready: pods can be placed on it. Setting it waits until it
+    is, and changes nothing.
     """
 
     ready: bool
-    gpus: int | None

@@ -1,4 +1,4 @@
-# key {node: text}   state {ready: bool, gpus: int | null}
+# key {node: text}   state {ready: bool}
 from __future__ import annotations
 
 import json
@@ -17,26 +17,23 @@ def cluster_nodes(key: Key | None) -> Found:
     needs_k3s()
     if key is not None:
         name = matching(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", key["node"], "the name of a node")
-        yield {"node": name}, cluster_node(name)[0]
+        yield {"node": name}, {"ready": cluster_node(name)[0]}
 
 
-def cluster_node(name: str) -> tuple[State, str]:
-    """Its state, and why it is not ready."""
-    lost: State = {"ready": False, "gpus": None}
+def cluster_node(name: str) -> tuple[bool, str]:
+    """Whether it is ready, and why not."""
     if status(KUBELET) is None:
-        return lost, "the kubelet has not joined"
+        return False, "the kubelet has not joined"
     done = kubectl_asked("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")
     if done.code != 0:
-        return lost, (done.errors or done.output).strip()[-500:]
+        return False, (done.errors or done.output).strip()[-500:]
     try:
         found: dict[str, Any] = json.loads(done.output)["status"]
         conditions = {each["type"]: each for each in found["conditions"]}
-        gpus = found.get("allocatable", {}).get("nvidia.com/gpu")
         ready = conditions["Ready"]
-        told = str(ready.get("message", ""))[:500]
-        return {"ready": ready["status"] == "True", "gpus": None if gpus is None else int(gpus)}, told
+        return ready["status"] == "True", str(ready.get("message", ""))[:500]
     except (ValueError, KeyError, TypeError):
-        return lost, "the API server tells something else than a node"
+        return False, "the API server tells something else than a node"
 
 
 @changes("ClusterNode", "ready")
@@ -45,8 +42,8 @@ def await_node(key: Key, desired: State, how: State) -> None:
     over = time.monotonic() + limit
     with waiting(f"waiting for the node to be ready, for up to {limit:.0f} s"):
         while True:
-            found, why = cluster_node(key["node"])
-            if found["ready"]:
+            ready, why = cluster_node(key["node"])
+            if ready:
                 return
             if time.monotonic() > over:
                 message = f"{key['node']} is no ready node of its cluster: {why}"
