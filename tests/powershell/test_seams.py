@@ -108,6 +108,7 @@ NEVER = {
     "Read-WinhostGroup": "group members (ADSI)",
     "Read-WinhostFirmwareKind": "the firmware",
     "Read-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
+    "Write-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
     "Read-WinhostVolumeFiles": "a volume without a drive letter",
 }
 

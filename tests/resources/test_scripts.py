@@ -32,7 +32,7 @@ MAY_BE_ABSENT = {"Get-Command", "Remove-TypeData"}  # asked for what may not be 
 ASK_BACK = {"Disable-PnpDevice", "Dismount-VMHostAssignableDevice", "Enable-PnpDevice", "Install-WindowsFeature"}
 ASK_BACK |= {"Mount-VMHostAssignableDevice", "Remove-VMAssignableDevice", "Stop-VM", "Uninstall-WindowsFeature"}
 ASK_BACK |= {"Remove-NetFirewallHyperVRule", "Remove-NetFirewallRule", "Remove-VMSwitch"}
-ASK_BACK |= {"Unregister-ScheduledTask"}
+ASK_BACK |= {"Unregister-ScheduledTask", "Format-Volume", "Remove-Partition", "Resize-Partition"}
 # Only there: the first with consent; the second asks back whatever -Confirm says, in a task that nobody could answer.
 FORCED = {("assignable_device/script.ps1", "Dismount-VMHostAssignableDevice")}
 FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch"), ("nat_switch/script.ps1", "Remove-VMSwitch")}

@@ -11,6 +11,7 @@ from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 from winhost.resources.shared import NO_PROFILE
 from winhost.resources.windows.nat_switch.resource import NO_NAT
+from winhost.resources.windows.own_partition.resource import NO_PARTITION
 from winhost.resources.windows.own_vm.resource import NO_VM
 from winhost.resources.windows.vm_seed.resource import NO_SEED
 
@@ -292,6 +293,36 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         Keep("2 VM adapter(s) are connected to it"),
     ),
     "a forwarded port": ("PortForward", {"target": None}, {"target": "10.0.0.1"}, {"target": "10.0.0.1"}, "back"),
+    "a volume of Windows that was made smaller": ("Partition", {"size": 900}, {"size": 500}, {"size": 500}, "back"),
+    "a volume of Windows that others resized since": (
+        *("Partition", {"size": 900}, {"size": 500}, {"size": 600}),
+        Keep("size changed since by somebody else"),
+    ),
+    "a suspension that a restart used up": (
+        *("BitLocker", {"suspended": None}, {"suspended": 2}, {"suspended": 1}),
+        "back",
+    ),
+    "a proof of a recovery key": (
+        *("KeyEscrow", {"proof": "none", "last_group": None}, {"proof": "typed", "last_group": "env:A"}),
+        {"proof": "typed", "last_group": "env:A", "protector": "b"},
+        "back",
+    ),
+    "a partition that was made": (
+        *("OwnPartition", {"made": False, "size": None}, {"made": True, "size": 5}),
+        {**NO_PARTITION, "made": True, "ours": True, "size": 5, "partition": "a"},
+        "back",
+    ),
+    "a partition that others moved": (
+        *("OwnPartition", {"made": False, "size": None}, {"made": True, "size": 5}),
+        {**NO_PARTITION, "made": None, "size": 5, "partition": "a"},
+        Keep("it is not where winhost put it, or not as large any more"),
+    ),
+    "a boot entry that was made": (
+        *("OwnBootEntry", {"made": False, "path": None}, {"made": True, "path": "a"}),
+        {"made": True, "partition": "b", "path": "a", "entry": "0010"},
+        {"made": False, "partition": None, "path": None},
+    ),
+    "a next start that was used up": ("FirmwareBoot", {"next": None}, {"next": "0010"}, {"next": None}, {}),
     "fast startup": (
         *("FastStartup", {"hibernation": True, "fast_startup": True}, {"hibernation": False, "fast_startup": False}),
         {"hibernation": False, "fast_startup": False},

@@ -1,12 +1,12 @@
 # Disks and partitions by their GUIDs, which no restart and no other system renumbers.
-function Find-WinhostDisks {
+function Read-WinhostDisks {
     @(Read-WinhostOnce 'disks' { Get-Disk -ErrorAction Stop })
 }
 
 function Find-WinhostPartitions {
     # Those of GPT disks: only they have a GUID. Each with the disk that it is on.
     $disks = @{}
-    foreach ($disk in @(Find-WinhostDisks)) {
+    foreach ($disk in @(Read-WinhostDisks)) {
         $disks["$($disk.Number)"] = $disk
     }
     foreach ($partition in @(Read-WinhostOnce 'partitions' { Get-Partition -ErrorAction Stop })) {

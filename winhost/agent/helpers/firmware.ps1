@@ -42,6 +42,9 @@ public static class WinhostNative
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern uint GetFirmwareEnvironmentVariableW(string name, string space, byte[] buffer, uint size);
 
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool SetFirmwareEnvironmentVariableW(string name, string space, byte[] value, uint size);
+
     [DllImport("kernel32.dll", SetLastError = true)]
     private static extern bool GetFirmwareType(out uint kind);
 
@@ -105,6 +108,20 @@ public static class WinhostNative
             }
         }
         throw new Win32Exception(122);
+    }
+
+    public static void Write(string name, string space, byte[] value)
+    {
+        Allow();
+        // Nothing as the value takes the variable away.
+        if (!SetFirmwareEnvironmentVariableW(name, space, value, (uint)value.Length))
+        {
+            int error = Marshal.GetLastWin32Error();
+            if (value.Length > 0 || error != 203)
+            {
+                throw new Win32Exception(error);
+            }
+        }
     }
 
     private static void Allow()
@@ -216,6 +233,13 @@ function Read-WinhostFirmwareVariable {
     if ($null -ne $bytes) {
         , $bytes
     }
+}
+
+function Write-WinhostFirmwareVariable {
+    param([string]$Name, [string]$Space, [byte[]]$Bytes)
+    # None of them takes the variable away. Some firmware takes a value and forgets it, so that it is read back.
+    Import-WinhostNative
+    [WinhostNative]::Write($Name, $Space, $Bytes)
 }
 
 function Read-WinhostVolumeFiles {

@@ -1,5 +1,5 @@
 # Programs of Windows that winhost runs, and what is there to be asked: commands and services.
-$script:WinhostPrograms = @('curl.exe', 'msiexec.exe', 'netsh.exe', 'nvidia-smi.exe', 'OpenSSH\ssh-keygen.exe', 'powercfg.exe', 'secedit.exe', 'shutdown.exe')
+$script:WinhostPrograms = @('bcdedit.exe', 'curl.exe', 'msiexec.exe', 'netsh.exe', 'nvidia-smi.exe', 'OpenSSH\ssh-keygen.exe', 'powercfg.exe', 'secedit.exe', 'shutdown.exe')
 
 function Join-WinhostArguments {
     param([string[]]$Arguments)

@@ -84,7 +84,8 @@ class AgentAnswers(CallBatch):
     def _change(self, resource: str, key: Key, call: Call, before: Answer, stop: threading.Event) -> Answer:
         how = call.get("how") or {}
         within = _WITHIN if how.get("within") is None else float(how["within"])
-        asked = SetCall(key, call["desired"], frozenset(how.get("accept") or ()), within, stop)
+        accepted, secret = frozenset(how.get("accept") or ()), str(how.get("secret") or "")
+        asked = SetCall(key, call["desired"], accepted, within, stop, secret=secret)
 
         def change() -> bool | None:
             self._check_values(resource, asked)

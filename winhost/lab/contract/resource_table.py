@@ -9,6 +9,7 @@ from functools import partial
 from winhost.core.answers import Json
 from winhost.lab.contract import (
     account_changes,
+    disk_changes,
     distro_changes,
     nat_changes,
     network_changes,
@@ -108,6 +109,12 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "VmCheckpoints": _of_vm(Machine.set_vm, kind="checkpoint_type", automatic="automatic_checkpoints_enabled"),
     "VmMemory": _of_vm(Machine.set_vm_memory, dynamic="dynamic_memory_enabled"),
     "VmPower": _set_power,
+    "Partition": disk_changes.set_size,
+    "OwnPartition": disk_changes.set_own_partition,
+    "BitLocker": disk_changes.set_suspension,
+    "KeyEscrow": disk_changes.set_escrow,
+    "OwnBootEntry": disk_changes.set_boot_entry,
+    "FirmwareBoot": disk_changes.set_next,
     "NatSwitch": nat_changes.set_nat,
     "VmDisk": vm_changes.set_disk,
     "OwnVm": vm_changes.set_own_vm,
@@ -134,6 +141,8 @@ UPLOAD_TO_HOST: Mapping[str, UploadToHost] = {"StagedFile": software_changes.upl
 # What a part in physics/found changes is for administrators, too.
 FOR_ADMINISTRATORS: Mapping[str, Callable[[], CmdletError]] = {
     "PortForward": partial(own_error, "NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators."),
+    "Partition": not_administrator,
+    "OwnPartition": not_administrator,
     "Wsl": not_administrator,
     "GpuDriverModel": not_administrator,
 }

@@ -12,7 +12,9 @@ from winhost.lab.physics.windows_errors import CmdletError
 
 @dataclass(frozen=True)
 class SetCall:
-    """One `set`: what is wanted of which instance, and how. within: lab seconds that it may take."""
+    """One `set`: what is wanted of which instance, and how. within: lab seconds that it may take; secret: what its
+    secret reference stands for.
+    """
 
     key: Key
     desired: Mapping[str, Json]
@@ -20,6 +22,7 @@ class SetCall:
     within: float
     stop: threading.Event
     warnings: list[str] = field(default_factory=list)
+    secret: str = field(default="", repr=False)
 
     @contextmanager
     def or_warn(self, what: str) -> Iterator[None]:

@@ -34,6 +34,24 @@ def load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
     return struct.pack("<IH", int(entry["active"]), len(path)) + _text(entry["description"]) + path + optional
 
 
+def read_load_option(entry: str, option: bytes) -> dict[str, Any]:
+    """The entry that a Boot#### variable of this form tells of."""
+    end = 6
+    while option[end : end + 2] != b"\0\0":
+        end += 2
+    found: dict[str, Any] = {"entry": entry, "description": option[6:end].decode("utf-16-le"), "active": option[0] == 1}
+    found |= {"partition": None, "path": None}
+    path = option[end + 2 :]
+    while path[:2] != b"\x7f\xff":
+        length = struct.unpack_from("<H", path, 2)[0]
+        if path[:2] == b"\x04\x01":
+            found["partition"] = str(UUID(bytes_le=path[24:40]))
+        else:
+            found["path"] = path[4:length].decode("utf-16-le").rstrip("\0")
+        path = path[length:]
+    return found
+
+
 def _text(text: str) -> bytes:
     return text.encode("utf-16-le") + b"\x00\x00"
 

@@ -78,5 +78,8 @@ class WindowsHost(Protocol):
     def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
         """The error `name` of the catalogue, in the language of this host."""
 
+    def record(self) -> Mapping[str, str]:
+        """What winhost keeps in the registry, by name."""
+
     def await_restart(self, reason: str) -> None:
         """Something takes effect with the next restart only."""

@@ -30,6 +30,7 @@ _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "Hyper
     "ExternalSwitch": "Get-VMSwitch",
     "PartitionableGpu": "Get-VMHostPartitionableGpu",
     "BitLocker": "Get-BitLockerVolume",
+    "KeyEscrow": "Get-BitLockerVolume",
 }
 _CHANGING = ("New", "Set", "Remove")
 _OF_THE_NETWORK = ("NetFirewallHyperVVMSetting", "NetFirewallHyperVRule", "NetFirewallRule")

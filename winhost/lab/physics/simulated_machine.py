@@ -7,6 +7,7 @@ is in the form of the facts' resources. Here it is put together, and restarted.
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
@@ -25,6 +26,7 @@ from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.model.facts import Facts
 
+P = TypeVar("P")
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
 
@@ -55,6 +57,14 @@ class Machine(VmMaking, FeatureCmdlets):
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         # What starts it otherwise, as virtualization-based security does, is none of our business.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
+
+    def record(self) -> Mapping[str, str]:
+        """What winhost keeps in the registry, by name."""
+        return self.software.record
+
+    def part(self, kind: type[P]) -> P:
+        """The one part of this kind."""
+        return next(each for each in self.parts if isinstance(each, kind))
 
     def settle(self, seconds: float = 60.0) -> None:
         """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""

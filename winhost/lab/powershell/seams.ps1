@@ -146,6 +146,11 @@ function Read-WinhostFirmwareVariable {
     }
 }
 
+function Write-WinhostFirmwareVariable {
+    param([string]$Name, [string]$Space, [byte[]]$Bytes)
+    Read-Lab 'Write-WinhostFirmwareVariable' @{ Name = $Name; Space = $Space; Bytes = [System.Convert]::ToBase64String($Bytes) }
+}
+
 function Read-WinhostOwnSid {
     'S-1-5-21-7-8-9-500'
 }

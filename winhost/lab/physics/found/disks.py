@@ -1,5 +1,6 @@
 """Disks of a simulated host: partitions, how far they shrink, what is on the EFI partition, BitLocker, controllers."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from winhost.lab.physics.disk_layouts import (
     encryption,
     letters,
     limits,
+    made_guid,
     partitions_of,
     whole_disk,
 )
@@ -19,9 +21,11 @@ from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
-from winhost.resources.windows.partition.resource import EFI
+from winhost.model.units import MiB
+from winhost.resources.windows.partition.resource import BASIC_DATA, EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
+_NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
 _FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume")
 
 
@@ -31,6 +35,11 @@ class DisksPhysics(Closed):
     recovery_password: str = Field(
         default="111111-222222-333333-444444-555555-666666-777777-888888",
         description="of each volume that has one: what no answer may ever hold",
+    )
+    stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
+    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
+    keeps_keys: tuple[str, ...] = Field(
+        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
     )
 
 
@@ -42,7 +51,10 @@ class Disks:
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
         self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
-        self._limits = {r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())}
+        self._limits: dict[str, Mapping[str, Json]] = {
+            r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())
+        }
+        self.labels: dict[str, tuple[str, str]] = {}
         self._files = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
@@ -75,15 +87,51 @@ class Disks:
             "EfiVolume": self._efi_volumes,
             "BitLocker": lambda: (Record(dict(state), {"volume": v}) for v, state in self.volumes.items()),
             "StorageController": lambda: self._controllers,
+            "OwnPartition": self._own_partitions,
+            "KeyEscrow": self._escrows,
         }
 
     def restarted(self) -> bool:
         """A volume whose suspension counts restarts has one less, and is protected again after the last."""
+        for state in self.volumes.values():
+            if state["suspended"]:
+                state["suspended"] -= 1
+                if not state["suspended"]:
+                    state |= {"suspended": None, "protection": "on"}
         return False
 
     def disk_of(self, state: Mapping[str, Any]) -> Record | None:
         """The disk that a partition is on; of two with one GUID, the last."""
         return next((disk for disk in reversed(self.disks) if disk.state["guid"] == state["disk"]), None)
+
+    def own_partition(self, record: Mapping[str, Any]) -> str | None:
+        """The GUID of a partition that winhost has a record of, where it is as recorded."""
+        for guid, state in self.partitions.items():
+            there = all(state[part] == record[part] for part in ("disk", "offset", "size"))
+            if there and record["partition"] in (None, guid):
+                return guid
+        return None
+
+    def _own_partitions(self) -> Iterator[Record]:
+        for entry, text in sorted(self._host.record().items()):
+            if (name := entry.removeprefix("partition ")) != entry:
+                record = json.loads(text)
+                found = self.own_partition(record)
+                parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
+                made = True if found and record["complete"] else None
+                state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
+                yield Record(state, {"name": name})
+
+    def escrow(self, volume: str) -> Mapping[str, Json] | None:
+        """The proof that its recovery key is kept, as long as it has that protector."""
+        text = self._host.record().get(f"escrow {volume.lower()}")
+        record: Mapping[str, Json] | None = json.loads(text) if text else None
+        known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
+        return record if record and record["protector"] in known else None
+
+    def _escrows(self) -> Iterator[Record]:
+        for volume in self.volumes:
+            yield Record(dict(self.escrow(volume) or _NO_PROOF), {"volume": volume})
 
     def _listed(self) -> Iterator[Record]:
         for guid, state in self.partitions.items():
@@ -100,7 +148,11 @@ class Disks:
         found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
         hibernates = any(each.state["hibernation"] for each in self._host.instances("FastStartup"))
         held = [each for each in found["holders"] if each != "hibernation-file"]
-        return {**found, "holders": [*held[:1], *(["hibernation-file"] if hibernates else []), *held[1:]]}
+        return {
+            **found,
+            "largest": self.largest(record),
+            "holders": [*held[:1], *(["hibernation-file"] if hibernates else []), *held[1:]],
+        }
 
     def _efi_volumes(self) -> Iterator[Record]:
         for record in self._listed():
@@ -110,6 +162,80 @@ class Disks:
     def efi_files(self, record: Record) -> Mapping[str, Json]:
         """What is on an EFI system partition, in the form of resource EfiVolume."""
         return self._files.get(record.key["partition"]) or boot_files(record.state)
+
+    # ---- cmdlets that change something
+
+    def resize_partition(self, guid: str, size: int) -> None:
+        """Raises CmdletError where it stops early: then it is as small as it got."""
+        with self._host.changing("Resize-Partition"):
+            if self.physics.stops_at is not None and size < self.physics.stops_at:
+                self._resize(guid, self.physics.stops_at)
+                raise self._host.fail("no-capacity", "Resize-Partition")
+            self._resize(guid, size)
+
+    def _resize(self, guid: str, size: int) -> None:
+        given, self.partitions[guid]["size"] = self.partitions[guid]["size"] - size, size
+        if guid in self._limits:
+            # Free space changes with the size; what cannot be moved stays where it is.
+            limit = self._limits[guid]
+            self._limits[guid] = {**limit, "free": limit["free"] - given}
+            return
+        found = limits({**self.partitions[guid], "size": size + given})
+        self._limits[guid] = {**found, "free": found["free"] - given}
+
+    def largest(self, record: Record) -> int:
+        """As large as it could be: up to the next partition, or the end of the disk."""
+        begin, disk = record.state["offset"], self.disk_of(record.state)
+        behind = [each["offset"] for each in self.partitions.values() if each["disk"] == record.state["disk"]]
+        end = min([each for each in behind if each > begin], default=None)
+        whole = int(disk.state["size"]) - MiB if disk else begin + record.state["size"]
+        return int((whole if end is None else end) - begin) // MiB * MiB
+
+    def new_partition(self, disk: str, offset: int, size: int) -> str:
+        """Its GUID. Raises CmdletError where it is not free."""
+        with self._host.changing("New-Partition"):
+            on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
+            if any(each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk):
+                raise self._host.fail("no-capacity", "New-Partition")
+            place = offset + MiB * self.physics.misplaces
+            guid = made_guid(disk, offset, len(self.partitions))
+            number = max((each["number"] for each in on_disk), default=0) + 1
+            flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
+            where = {"disk": disk, "number": number, "offset": place, "size": size}
+            self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
+            return guid
+
+    def set_partition(self, guid: str, **changed: Json) -> None:
+        """Its type, and whether it gets a drive letter."""
+        with self._host.changing("Set-Partition"):
+            self.partitions[guid] |= changed
+
+    def format_volume(self, guid: str, file_system: str, label: str) -> None:
+        """What was on it is gone."""
+        with self._host.changing("Format-Volume"):
+            self.labels[guid] = (file_system, label)
+
+    def remove_partition(self, guid: str) -> None:
+        """With what is on it."""
+        with self._host.changing("Remove-Partition"):
+            del self.partitions[guid]
+            self.labels.pop(guid, None)
+
+    def suspend_bitlocker(self, volume: str, restarts: int) -> None:
+        """Encrypted as it is, and open."""
+        with self._host.changing("Suspend-BitLocker"):
+            self.volumes[volume] |= {"protection": "off", "suspended": restarts}
+
+    def resume_bitlocker(self, volume: str) -> None:
+        """Protected again."""
+        with self._host.changing("Resume-BitLocker"):
+            self.volumes[volume] |= {"protection": "on", "suspended": None}
+
+    def backup_key(self, where: str, cmdlet: str) -> None:
+        """Raises CmdletError where there is no such directory, or it does not take the key."""
+        with self._host.changing(cmdlet):
+            if where not in self.physics.keeps_keys:
+                raise self._host.fail("no-directory", cmdlet)
 
     # ---- CIM
 

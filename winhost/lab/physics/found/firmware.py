@@ -1,12 +1,18 @@
 """The firmware of a simulated host: its variables, what it boots, and Secure Boot."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.firmware_format import authorities, load_option, numbers, revoked
+from winhost.lab.physics.disk_layouts import made_guid
+from winhost.lab.physics.firmware_format import authorities, load_option, numbers, read_load_option, revoked
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.model.closed import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 SECURITY = "{d719b2cb-3d3a-4596-a3bc-dad00e67656f}"
@@ -20,13 +26,26 @@ _TRUSTED = (
 )
 
 
+_BCD = {"en": ("Windows Boot Manager", "identifier"), "de": ("Windows-Start-Manager", "Bezeichner")}
+_NOT_SET = (1, "An error occurred while attempting to delete the specified data element.\nElement not found.")
+
+
+class FirmwarePhysics(Closed):
+    """`lab: {found: {firmware: …}}` in a host file."""
+
+    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
+
+
 class FirmwarePart:
     """What of it a host file does not say is as of a new machine: Windows is booted, and Secure Boot is on."""
 
     def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._host = host
+        self._physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
+        host.programs["bcdedit.exe"] = self.bcdedit
         self._stated = {name: dict(each[0].state) for name, each in initial.items() if each and name in _RESOURCES}
         self._boot: dict[str, Json] | None = None
+        self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
         for resource in _RESOURCES:
             host.refusals[resource] = self._refusal
 
@@ -38,11 +57,99 @@ class FirmwarePart:
         return {
             "FirmwareBoot": lambda: [Record(dict(self.boot))],
             "SecureBoot": lambda: [Record(self.secure_boot)],
+            "OwnBootEntry": self._own_entries,
         }
 
     def restarted(self) -> bool:
-        """Nothing of it waits for Windows."""
+        """BootNext is used up by a start, whatever came of it."""
+        self.boot["next"] = None
         return False
+
+    # ---- what changes it
+
+    def bcdedit(self, arguments: Sequence[str]) -> tuple[int, str]:
+        """bcdedit.exe: its exit code and what it prints."""
+        match list(arguments):
+            case ["/enum", "firmware"]:
+                return 0, self._enumerated()
+            case ["/set", "{fwbootmgr}", "bootsequence", asked]:
+                with self._host.changing("bcdedit.exe"):
+                    entries = {self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}
+                    if not self._physics.forgets:
+                        self.boot["next"] = entries[asked]
+                    return 0, "The operation completed successfully."
+            case ["/deletevalue", "{fwbootmgr}", "bootsequence"]:
+                with self._host.changing("bcdedit.exe"):
+                    if self.boot["next"] is None:
+                        return _NOT_SET
+                    self.boot["next"] = None
+                    return 0, "The operation completed successfully."
+        raise self._host.fail("not-stood-in", "bcdedit.exe", what=" ".join(arguments))
+
+    @staticmethod
+    def bcd_id(entry: Mapping[str, Any]) -> str:
+        """What bcdedit calls an entry."""
+        return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + made_guid("bcd", entry["entry"]) + "}"
+
+    def _enumerated(self) -> str:
+        title, word = _BCD.get(str(self._host.lab.language)[:2], _BCD["en"])
+        blocks = []
+        for entry in self.boot["entries"]:
+            lines = [f"{word:<24}{self.bcd_id(entry)}", f"{'device':<24}partition=\\Device\\HarddiskVolume1"]
+            lines += [f"{'path':<24}{entry['path']}"] if entry["path"] else []
+            blocks.append("\r\n".join([title, "-" * len(title), *lines, f"{'description':<24}{entry['description']}"]))
+        return "\r\n\r\n".join(blocks) + "\r\n"
+
+    def make_entry(self, description: str, partition: str, path: str) -> str:
+        """The digits of a new entry, last in the order. Raises CmdletError where the firmware forgets it."""
+        taken = {entry["entry"] for entry in self.boot["entries"]}
+        number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
+        with self._host.changing("Write-WinhostFirmwareVariable"):
+            if self._physics.forgets:
+                said = "The firmware took a boot order and has another one."
+                raise own_error("FirmwareForgot", "InvalidResult", said)
+            entry = {"entry": number, "description": description, "active": True, "partition": partition, "path": path}
+            self.boot["entries"] = [*self.boot["entries"], entry]
+            self.boot["order"] = [*self.boot["order"], number]
+        return number
+
+    def remove_entry(self, number: str) -> None:
+        """From the order, and then itself."""
+        with self._host.changing("Write-WinhostFirmwareVariable"):
+            self.boot["order"] = [each for each in self.boot["order"] if each != number]
+            self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
+
+    def write(self, name: str, value: bytes) -> None:
+        """A variable, as the script writes it; empty takes it away."""
+        with self._host.changing("Write-WinhostFirmwareVariable"):
+            if self._physics.forgets:
+                return
+            if name == "BootOrder":
+                self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])
+            elif value:
+                self._pending[name[4:]] = read_load_option(name[4:], value)
+            else:
+                self._pending.pop(name[4:], None)
+
+    def _reorder(self, order: list[str]) -> None:
+        known = {entry["entry"]: entry for entry in self.boot["entries"]} | self._pending
+        self.boot["order"] = order
+        self.boot["entries"] = [known[each] for each in order if each in known]
+
+    def own_entry(self, name: str, record: Mapping[str, Json]) -> str | None:
+        """The digits of an entry that winhost has a record of, whatever they are by now."""
+        wanted = (f"winhost-{name}", record["partition"], str(record["path"]).casefold())
+        for each in self.boot["entries"]:
+            if (each["description"], each["partition"], str(each["path"]).casefold()) == wanted:
+                return str(each["entry"])
+        return None
+
+    def _own_entries(self) -> Iterator[Record]:
+        for entry, text in sorted(self._host.record().items()):
+            if (name := entry.removeprefix("boot ")) != entry:
+                record = json.loads(text)
+                found = self.own_entry(name, record)
+                yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
 
     @property
     def kind(self) -> str:
@@ -84,7 +191,8 @@ class FirmwarePart:
     def variable(self, name: str, space: str) -> bytes | None:
         """Its bytes, or None where there is no such variable."""
         made = self._variables().get((space, name))
-        return made() if made else None
+        waiting = self._pending.get(name.removeprefix("Boot")) if space == GLOBAL else None
+        return load_option(waiting) if waiting else made() if made else None
 
     def _variables(self) -> Mapping[tuple[str, str], Callable[[], bytes | None]]:
         boot, secure = self.boot, self.secure_boot
@@ -103,5 +211,5 @@ class FirmwarePart:
 
 
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
-_RESOURCES = ("FirmwareBoot", "SecureBoot")
+_RESOURCES = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 part = FirmwarePart

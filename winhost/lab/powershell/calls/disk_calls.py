@@ -6,17 +6,18 @@ from typing import Any
 
 from winhost.core.answers import Record
 from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.found.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, braced, windows_word
+from winhost.resources.windows.partition.resource import BASIC_DATA
 
 
 def _disks(process: CmdletProcess) -> Disks:
-    return next(part for part in process.machine.parts if isinstance(part, Disks))
+    return process.machine.part(Disks)
 
 
 def _firmware(process: CmdletProcess) -> FirmwarePart:
-    return next(part for part in process.machine.parts if isinstance(part, FirmwarePart))
+    return process.machine.part(FirmwarePart)
 
 
 def _partition(disks: Disks, record: Record) -> WindowsObject:
@@ -110,7 +111,82 @@ def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [of_type("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
 
 
+# ---- what changes something
+
+
+@answers("Resize-Partition", "InputObject", "Size", "Confirm")
+def _resize(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for given in bound["InputObject"]:
+        _disks(process).resize_partition(given["DeviceID"], bound["Size"])
+    return ()
+
+
+@answers("New-Partition", "DiskNumber", "Offset", "Size", "GptType")
+def _new(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    disks = _disks(process)
+    assert bound["GptType"].strip("{}") == BASIC_DATA
+    disk = next(each for each in disks.disks if [each.state["number"]] == list(bound["DiskNumber"]))
+    guid = disks.new_partition(str(disk.state["guid"]), bound["Offset"], bound["Size"])
+    return [_partition(disks, Record(disks.partitions[guid], {"partition": guid}))]
+
+
+@answers("Set-Partition", "InputObject", "GptType", "NoDefaultDriveLetter")
+def _set(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    changed = {"type": bound["GptType"].strip("{}").lower()} if "GptType" in bound else {}
+    hidden = {"no_letter": bound["NoDefaultDriveLetter"]} if "NoDefaultDriveLetter" in bound else {}
+    for given in bound["InputObject"]:
+        _disks(process).set_partition(given["DeviceID"], **changed, **hidden)
+    return ()
+
+
+@answers("Format-Volume", "Partition", "FileSystem", "NewFileSystemLabel", "Confirm")
+def _format(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid = bound["Partition"]["DeviceID"]
+    _disks(process).format_volume(guid, bound["FileSystem"], bound["NewFileSystemLabel"])
+    return [of_type("MSFT_Volume", FileSystem=bound["FileSystem"])]
+
+
+@answers("Remove-Partition", "InputObject", "Confirm")
+def _remove(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for given in bound["InputObject"]:
+        _disks(process).remove_partition(given["DeviceID"])
+    return ()
+
+
+@answers("Suspend-BitLocker", "MountPoint", "RebootCount", "Confirm")
+def _suspend(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for volume in bound["MountPoint"]:
+        _disks(process).suspend_bitlocker(volume, bound["RebootCount"])
+    return ()
+
+
+@answers("Resume-BitLocker", "MountPoint", "Confirm")
+def _resume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for volume in bound["MountPoint"]:
+        _disks(process).resume_bitlocker(volume)
+    return ()
+
+
+def _backup(cmdlet: str, where: str) -> None:
+    def answer(process: CmdletProcess, _: BoundParameters) -> Iterable[Any]:
+        _disks(process).backup_key(where, cmdlet)
+        return ()
+
+    answers(cmdlet, "MountPoint", "KeyProtectorId", "Confirm")(answer)
+
+
+_backup("Backup-BitLockerKeyProtector", "active-directory")
+_backup("BackupToAAD-BitLockerKeyProtector", "entra")
+
+
 # ---- helpers of the agent
+
+
+@answers("Write-WinhostFirmwareVariable", "Name", "Space", "Bytes")
+def _write_variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    assert bound["Space"] == GLOBAL
+    _firmware(process).write(bound["Name"], base64.b64decode(bound["Bytes"]))
+    return ()
 
 
 @answers("Read-WinhostFirmwareKind")

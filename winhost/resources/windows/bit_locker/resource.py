@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from winhost.core.rules import UndoRule
 from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+from winhost.resources.values import Value, or_nothing
 
 RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
 
@@ -15,7 +17,24 @@ class KeyProtector:
     kind: str
 
 
-@resource(ResourceType("BitLocker", title="BitLocker", order=250, key=("volume",)))
+MOST_RESTARTS = 15
+RESTARTS = or_nothing(
+    Value("a number of restarts, 0 to 15", lambda value: type(value) is int and 0 <= value <= MOST_RESTARTS)
+)
+
+
+@resource(
+    ResourceType(
+        "BitLocker",
+        title="BitLocker",
+        order=250,
+        key=("volume",),
+        sets={"suspended": RESTARTS},
+        after=("KeyEscrow",),
+        # Each restart counts it down: whatever it is by then, what was found comes back.
+        undo=UndoRule(unconditional=True),
+    )
+)
 class BitLocker(State):
     """A volume by its mount point. protection: on, off or unknown.
 

@@ -1,4 +1,4 @@
-# key {volume: mount point}   state {protection: on | off | unknown, volume_type: text, conversion: text, percentage: int, suspended: int or null, protectors: [{id: guid, kind: text}], pcrs: [int]}
+# key {volume: mount point}   state {protection: on | off | unknown, volume_type: text, conversion: text, percentage: int, suspended: int or null, protectors: [{id: guid, kind: text}], pcrs: [int]}; set: suspended
 function Get-WinhostBitLocker {
     # Without the feature there is no cmdlet, and no volume is encrypted by it.
     if (-not (Test-WinhostCommand 'Get-BitLockerVolume')) {
@@ -61,4 +61,35 @@ function Read-WinhostPcrs {
             return
         }
     }
+}
+
+function Set-WinhostBitLocker {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('suspended')
+    Assert-WinhostAdministrator
+    $restarts = $Desired.suspended
+    if ($null -ne $restarts -and ("$restarts" -notmatch '\A([0-9]|1[0-5])\z' -or $restarts -is [string])) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'suspended is a number of restarts, 0 to 15, or nothing.'
+    }
+    foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
+        if (Test-WinhostText "$($volume.MountPoint)" "$($Key.volume)" 'OrdinalIgnoreCase') {
+            Write-WinhostSuspension $volume $restarts
+        }
+    }
+}
+
+function Write-WinhostSuspension {
+    param($Volume, $Restarts)
+    if ("$($Volume.VolumeStatus)" -cne 'FullyEncrypted') {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The volume is $($Volume.VolumeStatus): there is nothing to suspend, or it is under way."
+    }
+    if ($null -eq $Restarts) {
+        $null = Resume-BitLocker -MountPoint "$($Volume.MountPoint)" -Confirm:$false -ErrorAction Stop
+        return
+    }
+    # A protector of which nobody has proven that its key is kept elsewhere may be the last way to the data.
+    if ($null -eq (Find-WinhostEscrow $Volume)) {
+        Stop-Winhost 'Winhost.NotEscrowed' 'InvalidOperation' 'Nobody has proven that the recovery key of this volume is kept elsewhere: do that first.'
+    }
+    $null = Suspend-BitLocker -MountPoint "$($Volume.MountPoint)" -RebootCount $Restarts -Confirm:$false -ErrorAction Stop
 }

@@ -1,6 +1,6 @@
 # key {disk: unique id}   state {model: text, bus: text, size: bytes, style: text, boot: bool, system: bool, guid: guid or null, number: int, sector: bytes, offline: bool, read_only: bool, health: text}
 function Get-WinhostDisk {
-    foreach ($disk in @(Find-WinhostDisks)) {
+    foreach ($disk in @(Read-WinhostDisks)) {
         $state = @{
             model = "$($disk.FriendlyName)".Trim()
             bus = "$($disk.BusType)"

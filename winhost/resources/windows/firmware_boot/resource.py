@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+from winhost.core.rules import UndoRule
 from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.values import or_nothing, text
+
+ENTRY = or_nothing(text("[0-9A-F]{4}", "the four digits of a boot entry"))
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,17 @@ class BootEntry:
     path: str | None
 
 
-@resource(ResourceType("FirmwareBoot", title="the firmware's boot variables", order=84))
+@resource(
+    ResourceType(
+        "FirmwareBoot",
+        title="the firmware's boot variables",
+        order=84,
+        sets={"next": ENTRY},
+        after=("OwnBootEntry",),
+        # The restart that it was set for takes it away: what was found comes back whatever it is by then.
+        undo=UndoRule(unconditional=True),
+    )
+)
 class FirmwareBoot(State):
     """kind: uefi or bios, which has no such variables. order: of what is tried; current: what was started; next: what
     is started once, before the order, and forgotten by that. Entries are those of the order: the firmware may number

@@ -1,4 +1,4 @@
-# key {}   state {kind: uefi | bios, current: text or null, next: text or null, order: [text], entries: [{entry: text, description: text, active: bool, partition: guid or null, path: text or null}]}
+# key {}   state {kind: uefi | bios, current: text or null, next: text or null, order: [text], entries: [{entry: text, description: text, active: bool, partition: guid or null, path: text or null}]}; set: next
 function Get-WinhostFirmwareBoot {
     Assert-WinhostAdministrator
     $kind = Read-WinhostFirmwareKind
@@ -80,5 +80,74 @@ function Read-WinhostPathNode {
     }
     if ($kind -ceq '4.4') {
         $Found.path = [System.Text.Encoding]::Unicode.GetString($Bytes, $Place + 4, $Length - 4).TrimEnd([char]0)
+    }
+}
+
+function Set-WinhostFirmwareBoot {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('next')
+    Assert-WinhostAdministrator
+    $next = $Desired.next
+    if ($null -ne $next -and "$next" -cnotmatch '\A[0-9A-F]{4}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'next is the four digits of a boot entry.'
+    }
+    Assert-WinhostUefi
+    if ($null -eq $next) {
+        Invoke-WinhostBcdedit @('/deletevalue', '{fwbootmgr}', 'bootsequence')
+    }
+    else {
+        Invoke-WinhostBcdedit @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next"))
+    }
+    # bcdedit may say that it succeeded and have changed nothing: the variable tells.
+    $found = Read-WinhostBootNumber 'BootNext'
+    if ("$found" -cne "$next") {
+        Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' "BootNext was set to $next, and is $found."
+    }
+}
+
+function Find-WinhostBcdEntry {
+    param([string]$Number)
+    # bcdedit has ids of its own, and no numbers: the entry is the one with the same description and path.
+    $entry = $null
+    foreach ($each in @(Read-WinhostBootEntries)) {
+        if ($each.entry -ceq $Number) {
+            $entry = $each
+        }
+    }
+    if ($null -eq $entry -or $null -eq $entry.path) {
+        Stop-Winhost 'Winhost.NoSuchEntry' 'ObjectNotFound' "The firmware has no boot entry $Number that starts a file."
+    }
+    $ended = Invoke-WinhostNative 'bcdedit.exe' @('/enum', 'firmware') 60
+    $ids = @(foreach ($block in @("$($ended.output)" -split '(?:\r?\n){2,}')) {
+        if (Test-WinhostBcdBlock $block $entry) {
+            ([regex]::Match($block, '\{[^{}\s]+\}')).Value
+        }
+    })
+    if ($ids.Count -ne 1) {
+        Stop-Winhost 'Winhost.NoSuchEntry' 'ObjectNotFound' "bcdedit has $($ids.Count) entries called $($entry.description) with the path $($entry.path), and one is needed."
+    }
+    $ids[0]
+}
+
+function Test-WinhostBcdBlock {
+    param([string]$Block, $Entry)
+    # In every language the words before what we compare are these; headings and the word for the id are not.
+    $found = @{}
+    foreach ($line in @($Block -split '\r?\n')) {
+        if ($line -match '\A(path|description)\s+(\S.*?)\s*\z') {
+            $found[$Matches[1]] = $Matches[2]
+        }
+    }
+    $path = "$(if ($found.ContainsKey('path')) { $found.path })"
+    $description = "$(if ($found.ContainsKey('description')) { $found.description })"
+    (Test-WinhostText $path $Entry.path 'OrdinalIgnoreCase') -and (Test-WinhostText $description $Entry.description 'Ordinal')
+}
+
+function Invoke-WinhostBcdedit {
+    param([string[]]$Arguments)
+    $ended = Invoke-WinhostNative 'bcdedit.exe' $Arguments 60
+    if ($ended.code -ne 0) {
+        $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
+        Stop-Winhost 'Winhost.BcdRefused' 'InvalidOperation' "bcdedit.exe: $($ended.code) $output"
     }
 }

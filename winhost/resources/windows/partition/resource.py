@@ -1,7 +1,9 @@
 """Partitions of GPT disks."""
 
+from winhost.core.rules import ConsentRule
 from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.values import sizes
 
 EFI = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
 RESERVED = "e3c9e316-0b5c-4db8-817d-f92df00215ae"
@@ -13,13 +15,29 @@ DYNAMIC = ("5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9b60a0-1431-4f62-bc68-3311
 STORAGE_SPACES = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
 
 
-@resource(ResourceType("Partition", title="partitions", order=72, key=("partition",)))
+SECTOR: Bytes = 512
+RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
+
+
+@resource(
+    ResourceType(
+        "Partition",
+        title="partitions",
+        order=72,
+        key=("partition",),
+        sets={"size": sizes(SECTOR)},
+        after=("BitLocker", "FastStartup"),
+        asks=("data",),
+        risks=(ConsentRule("data"),),
+        lasts=lambda change: RESIZING,
+    )
+)
 class Partition(State):
     """A partition by its GUID, which Linux knows as PARTUUID.
 
     disk: the GUID of its disk's GPT; number: of Windows, which Linux need not share; offset and size in bytes; type:
     the GUID of its kind; letter: of its drive; boot: Windows is on it; system: its boot manager is. hidden, no_letter:
-    the flags of its entry by which Windows gives it no drive letter.
+    the flags of its entry by which Windows gives it no drive letter. Only the one that Windows runs from is resized.
     """
 
     disk: str | None

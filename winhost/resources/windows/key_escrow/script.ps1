@@ -1,0 +1,103 @@
+# key {volume: mount point}   state {proof: none | active-directory | entra | typed, last_group: text or null, protector: guid or null}; set: proof, last_group; how {secret: the last six digits}
+function Get-WinhostKeyEscrow {
+    if (-not (Test-WinhostCommand 'Get-BitLockerVolume')) {
+        return
+    }
+    foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
+        $state = @{ proof = 'none'; last_group = $null; protector = $null }
+        $record = Find-WinhostEscrow $volume
+        if ($null -ne $record) {
+            $state.proof = "$($record.proof)"
+            $state.last_group = $record.last_group
+            $state.protector = "$($record.protector)"
+        }
+        @{ key = @{ volume = "$($volume.MountPoint)" }; state = $state }
+    }
+}
+
+function Find-WinhostEscrow {
+    param($Volume)
+    # It proves nothing of a protector that the volume has no more.
+    $kept = Read-WinhostRegistry $script:WinhostRecord "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
+    if ($null -eq $kept) {
+        return $null
+    }
+    $record = ConvertFrom-Json -InputObject "$kept" -ErrorAction Stop
+    foreach ($protector in @(Find-WinhostRecoveryProtectors $Volume)) {
+        if ((ConvertTo-WinhostGuid $protector.KeyProtectorId) -eq "$($record.protector)") {
+            return $record
+        }
+    }
+}
+
+function Find-WinhostRecoveryProtectors {
+    param($Volume)
+    foreach ($protector in @($Volume.KeyProtector)) {
+        if ($null -ne $protector -and "$($protector.KeyProtectorType)" -ceq 'RecoveryPassword') {
+            $protector
+        }
+    }
+}
+
+function Set-WinhostKeyEscrow {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('proof', 'last_group')
+    Assert-WinhostAdministrator
+    $proof = "$(Read-WinhostField $Desired 'proof')"
+    if (@('none', 'active-directory', 'entra', 'typed') -cnotcontains $proof) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'proof is none, active-directory, entra or typed.'
+    }
+    foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
+        if (Test-WinhostText "$($volume.MountPoint)" "$($Key.volume)" 'OrdinalIgnoreCase') {
+            Write-WinhostEscrow $volume $proof (Read-WinhostField $Desired 'last_group') $How
+        }
+    }
+}
+
+function Write-WinhostEscrow {
+    param($Volume, [string]$Proof, $Reference, $How)
+    $name = "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
+    if ($Proof -ceq 'none') {
+        Write-WinhostRegistry $script:WinhostRecord $name $null
+        return
+    }
+    $protectors = @(Find-WinhostRecoveryProtectors $Volume)
+    if ($protectors.Count -eq 0) {
+        Stop-Winhost 'Winhost.NoRecoveryKey' 'ObjectNotFound' 'The volume has no recovery password: add one first.'
+    }
+    if ($Proof -ceq 'typed') {
+        $proven = Find-WinhostTyped $protectors "$(Read-WinhostField $How 'secret')"
+    }
+    else {
+        $proven = $protectors[0]
+        Send-WinhostRecoveryKey $Volume $proven $Proof
+    }
+    $record = @{ proof = $Proof; last_group = $Reference; protector = ConvertTo-WinhostGuid $proven.KeyProtectorId }
+    Write-WinhostRegistry $script:WinhostRecord $name (ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $record -Compress -ErrorAction Stop))
+}
+
+function Find-WinhostTyped {
+    param($Protectors, [string]$Digits)
+    # Compared here: neither what was typed nor what it is compared with goes anywhere from here.
+    if ($Digits -match '\A[0-9]{6}\z') {
+        foreach ($protector in $Protectors) {
+            if ("$($protector.RecoveryPassword)".EndsWith("-$Digits", [System.StringComparison]::Ordinal)) {
+                return $protector
+            }
+        }
+    }
+    Stop-Winhost 'Winhost.WrongDigits' 'PermissionDenied' 'These are not the last six digits of the recovery key of this volume.'
+}
+
+function Send-WinhostRecoveryKey {
+    param($Volume, $Protector, [string]$Proof)
+    # It takes what it has already once more: that it does so without an error is the proof.
+    $drive = "$($Volume.MountPoint)"
+    $id = "$($Protector.KeyProtectorId)"
+    if ($Proof -ceq 'entra') {
+        $null = BackupToAAD-BitLockerKeyProtector -MountPoint $drive -KeyProtectorId $id -Confirm:$false -ErrorAction Stop
+    }
+    else {
+        $null = Backup-BitLockerKeyProtector -MountPoint $drive -KeyProtectorId $id -Confirm:$false -ErrorAction Stop
+    }
+}

@@ -1,0 +1,156 @@
+# key {name: installer}   state {made: bool or null, partition: guid or null, path: text or null, entry: text or null}; how {accept: data}
+function Get-WinhostOwnBootEntry {
+    param($Key)
+    Assert-WinhostAdministrator
+    foreach ($each in @(Find-WinhostMadeRecords 'boot' $Key)) {
+        $state = @{ made = $null; partition = "$($each.record.partition)"; path = "$($each.record.path)"; entry = $null }
+        $found = Find-WinhostOwnEntry $each.name $each.record
+        if ($null -ne $found) {
+            $state.made = $true
+            $state.entry = $found.entry
+        }
+        @{ key = @{ name = $each.name }; state = $state }
+    }
+    if ($null -ne $Key) {
+        $state = @{ made = $false; partition = $null; path = $null; entry = $null }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = $state }
+    }
+}
+
+function Find-WinhostOwnEntry {
+    param([string]$Name, $Record)
+    # By what it is, never by its number: the firmware may give that to another one.
+    if ((Read-WinhostFirmwareKind) -cne 'uefi') {
+        return
+    }
+    foreach ($entry in @(Read-WinhostBootEntries)) {
+        $same = Test-WinhostText $entry.path "$($Record.path)" 'OrdinalIgnoreCase'
+        if ($entry.description -ceq "winhost-$Name" -and "$($entry.partition)" -eq "$($Record.partition)" -and $same) {
+            return $entry
+        }
+    }
+}
+
+function Set-WinhostOwnBootEntry {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('made', 'partition', 'path')
+    Assert-WinhostAdministrator
+    $name = "$($Key.name)"
+    if ($name -cne 'installer') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the boot entry installer.'
+    }
+    Assert-WinhostEntryDesired $Desired
+    if (-not (Test-WinhostDesired $Desired 'made')) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
+    }
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Firmware variables would be written, without the consent for it.'
+    }
+    $record = Find-WinhostMadeRecord 'boot' $Key
+    if (-not $Desired.made) {
+        Remove-WinhostOwnBootEntry $name $record
+        return
+    }
+    if ($null -eq (Read-WinhostField $Desired 'partition') -or $null -eq (Read-WinhostField $Desired 'path')) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A boot entry is made with all of these.'
+    }
+    Add-WinhostOwnBootEntry $name $Desired
+}
+
+function Assert-WinhostEntryDesired {
+    param($Desired)
+    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
+    }
+    $partition = Read-WinhostField $Desired 'partition'
+    if ($null -ne $partition -and $partition -cnotmatch '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'partition is the GUID of a partition.'
+    }
+    $path = Read-WinhostField $Desired 'path'
+    if ($null -ne $path -and $path -cnotmatch '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'path is one such as \EFI\boot\bootx64.efi.'
+    }
+}
+
+# ---- come and go
+
+function Add-WinhostOwnBootEntry {
+    param([string]$Name, $Desired)
+    Assert-WinhostUefi
+    $mine = @{ partition = "$($Desired.partition)"; path = "$($Desired.path)" }
+    $bytes = ConvertTo-WinhostLoadOption "winhost-$Name" $mine
+    Write-WinhostMadeRecord 'boot' $Name $mine
+    $found = Find-WinhostOwnEntry $Name $mine
+    if ($null -ne $found) {
+        return
+    }
+    $number = Find-WinhostFreeEntry
+    Write-WinhostFirmwareVariable "Boot$number" $script:WinhostGlobalVariables $bytes
+    # Last: whatever was started first is started first again.
+    Write-WinhostBootOrder (@(Read-WinhostBootNumbers 'BootOrder') + $number)
+    if ($null -eq (Find-WinhostOwnEntry $Name $mine)) {
+        Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' "The firmware took the boot entry $number and does not have it."
+    }
+}
+
+function Assert-WinhostUefi {
+    if ((Read-WinhostFirmwareKind) -cne 'uefi') {
+        Stop-Winhost 'Winhost.NotUefi' 'InvalidOperation' 'Windows was started by a BIOS, which has no boot entries.'
+    }
+}
+
+function Find-WinhostFreeEntry {
+    for ($number = 16; $number -lt 256; $number++) {
+        $name = '{0:X4}' -f $number
+        if ($null -eq (Read-WinhostFirmwareVariable "Boot$name" $script:WinhostGlobalVariables)) {
+            return $name
+        }
+    }
+    Stop-Winhost 'Winhost.FirmwareFull' 'LimitsExceeded' 'The firmware has no number left for a boot entry.'
+}
+
+function Write-WinhostBootOrder {
+    param([string[]]$Numbers)
+    $bytes = @(foreach ($number in $Numbers) { [System.BitConverter]::GetBytes([System.Convert]::ToUInt16($number, 16)) })
+    Write-WinhostFirmwareVariable 'BootOrder' $script:WinhostGlobalVariables ([byte[]]$bytes)
+    if ((@(Read-WinhostBootNumbers 'BootOrder') -join ',') -cne ($Numbers -join ',')) {
+        Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' 'The firmware took a boot order and has another one.'
+    }
+}
+
+function ConvertTo-WinhostLoadOption {
+    param([string]$Description, $Mine)
+    # Active; a partition by its GUID; a file on it. Nothing behind that: what bcdedit puts there, boot loaders of Linux
+    # take for a name.
+    foreach ($each in @(Find-WinhostPartitions)) {
+        if ($each.guid -eq $Mine.partition) {
+            $sector = [long]$each.disk.LogicalSectorSize
+            $text = [System.Text.Encoding]::Unicode
+            $file = $text.GetBytes("$($Mine.path)`0")
+            $drive = @([byte]4, [byte]1) + [System.BitConverter]::GetBytes([uint16]42)
+            $drive += [System.BitConverter]::GetBytes([uint32]$each.found.PartitionNumber)
+            $drive += [System.BitConverter]::GetBytes([long]([long]$each.found.Offset / $sector))
+            $drive += [System.BitConverter]::GetBytes([long]([long]$each.found.Size / $sector))
+            $drive += (New-Object -TypeName System.Guid -ArgumentList $Mine.partition).ToByteArray() + @([byte]2, [byte]2)
+            $place = $drive + @([byte]4, [byte]4) + [System.BitConverter]::GetBytes([uint16](4 + $file.Length)) + $file
+            $place += @([byte]127, [byte]255, [byte]4, [byte]0)
+            $head = [System.BitConverter]::GetBytes([uint32]1) + [System.BitConverter]::GetBytes([uint16]$place.Length)
+            return , ([byte[]]($head + $text.GetBytes("$Description`0") + $place))
+        }
+    }
+    Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
+}
+
+function Remove-WinhostOwnBootEntry {
+    param([string]$Name, $Record)
+    if ($null -eq $Record) {
+        return
+    }
+    $found = Find-WinhostOwnEntry $Name $Record
+    if ($null -ne $found) {
+        # From the order first: an order that names what is not there confuses some firmware.
+        Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $found.entry)
+        Write-WinhostFirmwareVariable "Boot$($found.entry)" $script:WinhostGlobalVariables @()
+    }
+    Write-WinhostMadeRecord 'boot' $Name $null
+}

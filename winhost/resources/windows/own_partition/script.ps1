@@ -1,0 +1,188 @@
+# key {name: linux | staging}   state {made: bool or null, ours: bool, disk: guid or null, offset: bytes or null, size: bytes or null, label: text or null, partition: guid or null}; how {accept: data}
+$script:WinhostLinuxType = '{0fc63daf-8483-4772-8e79-3d69d8477de4}'
+$script:WinhostDataType = '{ebd0a0a2-b9e5-4433-87c0-68b6b72699c7}'
+
+function Get-WinhostOwnPartition {
+    param($Key)
+    foreach ($entry in @(Find-WinhostMadeRecords 'partition' $Key)) {
+        $record = $entry.record
+        $state = New-WinhostNoPartition
+        $state.made = $null
+        $state.disk = "$($record.disk)"
+        $state.offset = [long]$record.offset
+        $state.size = [long]$record.size
+        $state.label = "$($record.label)"
+        $state.partition = $record.partition
+        $found = Find-WinhostOwnPartition $record
+        if ($null -ne $found) {
+            $state.ours = $true
+            $state.partition = $found.guid
+            if ($record.complete) {
+                $state.made = $true
+            }
+        }
+        @{ key = @{ name = $entry.name }; state = $state }
+    }
+    if ($null -ne $Key) {
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoPartition }
+    }
+}
+
+function New-WinhostNoPartition {
+    $state = @{ made = $false; ours = $false; disk = $null; offset = $null; size = $null; label = $null; partition = $null }
+    $state
+}
+
+function Find-WinhostOwnPartition {
+    param($Record)
+    # Where it was put, as large as it was made, and with the GUID that it got, once that is known.
+    foreach ($each in @(Find-WinhostPartitions)) {
+        $there = (ConvertTo-WinhostGuid $each.disk.Guid) -eq "$($Record.disk)" -and [long]$each.found.Offset -eq [long]$Record.offset
+        $same = $null -eq $Record.partition -or $each.guid -eq "$($Record.partition)"
+        if ($there -and $same -and [long]$each.found.Size -eq [long]$Record.size) {
+            return $each
+        }
+    }
+}
+
+function Set-WinhostOwnPartition {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('made', 'disk', 'offset', 'size', 'label')
+    Assert-WinhostAdministrator
+    $name = "$($Key.name)"
+    if (@('linux', 'staging') -cnotcontains $name) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the partitions linux and staging.'
+    }
+    Assert-WinhostPartitionDesired $Desired
+    if (-not (Test-WinhostDesired $Desired 'made')) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
+    }
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A partition table would be written, without the consent for it.'
+    }
+    $record = Find-WinhostMadeRecord 'partition' $Key
+    if (-not $Desired.made) {
+        Remove-WinhostOwnPartition $name $record
+        return
+    }
+    if ($name -ceq 'staging' -and (Read-WinhostField $Desired 'label') -cne 'WINHOST') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'FAT32 has labels of eleven characters: that of staging is WINHOST.'
+    }
+    foreach ($part in @('disk', 'offset', 'size', 'label')) {
+        if ($null -eq (Read-WinhostField $Desired $part)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A partition is made with all of these.'
+        }
+    }
+    Add-WinhostOwnPartition $name $record $Desired
+}
+
+function Assert-WinhostPartitionDesired {
+    param($Desired)
+    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
+    }
+    foreach ($part in @('offset', 'size')) {
+        $bytes = Read-WinhostField $Desired $part
+        if ($null -ne $bytes -and ("$bytes" -notmatch '\A[1-9][0-9]{0,17}\z' -or $bytes -is [string] -or $bytes % 1048576 -ne 0)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is in bytes, in steps of 1 MiB."
+        }
+    }
+    $disk = Read-WinhostField $Desired 'disk'
+    if ($null -ne $disk -and $disk -cnotmatch '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'disk is the GUID of a disk.'
+    }
+    $title = Read-WinhostField $Desired 'label'
+    if ($null -ne $title -and $title -cnotmatch '\AWINHOST(-[0-9a-f]{8})?\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'label is WINHOST, or that and eight digits.'
+    }
+}
+
+# ---- come and go
+
+function Add-WinhostOwnPartition {
+    param([string]$Name, $Record, $Desired)
+    $mine = @{ disk = "$($Desired.disk)"; offset = [long]$Desired.offset; size = [long]$Desired.size; label = "$($Desired.label)"; partition = $null; complete = $false }
+    $found = $null
+    if ($null -ne $Record) {
+        if ("$($Record.disk)" -cne $mine.disk -or [long]$Record.offset -ne $mine.offset -or [long]$Record.size -ne $mine.size) {
+            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made $Name elsewhere: take that away first."
+        }
+        $mine.partition = $Record.partition
+        $found = Find-WinhostOwnPartition $Record
+    }
+    if ($null -eq $found) {
+        $disk = Find-WinhostDiskOf $mine.disk
+        Assert-WinhostFreeSpace $mine
+        # Noted first: what is there then, at this place and of this size, is ours.
+        $mine.partition = $null
+        Write-WinhostMadeRecord 'partition' $Name $mine
+        $made = New-Partition -DiskNumber $disk.Number -Offset $mine.offset -Size $mine.size -GptType $script:WinhostDataType -ErrorAction Stop
+        $script:WinhostOnce = @{}
+        $found = Find-WinhostOwnPartition ([PSCustomObject]$mine)
+        if ($null -eq $found) {
+            $why = "Windows made it at $($made.Offset) with $($made.Size) bytes, and not at $($mine.offset) with $($mine.size)."
+            Stop-Winhost 'Winhost.NotThere' 'InvalidResult' $why
+        }
+    }
+    $mine.partition = $found.guid
+    Write-WinhostMadeRecord 'partition' $Name $mine
+    Format-WinhostOwnPartition $Name $found.found $mine.label
+    $mine.complete = $true
+    Write-WinhostMadeRecord 'partition' $Name $mine
+}
+
+function Find-WinhostDiskOf {
+    param([string]$Guid)
+    $found = @(foreach ($disk in @(Read-WinhostDisks)) {
+        if ((ConvertTo-WinhostGuid $disk.Guid) -eq $Guid) {
+            $disk
+        }
+    })
+    if ($found.Count -ne 1) {
+        Stop-Winhost 'Winhost.NoSuchDisk' 'ObjectNotFound' "$($found.Count) disks of this host have the GUID $Guid, and one is needed."
+    }
+    $found[0]
+}
+
+function Assert-WinhostFreeSpace {
+    param($Mine)
+    foreach ($each in @(Find-WinhostPartitions)) {
+        $begin = [long]$each.found.Offset
+        $beside = $begin -ge $Mine.offset + $Mine.size -or $begin + [long]$each.found.Size -le $Mine.offset
+        if ((ConvertTo-WinhostGuid $each.disk.Guid) -eq $Mine.disk -and -not $beside) {
+            Stop-Winhost 'Winhost.NotFree' 'ResourceExists' "The partition $($each.guid) is there, in the way."
+        }
+    }
+}
+
+function Format-WinhostOwnPartition {
+    param([string]$Name, $Partition, [string]$Title)
+    if ($Name -ceq 'staging') {
+        $null = Format-Volume -Partition $Partition -FileSystem FAT32 -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
+        Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
+        return
+    }
+    # Quickly: that clears what lay there of other systems. The type keeps Windows away from it, and offers no format.
+    $null = Format-Volume -Partition $Partition -FileSystem NTFS -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
+    Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
+    Set-Partition -InputObject $Partition -GptType $script:WinhostLinuxType -ErrorAction Stop
+}
+
+function Remove-WinhostOwnPartition {
+    param([string]$Name, $Record)
+    if ($null -eq $Record) {
+        return
+    }
+    $found = Find-WinhostOwnPartition $Record
+    if ($null -eq $found -and $null -ne $Record.partition) {
+        foreach ($each in @(Find-WinhostPartitions)) {
+            if ($each.guid -eq "$($Record.partition)") {
+                Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "The partition $($each.guid) is not where winhost put it, or not as large any more: winhost leaves it alone."
+            }
+        }
+    }
+    if ($null -ne $found) {
+        Remove-Partition -InputObject $found.found -Confirm:$false -ErrorAction Stop
+    }
+    Write-WinhostMadeRecord 'partition' $Name $null
+}
