@@ -8,7 +8,7 @@ import pytest
 from tests.cases import read_cases
 from winhost.lab.physics.found.curl import Curl, CurlPhysics
 from winhost.lab.physics.found.disks import Disks, DisksPhysics
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.found.firmware import FirmwarePart, FirmwarePhysics
 from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
 from winhost.lab.physics.found.sleep_states import SleepPhysics, SleepStates
 from winhost.lab.physics.host_nats import HostNats
@@ -37,7 +37,7 @@ CODES = set(re.findall(r"`([^`\n]+)`", PAGE))
 ERRORS = read_cases(ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml")
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
-NOT_WINDOWS = {"accepting", "changing", "settle", "ready", "when_down", "fail"}
+NOT_WINDOWS = {"accepting", "changing", "settle", "ready", "when_down", "fail", "part", "record"}
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)
 PARTS += (Disks, FirmwarePart, SleepStates)
 # Of a role or feature: the profiled hosts may not have had it.
@@ -55,7 +55,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
-PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysics, SleepPhysics)
+PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysics, FirmwarePhysics, SleepPhysics)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])

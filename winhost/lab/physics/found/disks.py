@@ -65,15 +65,13 @@ class Disks:
         host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
 
     def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
-        """What the host file says; of disks of which it says nothing, how Windows lays them out."""
-        if stated is not None and not stated:
+        """What the host file says, of all disks; where it says nothing, how Windows lays them out."""
+        if stated is not None:
+            yield from stated
             return
-        known = {record.state["disk"] for record in stated or ()}
-        yield from stated or ()
         after_c = letters()
         for disk in self.disks:
-            if disk.state["guid"] not in known:
-                yield from partitions_of(disk, after_c)
+            yield from partitions_of(disk, after_c)
 
     def _refusal(self) -> CmdletError | None:
         return None if self._host.lab.administrator else not_administrator()
