@@ -40,6 +40,7 @@
                 'Get-VMHostPartitionableGpu'
                 'Get-VMNetworkAdapter'
                 'Get-VMNetworkAdapterVlan'
+                'Get-VMPartitionableGpu'
                 'Get-VMProcessor'
                 'Get-VMSnapshot'
                 'Get-VMSwitch'
