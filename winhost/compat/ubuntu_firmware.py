@@ -11,6 +11,7 @@ from winhost.resources.windows.bit_locker.resource import RECOVERY_PASSWORD, Bit
 from winhost.resources.windows.fast_startup.resource import FastStartup
 from winhost.resources.windows.firmware_boot.resource import FirmwareBoot
 from winhost.resources.windows.hardware_clock.resource import HardwareClock
+from winhost.resources.windows.key_escrow.resource import NONE, KeyEscrow
 from winhost.resources.windows.power_source.resource import PowerSource
 from winhost.resources.windows.secure_boot.resource import SecureBoot
 
@@ -74,9 +75,17 @@ ask("bare-metal.firmware-forgets", forgetful_firmware, note, unknown=NOTES)
 
 @rule("dual-boot", unknown=BLOCKS)
 def bitlocker_on(facts: HostFacts) -> Finding | None:
-    """BitLocker protects a volume, so boot changes can trigger recovery. The plan proves first that its key is kept."""
-    volumes = _named(facts, lambda volume: volume.protection == "on")
+    """BitLocker protects a volume, so boot changes can trigger recovery, and nobody has proven that its key is kept."""
+    volumes = ", ".join(volume for volume in _protected(facts) if volume not in _proven(facts))
     return unverified("dual-boot.bitlocker", observed=f"protected: {volumes}") if volumes else None
+
+
+@rule("dual-boot", unknown=NOTES)
+def bitlocker_kept(facts: HostFacts) -> Finding | None:
+    """BitLocker protects a volume, and it is proven that its recovery key is kept elsewhere."""
+    proven = _proven(facts)
+    told = ", ".join(f"{volume} by {proven[volume]}" for volume in _protected(facts) if volume in proven)
+    return note("dual-boot.bitlocker-kept", observed=f"proven: {told}") if told else None
 
 
 @rule("dual-boot", unknown=BLOCKS)
@@ -160,6 +169,16 @@ def keys_in_the_tpm(facts: HostFacts) -> Finding | None:
 def _named(facts: HostFacts, fits: Callable[[BitLocker], bool]) -> str:
     volumes: tuple[Instance[BitLocker], ...] = facts.all(BitLocker)
     return ", ".join(volume.key["volume"] for volume in volumes if fits(volume.state))
+
+
+def _protected(facts: HostFacts) -> list[str]:
+    return [volume.key["volume"] for volume in facts.all(BitLocker) if volume.state.protection == "on"]
+
+
+def _proven(facts: HostFacts) -> dict[str, str]:
+    """How the key of each volume was proven to be kept, and by which protector."""
+    proofs = [each for each in facts.all(KeyEscrow) if each.state.proof != NONE]
+    return {each.key["volume"]: f"{each.state.proof} (protector {each.state.protector})" for each in proofs}
 
 
 def _kinds(volume: BitLocker) -> set[str]:

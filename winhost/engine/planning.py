@@ -14,6 +14,7 @@ from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.offline_copies import from_copies
 from winhost.engine.plan_dda import DdaPlanner
+from winhost.engine.plan_dual_boot import DualBootPlanner
 from winhost.engine.plan_linux import LinuxPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
@@ -63,7 +64,12 @@ class PathPlanner(Protocol):
         """What of the request only a later stage can check, which plans this."""
 
 
-PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Planner, "linux": LinuxPlanner}
+PLANNERS: Mapping[str, type[PathPlanner]] = {
+    "dda": DdaPlanner,
+    "wsl2": Wsl2Planner,
+    "dual-boot": DualBootPlanner,
+    "linux": LinuxPlanner,
+}
 
 NOT_PLANNABLE = "not plannable"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.images import images
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.never_sleep import POWER_PLAN
@@ -95,6 +96,17 @@ VOCABULARIES = {
         ),
         together=_GUEST,
         asked_for=_of_new_vm,
+    ),
+    "dual-boot": Vocabulary(
+        (),
+        {
+            "escrows": ("volume", "proof", "last_group"),
+            "suspended": ("volume", "restarts"),
+            "shrunk": ("partition", "size", "given"),
+            "partitions": ("name", "disk", "offset", "size", "label", "title"),
+            "entries": ("name", "partition", "path"),
+        },
+        DualBootSettings,
     ),
     "linux": Vocabulary(
         (),

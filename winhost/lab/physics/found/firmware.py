@@ -41,7 +41,7 @@ class FirmwarePart:
 
     def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._host = host
-        self._physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
+        self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
         self._stated = {name: dict(each[0].state) for name, each in initial.items() if each and name in _RESOURCES}
         self._boot: dict[str, Json] | None = None
@@ -75,7 +75,7 @@ class FirmwarePart:
             case ["/set", "{fwbootmgr}", "bootsequence", asked]:
                 with self._host.changing("bcdedit.exe"):
                     entries = {self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}
-                    if not self._physics.forgets:
+                    if not self.physics.forgets:
                         self.boot["next"] = entries[asked]
                     return 0, "The operation completed successfully."
             case ["/deletevalue", "{fwbootmgr}", "bootsequence"]:
@@ -105,7 +105,7 @@ class FirmwarePart:
         taken = {entry["entry"] for entry in self.boot["entries"]}
         number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
         with self._host.changing("Write-WinhostFirmwareVariable"):
-            if self._physics.forgets:
+            if self.physics.forgets:
                 said = "The firmware took a boot order and has another one."
                 raise own_error("FirmwareForgot", "InvalidResult", said)
             entry = {"entry": number, "description": description, "active": True, "partition": partition, "path": path}
@@ -122,7 +122,7 @@ class FirmwarePart:
     def write(self, name: str, value: bytes) -> None:
         """A variable, as the script writes it; empty takes it away."""
         with self._host.changing("Write-WinhostFirmwareVariable"):
-            if self._physics.forgets:
+            if self.physics.forgets:
                 return
             if name == "BootOrder":
                 self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])

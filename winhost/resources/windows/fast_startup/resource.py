@@ -10,6 +10,7 @@ from winhost.resources.values import FLAG
         title="Fast Startup and hibernation",
         order=78,
         sets={"hibernation": FLAG, "fast_startup": FLAG},
+        after=("KeyEscrow",),  # before that nothing at all is changed for another system
     )
 )
 class FastStartup(State):

@@ -1,0 +1,176 @@
+"""What Windows does for an Ubuntu beside it: planned from facts, applied, gone on with, and given back to the byte."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
+from tests.engine.world import World, world
+from tests.errors import raises
+from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.planning import PlanRefused, make_plan
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.lab_section import LabSection
+from winhost.model.plan import Plan, PlanRequest
+from winhost.model.shipped import shipped
+from winhost.model.units import GiB, MiB
+from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import read_playbook
+from winhost.resources.host import HostFacts
+
+PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_alias=True, mode="json")
+TYPED = {"keys": {"by": "typed", "last_group": "env:WINHOST_LAST_GROUP"}}
+STAGED = {"staging": "8GiB", "linux": "200GiB"}
+DATA = ("data",)
+PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"
+
+
+def plan(here: World, **settings: Any) -> Plan:
+    playbook = {**PLAYBOOK, "settings": {**PLAYBOOK["settings"], **settings}}
+    request = PlanRequest("dual-boot", playbook, None, allow_unverified=True)
+    return make_plan(HostFacts(here.facts()), parse_request(request))
+
+
+@pytest.fixture(autouse=True)
+def last_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
+
+
+def assert_gives_back(here: World, found: dict[str, Any], at: object) -> None:
+    outcome = here.rollback(DATA)
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
+    assert here.state() == found, at
+
+
+def steps(made: Plan) -> list[tuple[str, dict[str, Any]]]:
+    return [(step.resource, dict(step.desired)) for step in made.stages[0].steps]
+
+
+def test_keys_come_first_then_space_and_then_what_is_made_in_it(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    made = plan(here, **TYPED, **STAGED)
+    order = [resource for resource, _ in steps(made)]
+    assert (order[0], set(order[1:3])) == ("KeyEscrow", {"BitLocker", "FastStartup"})
+    assert order[3:] == ["Partition", "OwnPartition", "OwnPartition"]
+    assert made.risks == DATA
+    assert [later.resource for later in made.stages[0].deferred] == ["OwnBootEntry"]
+    (shrunk,) = [desired for resource, desired in steps(made) if resource == "Partition"]
+    windows = next(r for r in here.machine.instances("Partition") if r.state["boot"])
+    assert windows.state["size"] - shrunk["size"] >= 208 * GiB
+    linux, staging = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
+    assert linux["offset"] == windows.state["offset"] + shrunk["size"]
+    assert (linux["size"], staging["offset"]) == (200 * GiB, linux["offset"] + linux["size"])
+
+
+def test_where_space_is_free_windows_stays_as_large_as_it_is(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-free-space")
+    made = plan(here)
+    assert [resource for resource, _ in steps(made)] == ["FastStartup", "OwnPartition"]
+    (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
+    assert linux["offset"] == 117 * MiB + 900 * GiB
+
+
+def test_it_is_applied_and_given_back_without_a_trace(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    found = here.state()
+    outcome = here.apply(plan(here, **TYPED, **STAGED), DATA)
+    assert outcome.holds
+    disks, firmware = here.machine.part(Disks), here.machine.part(FirmwarePart)
+    assert firmware.boot["order"] == ["0000", "0010"], "Windows is first"
+    assert disks.volumes["C:"]["suspended"] == 1
+    assert sorted(file_system for file_system, _ in disks.labels.values()) == ["FAT32", "NTFS"]
+    assert_gives_back(here, found, "applied")
+
+
+def test_nothing_is_written_without_the_consent_for_data(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-free-space")
+    found, made = here.state(), plan(here)
+    with pytest.raises(ConsentNeeded):
+        here.apply(made, ())
+    assert here.state() == found
+
+
+def test_a_host_with_bitlocker_says_how_its_key_is_proven(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    with raises("Refused") as refused:
+        plan(here)
+    assert isinstance(refused.value, PlanRefused)
+    assert "keys.by" in str(refused.value.meaning) + str(refused.value.grounds)
+
+
+def test_who_does_not_know_the_key_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    found, made = here.state(), plan(here, **TYPED)
+    monkeypatch.setenv("WINHOST_LAST_GROUP", "123456")
+    with pytest.raises(EndOfRun, match="last six digits"):
+        here.apply(made, DATA)
+    assert here.state() == found
+
+
+def test_a_partition_larger_than_what_there_is_is_refused(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    with raises("Refused") as refused:
+        plan(here, **TYPED, linux="3000GiB")
+    assert "3,000 GiB" in str(refused.value.meaning)
+
+
+def test_a_shrink_that_stops_early_ends_the_run_and_goes_back(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    found, made = here.state(), plan(here, **TYPED, linux="200GiB")
+    windows = next(r for r in here.machine.instances("Partition") if r.state["boot"])
+    disks = here.machine.part(Disks)
+    disks.physics = disks.physics.model_copy(update={"stops_at": windows.state["size"] - 50 * GiB})
+    with pytest.raises(EndOfRun, match="capacity"):
+        here.apply(made, DATA)
+    now = next(r for r in here.machine.instances("Partition") if r.state["boot"])
+    assert now.state["size"] == windows.state["size"] - 50 * GiB, "it got so far"
+    assert_gives_back(here, found, "stopped early")
+
+
+def test_what_opens_a_volume_is_in_no_file_and_no_event(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    facts, made = here.facts(), plan(here, **TYPED)
+    here.apply(made, DATA)
+    told = [path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file()]
+    told += [str(facts), json.dumps(made, default=str), *map(str, here.events)]
+    assert not [text for text in told if "888888" in text or PASSWORD in text]
+
+
+@SOME
+def test_abandoned_anywhere_it_goes_on_and_back(tmp_path: Path, every: int) -> None:
+    """Also in the middle of a shrink: what Windows did by then is read, and goes back."""
+    first = world(tmp_path / "straight", "win11-pro-1gpu")
+    found, made = first.state(), plan(first, **TYPED, **STAGED)
+    assert first.apply(made, DATA).holds
+    for line, when in crash_points(2, lines_of(first))[::every]:
+        here = world(tmp_path / f"{line}-{when}", "win11-pro-1gpu")
+        abandon(here, line, when, lambda here=here: here.apply(made, DATA))  # type: ignore[misc]
+        if line % 2:
+            assert here.resume(DATA).holds, (line, when)
+            assert here.state() == first.state(), (line, when)
+        assert_gives_back(here, found, (line, when))
+
+
+def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    found = here.state()
+    assert here.apply(plan(here, **TYPED), DATA).holds
+    for part in here.machine.parts:
+        part.restarted()
+    assert here.machine.part(Disks).volumes["C:"]["protection"] == "on"
+    assert_gives_back(here, found, "restarted")
+
+
+def test_firmware_that_forgets_ends_the_run(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-free-space")
+    found, made = here.state(), plan(here, **STAGED)
+    here.machine.lab = LabSection.model_validate(here.machine.lab.model_dump() | {"found": {}})
+    firmware = here.machine.part(FirmwarePart)
+    firmware.physics = firmware.physics.model_copy(update={"forgets": True})
+    with pytest.raises(EndOfRun, match="firmware"):
+        here.apply(made, DATA)
+    firmware.physics = firmware.physics.model_copy(update={"forgets": False})
+    assert_gives_back(here, found, "forgotten")

@@ -1,0 +1,154 @@
+"""The decisions of Ubuntu beside Windows: where it goes, what Windows gives for it, and what is proven first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.model.facts import Instance
+from winhost.model.refusal import Refusal
+from winhost.model.units import Bytes, MiB, about, parse_size
+from winhost.paths.disk_space import LEAST_FOR_LINUX, can_give, largest_gap, windows_partition
+from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.bit_locker.resource import BitLocker
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
+
+LOADER = "\\EFI\\boot\\bootx64.efi"
+RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
+_LABEL_OF_FAT = "WINHOST"
+
+Item = Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the new partitions go, in bytes. shrink_to: the size that Windows gets; None where it stays."""
+
+    disk: str
+    offset: Bytes
+    linux: Bytes
+    staging: Bytes
+    shrink_to: Bytes | None
+
+
+class DualBootDecisions:
+    """What the playbook of this path may refer to."""
+
+    def __init__(self, facts: HostFacts, settings: DualBootSettings) -> None:
+        self._facts = facts
+        self._settings = settings
+
+    @cached_property
+    def protected(self) -> tuple[Instance[BitLocker], ...]:
+        """Volumes that are encrypted and ask the TPM, or somebody, for a key."""
+        volumes = self._facts.all(BitLocker)
+        return tuple(each for each in volumes if each.state.conversion == "fully-encrypted" and each.state.protectors)
+
+    @property
+    def escrows(self) -> tuple[Item, ...]:
+        """Raises Refusal where nobody says how it is proven that the keys are kept."""
+        keys = self._settings.keys
+        if self.protected and keys is None:
+            names = ", ".join(each.key["volume"] for each in self.protected)
+            raise Refusal(
+                "dual-boot.unproven-key",
+                f"BitLocker protects {names}, and nothing says how it is proven that the recovery keys are kept",
+                "Add --set keys.by=active-directory or keys.by=entra; or keys.by=typed with "
+                "--set keys.last_group=env:NAME, the last six digits of the recovery key.",
+            )
+        last = keys.last_group if keys else None
+        return tuple({"volume": e.key["volume"], "proof": keys and keys.by, "last_group": last} for e in self.protected)
+
+    @property
+    def suspended(self) -> tuple[Item, ...]:
+        """The volume of Windows alone: no other is opened by the TPM."""
+        system = [each for each in self.protected if each.state.volume_type == "operating-system"]
+        return tuple({"volume": each.key["volume"], "restarts": RESTARTS} for each in system)
+
+    @cached_property
+    def places(self) -> Places:
+        """Of what is made already as it is; else in free space, else at the end of Windows. Raises Refusal."""
+        made = self._made(LINUX_PARTITION)
+        if made is not None and made.disk and made.offset and made.size:
+            staged = self._made(STAGING)
+            return Places(made.disk, made.offset, made.size, (staged and staged.size) or self._staging, None)
+        gap = largest_gap(self._facts)
+        if gap is not None and gap.size >= self._needed(gap.size):
+            linux = self._linux(gap.size)
+            return Places(gap.disk, gap.offset, linux, self._staging, None)
+        return self._behind_windows()
+
+    def _behind_windows(self) -> Places:
+        room = can_give(self._facts)
+        windows = windows_partition(self._facts)
+        if windows is None or windows.state.disk is None or room < self._needed(room):
+            needed = about(self._needed(room))
+            raise Refusal(
+                "dual-boot.too-large",
+                f"Windows can give {about(room)}, and {needed} are wanted",
+                "Plan a smaller partition with --set linux=SIZE, or free space on the Windows volume.",
+            )
+        state = windows.state
+        # Its end on a whole MiB, so that what follows begins on one.
+        end = (state.offset + state.size) // MiB * MiB - self._linux(room) - self._staging
+        return Places(windows.state.disk, end, self._linux(room), self._staging, end - state.offset)
+
+    @property
+    def _staging(self) -> Bytes:
+        asked = self._settings.staging
+        return 0 if asked == "none" else parse_size(asked)
+
+    def _linux(self, room: Bytes) -> Bytes:
+        if self._settings.linux != "auto":
+            return parse_size(self._settings.linux)
+        half = (room - self._staging) // 2 // MiB * MiB
+        return max(LEAST_FOR_LINUX, half)
+
+    def _needed(self, room: Bytes) -> Bytes:
+        return self._linux(room) + self._staging
+
+    def _made(self, name: str) -> OwnPartition | None:
+        found = self._facts.of(OwnPartition, {"name": name})
+        return found if found is not None and found.made is not False else None
+
+    @property
+    def shrunk(self) -> tuple[Item, ...]:
+        """Windows, where it has to give something."""
+        windows, size = windows_partition(self._facts), self.places.shrink_to
+        if windows is None or size is None:
+            return ()
+        given = about(windows.state.size - size)
+        return ({"partition": windows.key["partition"], "size": size, "given": given},)
+
+    @property
+    def partitions(self) -> tuple[Item, ...]:
+        """Ubuntu's, and the one of its installer behind it."""
+        places = self.places
+        common = {"disk": places.disk}
+        linux = {"name": LINUX_PARTITION, "offset": places.offset, "size": places.linux, "label": self._label}
+        staging = {"name": STAGING, "offset": places.offset + places.linux, "size": places.staging}
+        wanted = [{**linux, "title": "Ubuntu's partition", **common}]
+        if places.staging:
+            wanted.append({**staging, "label": _LABEL_OF_FAT, "title": "The installer's partition", **common})
+        return tuple(wanted)
+
+    @property
+    def _label(self) -> str:
+        """By which the installer's guard knows the partition: of this machine and this place alone."""
+        made = self._made(LINUX_PARTITION)
+        if made is not None and made.label:
+            return made.label
+        told = f"{self._facts.machine_id} {self.places.disk} {self.places.offset} {self.places.linux}"
+        return f"WINHOST-{sha256(told.encode()).hexdigest()[:8]}"
+
+    @property
+    def entries(self) -> tuple[Item, ...]:
+        """A boot entry for the installer, once its partition has a GUID. Raises MissingFact before."""
+        if not self.places.staging:
+            return ()
+        staged = self._made(STAGING)
+        if staged is None or staged.made is not True:
+            raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
+        return ({"name": "installer", "partition": staged.partition, "path": LOADER},)

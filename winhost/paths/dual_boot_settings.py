@@ -1,0 +1,58 @@
+"""What a user may decide about Ubuntu beside Windows."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, model_validator
+
+from winhost.model.closed import Closed
+from winhost.model.secrets import SecretRef
+from winhost.model.units import GiB, MiB, parse_size, size
+from winhost.paths.disk_space import LEAST_FOR_LINUX
+
+Proof = Literal["active-directory", "entra", "typed"]
+_LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
+
+
+def _linux_size(text: str) -> str:
+    if text != "auto" and (parse_size(text) < LEAST_FOR_LINUX or parse_size(text) % MiB):
+        raise ValueError(f"should be auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least")
+    return text
+
+
+def _staging_size(text: str) -> str:
+    if text != "none" and (not _LEAST_STAGING <= parse_size(text) <= _MOST_STAGING or parse_size(text) % MiB):
+        raise ValueError(f"should be none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}")
+    return text
+
+
+def _reference(text: str) -> str:
+    SecretRef.parse(text)
+    return text
+
+
+class KeyProof(Closed):
+    """How it is proven, before anything changes, that recovery keys are kept elsewhere."""
+
+    by: Proof
+    """active-directory, entra: the directory takes each key once more, and says so. typed: you know the last six digits
+    of the recovery key of the Windows volume; they are compared on the host, and stored nowhere."""
+    last_group: Annotated[str, AfterValidator(_reference)] | None = None
+    """Of typed: a secret reference to those six digits, as env:LAST_GROUP or file:/run/secrets/group."""
+
+    @model_validator(mode="after")
+    def _says_where_the_digits_are(self) -> "KeyProof":
+        if (self.by == "typed") != (self.last_group is not None):
+            raise ValueError("by=typed goes with last_group, and no other proof does")
+        return self
+
+
+class DualBootSettings(Closed):
+    """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
+
+    linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
+    """How large the partition of Ubuntu becomes. auto: half of what is there for it, and 64 GiB at least."""
+    staging: Annotated[str, AfterValidator(_staging_size)] = "none"
+    """How large a partition for the installer becomes, and a boot entry with it, where the host has no virtual media
+    and nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind."""
+    keys: KeyProof | None = None
+    """Of a host with BitLocker: how it is proven that its recovery keys are kept elsewhere."""
