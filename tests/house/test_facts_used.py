@@ -45,7 +45,6 @@ BY_ANOTHER_NAME = {
 }
 # What is read for a plan that winhost does not make yet, or that only agents and scripts go by on the machine itself.
 ELSEWHERE = {
-    "BitLocker": {"volume_type"},  # of dual-boot
     "CdiSpec": {"devices"},  # said in its title where a container asks for one
     "Disk": {"number", "sector"},  # of dual-boot, as the next ones
     "EfiVolume": {"file_system", "files"},

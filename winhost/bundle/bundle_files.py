@@ -63,6 +63,7 @@ class _Row:
     rests: str
     within: str
     known_as: str
+    credential: str
     requires: str
     undo: str
 
@@ -239,6 +240,7 @@ def _row(resource: ResourceType) -> _Row:
         rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
         within=resource.within.resource if resource.within else "",
         known_as=" ".join(resource.known_as or ()),
+        credential=resource.credential,
         requires=resource.requires or "",
         undo=json.dumps(as_json(resource.undo)),
     )

@@ -210,11 +210,15 @@ function Invoke-WinhostStep {
     if ($Step.resource -ceq 'ExternalSwitch') {
         Show-WinhostSwitchStep $Run $Step $Facts
     }
+    $secret = Read-WinhostStepSecret $Step
     # Where it cannot be read, rollback keeps more, not less.
     $users = ConvertTo-WinhostUsers $Step.resource $Step.key $Facts
     $users = @(foreach ($user in $users) { $user })
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $Run.within }
+    if ($null -ne $secret) {
+        $how.secret = $secret
+    }
     $call = @{ resource = $Step.resource; verb = 'set'; key = $Step.key; desired = $Step.desired; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
@@ -227,6 +231,28 @@ function Invoke-WinhostStep {
     Write-WinhostEntry $Run 'end' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
     $Run.changed++
     Assert-WinhostTaken $Step $answer
+}
+
+function Read-WinhostStepSecret {
+    param($Step)
+    # What a reference leads to here, before anything is written or changed. It goes to the agent of this very process.
+    $property = (Find-WinhostResource $Step.resource).credential
+    if ($property -ceq '' -or $Step.desired.Keys -cnotcontains $property -or $null -eq $Step.desired[$property]) {
+        return $null
+    }
+    $reference = "$($Step.desired[$property])"
+    $found = $null
+    if ($reference -clike 'env:*') {
+        $found = [System.Environment]::GetEnvironmentVariable($reference.Substring(4))
+    }
+    elseif ($reference -clike 'file:*' -and [System.IO.File]::Exists($reference.Substring(5))) {
+        $found = [System.IO.File]::ReadAllText($reference.Substring(5)).TrimEnd([char[]]@([char]13, [char]10))
+    }
+    if ("$found" -ceq '') {
+        $meaning = 'Here, a secret is an environment variable (env:NAME) or a file (file:PATH).'
+        Stop-WinhostScript 2 'SecretUnreadable' "the secret $reference cannot be read" $meaning 'Set it, and type the same again to go on.'
+    }
+    "$found"
 }
 
 function Select-WinhostBrought {
