@@ -39,11 +39,11 @@ MOST = 500  # words of a command; vLLM has about 320 options
 
 def full_name(written: str) -> str:
     """`--tensor-parallel-size` of `-tp`, `--tensor_parallel_size` or an abbreviation that has one meaning."""
-    if not written.startswith("--"):
-        return shapes().short.get(written, written)
     head, dot, _ = written.partition(".")
     if dot:
         return full_name(head)  # `--eplb-config.window_size` is one entry of it
+    if not written.startswith("--"):
+        return shapes().short.get(written, written)
     name = written.replace("_", "-")
     known = names("engine")
     if name in known:

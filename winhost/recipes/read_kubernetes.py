@@ -21,6 +21,7 @@ _PODS = {
 _USUAL = (("spec", "template", "spec"),)
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 GPU = "nvidia.com/gpu"
+_OTHERS = ("gpu", "mig-", "tpu", "npu")
 SHM = "/dev/shm"  # noqa: S108 - its name
 
 
@@ -112,7 +113,7 @@ def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
     for option, node in (
         (IMAGE, container.get("image")),
         ("--memory", container.get("resources", "limits", "memory")),
-        ("--gpus", container.get("resources", "limits", GPU)),
+        ("--gpus", _accelerators(container)),
         ("--gpus requested", container.get("resources", "requests", GPU)),
         ("--privileged", container.get("securityContext", "privileged")),
         ("--stop-timeout", pod.get("terminationGracePeriodSeconds")),
@@ -129,6 +130,14 @@ def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
         if host := port.get("hostPort"):
             yield Setting("--publish", host.value, host.key_text, host.text, (), "hostPort")
     yield from _mounts(container, pod)
+
+
+def _accelerators(container: YamlNode) -> YamlNode:
+    """GPUs of NVIDIA, else what else is given: an instance of MIG, another maker's, a claim."""
+    limits, claims = container.get("resources", "limits"), container.get("resources", "claims")
+    others = [value for name, value in limits.pairs() if name.partition("/")[2].startswith(_OTHERS)]
+    given = [limits.get(GPU), *others, *(each.get("name") for each in claims.items())]
+    return next((node for node in given if node.is_scalar), limits.get(GPU))
 
 
 def _mounts(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:

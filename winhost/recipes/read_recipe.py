@@ -22,6 +22,8 @@ _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 def form_of(text: str) -> RecipeForm | None:
     """None where it is nothing that could start an engine."""
     text = text.removeprefix("\ufeff")
+    if text.startswith("#!"):
+        return RecipeForm.COMMAND if _COMMAND.search(text) else None
     if _COMPOSE.search(text):
         return RecipeForm.COMPOSE
     if _KUBERNETES.search(text) and "spec:" in text:
@@ -30,7 +32,8 @@ def form_of(text: str) -> RecipeForm | None:
         return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
     if _COMMAND.search(text):
         return RecipeForm.COMMAND
-    return RecipeForm.ENVIRONMENT if _VARIABLE.search(text) else None
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
+    return RecipeForm.ENVIRONMENT if lines and all(map(_VARIABLE.match, lines)) else None
 
 
 def read_recipe(source: SourceFile) -> Recipe | None:

@@ -127,6 +127,17 @@ class RecipeEngine:
         return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
 
     @property
+    def spread(self) -> bool:
+        """Whether its GPUs are those of several machines, of which this one starts a part."""
+        ray = self.option("--distributed-executor-backend")
+        several = ("--nnodes", "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank")
+        return (
+            self.where.startswith("LeaderWorkerSet")
+            or (ray is not None and ray.value == "ray")
+            or any(self.option(name) for name in several)
+        )
+
+    @property
     def cards(self) -> int:
         """How many GPUs it takes."""
         return self.together * max(1, self.number("--data-parallel-size"))

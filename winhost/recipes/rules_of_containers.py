@@ -15,6 +15,8 @@ from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, 
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
 
+_OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron", "openeuler")
+_DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
 # NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
@@ -69,7 +71,7 @@ def gpus(case: RecipeCase) -> Iterator[Found]:
     """Whether it gets GPUs, and those that it means."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
-    if engine.in_container and not given and not _on_cpu(case):
+    if engine.in_container and not given and not _on_others(case):
         yield _no_gpu(case)
     for setting in given:
         yield from _given(setting, case)
@@ -87,9 +89,12 @@ def _gives_gpu(setting: Setting) -> bool:
     return setting.name in ("--gpus", "--gpus requested")
 
 
-def _on_cpu(case: RecipeCase) -> bool:
+def _on_others(case: RecipeCase) -> bool:
+    """It is for a processor, or for what NVIDIA does not make."""
     found = case.engine.boxed(IMAGE)
-    return "cpu" in (found.value or "") if found else False
+    image = (found.value or "").casefold() if found else ""
+    devices = [device.value or "" for device in case.engine.all_boxed("--device")]
+    return any(word in image for word in _OTHERS) or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
 
 
 def _no_gpu(case: RecipeCase) -> Found:
@@ -127,7 +132,7 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
     elif case.wsl and count is not None and not case.is_pod:
         yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
-    elif count is not None and count < cards and not case.wsl:
+    elif count is not None and count < cards and not case.wsl and not case.engine.spread:
         yield Found("too-few-gpus", place, {"cards": cards, "what": f"the container gets {count}"})
 
 
@@ -137,7 +142,7 @@ def visible_gpus(case: RecipeCase) -> Iterator[Found]:
     if found is None or not found.value or "$" in found.value or found.value == "all":
         return
     count = len([each for each in found.value.split(",") if each.strip()])
-    if case.engine.known and count < case.engine.cards:
+    if case.engine.known and count < case.engine.cards and not case.engine.spread:
         words = {"cards": case.engine.cards, "what": f"CUDA_VISIBLE_DEVICES names {count}"}
         yield Found("too-few-gpus", found.text.start, words)
 
@@ -216,7 +221,7 @@ def ports(case: RecipeCase) -> Iterator[Found]:
         inner = value.rpartition(":")[2].partition("/")[0]
         if network is not None and network.value == "host":
             yield Found("ports-with-host-network", port.text.start, {"value": value}, engine.editor.remove(port))
-        elif inner.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
+        elif inner.isdigit() and case.port.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
             yield Found("other-port", port.text.start, {"value": inner, "port": case.port}, edits)
         elif host is not None and host.value in ("127.0.0.1", "localhost"):

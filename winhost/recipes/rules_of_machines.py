@@ -20,7 +20,7 @@ DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 def gpus_there(case: RecipeCase) -> Iterator[Found]:
     """More GPUs than the host has."""
     cards = case.target.cards
-    if cards is not None and case.engine.known and case.engine.cards > len(cards):
+    if cards is not None and case.engine.known and case.engine.cards > len(cards) and not case.engine.spread:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
         place = at.text.start if at else case.engine.at.start
         yield Found("more-gpus-than-there", place, {"cards": case.engine.cards, "gpus": len(cards)})

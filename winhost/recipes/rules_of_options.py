@@ -25,6 +25,7 @@ _WORDS: Mapping[Kind, str] = {"engine": "option", "env": "variable"}
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmg])")
 _LENGTHS = ("--max-model-len", "--max-num-batched-tokens", "--max-num-seqs")
 _POWERS = "kmg"
+_OMNI = "--omni"
 
 
 @once
@@ -36,6 +37,9 @@ def renames() -> Mapping[str, Any]:
 
 def options(case: RecipeCase) -> Iterator[Found]:
     """Options that this version does not know."""
+    if omni := case.engine.option(_OMNI):
+        yield Found("other-parser", omni.text.start)
+        return
     for setting in case.engine.options:
         if is_behind_image(case.engine, setting):
             continue
@@ -59,6 +63,8 @@ def _single_dash(setting: Setting) -> Iterator[Found]:
 def variables(case: RecipeCase) -> Iterator[Found]:
     """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
     for setting in case.engine.variables:
+        if setting.name.startswith("VLLM_OMNI_") or (setting.name.startswith("VLLM_") and case.engine.option(_OMNI)):
+            continue
         if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
             yield from _by_version("env", setting, case)
         elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
@@ -154,7 +160,7 @@ def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
 
 def _is_open(value: str) -> bool:
     """A variable or a placeholder, of which only the shell knows the value."""
-    return "$" in value or value.startswith(("<", "{{", "%"))
+    return "$" in value or value.startswith(("<", "{{", "%", "...", "\u2026"))
 
 
 def strays(case: RecipeCase) -> Iterator[Found]:

@@ -59,7 +59,7 @@ def _asks(name: str, probe: Mapping[str, object], case: RecipeCase) -> Iterator[
             yield Found("probe-needs-key", _at(case, name), words)
         elif not str(path).startswith(_ROUTES):
             yield Found("probe-path", _at(case, name), words)
-    if port.isdigit() and port != case.port and not case.engine.option("--uds"):
+    if port.isdigit() and case.port.isdigit() and port != case.port and not case.engine.option("--uds"):
         yield Found("probe-port", _at(case, name), words)
 
 

@@ -25,9 +25,11 @@ _SHELL_OF = {mark: shell for shell, mark in ESCAPES.items()}
 _OPERATORS = "\n;&|()"
 _CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"}
 _DASHES = "\u2013\u2014\u2010\u2011\u2212"  # en dash, em dash, hyphens, minus
+_LONG_DASH = re.compile(rf"[{_DASHES}][{_DASHES}-]*(?=[A-Za-z])")
 _PROMPT = re.compile(r"[ \t]*(?:\$|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]+@[\w.-]+:[^$#\n]*[$#])[ \t]+")
 _FENCE = re.compile(r"[ \t]*```[^\n]*")
 _GOES_ON = re.compile(r"(?P<blanks>[ \t]*)(?:\r?\n|\r?\Z)")
+_REMARK = re.compile(r"[ \t]+#[^\n]*(?:\n|\Z)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/-]{0,60}>")
 _OF_POWERSHELL = re.compile(r"\$env:\w+|^[ \t]*PS [^>\n]*>|`[ \t]*\r?$", re.MULTILINE)
 _OF_CMD = re.compile(r"\^[ \t]*\r?$|^[ \t]*[A-Za-z]:\\[^>\n]*>|^[ \t]*set +\"?\w+=|%\w+%", re.MULTILINE | re.IGNORECASE)
@@ -147,6 +149,10 @@ class _Lexer:
         """Whether the line goes on in the next one here; if so, that is passed."""
         if char not in _SHELL_OF:
             return False
+        if char == ESCAPES[self._shell] and (remark := _REMARK.match(self._text, self._i + 1)):
+            self._slip("comment-after-continuation", self._place(self._i), char=char)
+            self._i = remark.end()
+            return True
         end = _GOES_ON.match(self._text, self._i + 1)
         if end is None:
             return False
@@ -179,7 +185,7 @@ class _Lexer:
     def _word(self) -> PlacedText:
         start = self._i
         letters: list[tuple[str, int]] = []
-        if self._text[self._i] in _DASHES:
+        if _LONG_DASH.match(self._text, self._i):
             self._long_dash(letters)
         while self._i < len(self._text) and not self._ends():
             char = self._text[self._i]
