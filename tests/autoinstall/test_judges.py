@@ -1,0 +1,150 @@
+"""What the installer's own storage code makes of our sections, where WINHOST_SUBIQUITY and WINHOST_CURTIN name its
+source. It is under the AGPL: it is run here, and nothing of it is part of winhost.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
+from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
+from winhost.autoinstall.manifest import DiskManifest, PartitionRole
+from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.model.units import Bytes, GiB
+
+SOURCES = [os.environ.get(name, "") for name in ("WINHOST_SUBIQUITY", "WINHOST_CURTIN")]
+PYTHON = os.environ.get("WINHOST_JUDGE_PYTHON", sys.executable)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not all(SOURCES), reason="WINHOST_SUBIQUITY and WINHOST_CURTIN name no sources"),
+]
+LARGE = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in WINDOWS_11))
+MiBs = 1 << 20
+
+
+def found_disk(path: str, size: Bytes, manifest: DiskManifest | None = None) -> InstallDisk:
+    """As the guard has it after it compared everything."""
+    disk = InstallDisk.__new__(InstallDisk)
+    disk.path, disk.size, disk.entries = path, size, []
+    for number, each in enumerate(manifest.partitions if manifest else (), 1):
+        disk.entries.append(TableEntry(number, each.guid, each.type, each.offset, each.size))
+    return disk
+
+
+def probed(path: str, size: Bytes, manifest: DiskManifest | None = None) -> dict[str, Any]:
+    """As udev and sfdisk tell the installer of a disk."""
+    name = path.removeprefix("/dev/")
+    disk: dict[str, Any] = {"DEVNAME": path, "DEVTYPE": "disk", "DEVPATH": f"/devices/pci0000:00/nvme/{name}"}
+    disk |= {
+        "MAJOR": "259",
+        "MINOR": "0",
+        "ID_SERIAL": f"QEMU_{name}",
+        "ID_MODEL": "QEMU",
+        "attrs": {"size": str(size)},
+    }
+    found = {path: disk}
+    if manifest is None:
+        return found
+    disk |= {"ID_PART_TABLE_TYPE": "gpt", "ID_PART_TABLE_UUID": manifest.guid}
+    rows = []
+    for number, each in enumerate(manifest.partitions, 1):
+        node = f"{path}p{number}"
+        rows.append(
+            {"node": node, "start": each.offset // 512, "size": each.size // 512, "type": each.type, "uuid": each.guid}
+        )
+        entry = {
+            "SCHEME": "gpt",
+            "NUMBER": str(number),
+            "OFFSET": str(each.offset // 512),
+            "SIZE": str(each.size // 512),
+        }
+        entry |= {"TYPE": each.type, "UUID": each.guid, "DISK": "259:0"}
+        found[node] = {
+            "DEVNAME": node,
+            "DEVTYPE": "partition",
+            "DEVPATH": f"{disk['DEVPATH']}/{name}p{number}",
+            "MAJOR": "259",
+            "MINOR": str(number),
+            "attrs": {"size": str(each.size), "partition": str(number), "start": str(each.offset // 512)},
+            **{f"ID_PART_ENTRY_{key}": value for key, value in entry.items()},
+        }
+    table = {"label": "gpt", "id": manifest.guid, "device": path, "unit": "sectors", "partitions": rows}
+    disk["partitiontable"] = {**table, "firstlba": 34, "lastlba": manifest.size // 512 - 34}
+    return found
+
+
+def judged(config: list[Any], *disks: dict[str, Any], version: int = 1) -> dict[str, Any]:
+    blocks = {path: told for disk in disks for path, told in disk.items()}
+    names = {path.removeprefix("/dev/").partition("n1")[0] for path in blocks if path.startswith("/dev/nvme")}
+    controllers = {name: {"NVME_TRTYPE": "pcie", "NVME_TRADDR": "0000:01:00.0"} for name in names}
+    probe = {"blockdev": blocks, "filesystem": {}, "nvme": controllers}
+    asked = json.dumps({"probe": probe, "config": config, "version": version})
+    command = [PYTHON, str(Path(__file__).with_name("judge_subiquity.py")), *SOURCES]
+    ran = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=110)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+PATH = "/dev/nvme0n1"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_takes_the_resolved_section_and_changes_the_target_alone(version: int) -> None:
+    storage = resolved(beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), version=version)
+    assert answer["stops"] == ""
+    rendered = answer["rendered"]["storage"]["config"]
+    target = LARGE.one(PartitionRole.TARGET)
+    parts = [each for each in rendered if each["type"] == "partition"]
+    assert all(each["preserve"] for each in parts)
+    assert [each["offset"] for each in parts if each.get("wipe")] == [target.offset]
+    assert {each["offset"]: (each["size"], each["partition_type"].lower()) for each in parts} == {
+        each.offset: (each.size, each.type) for each in LARGE.partitions
+    }
+    formats = [each["volume"] for each in rendered if each["type"] == "format" and not each.get("preserve")]
+    assert [each["offset"] for each in parts if each["id"] in formats] == [target.offset]
+    (disk,) = (each for each in rendered if each["type"] == "disk")
+    assert (disk["path"], disk["preserve"], disk.get("wipe")) == (PATH, True, None)
+    assert answer["rendered"].get("grub", {}).get("reorder_uefi") is not True
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_stops_at_a_section_that_no_guard_has_seen(version: int) -> None:
+    for storage in (beside_windows(LARGE), whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())):
+        answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), version=version)
+        assert "matched no disk" in answer["stops"]
+
+
+@pytest.mark.parametrize(
+    ("disks", "scheme"),
+    [(1, Scheme()), (1, Scheme(lvm=True)), (2, Scheme(1)), (2, Scheme(1, lvm=True)), (2, Scheme(0)), (4, Scheme(10))],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_takes_whole_disks_in_each_scheme(disks: int, scheme: Scheme, version: int) -> None:
+    sizes = [900 * GiB - n * GiB for n in range(disks)]
+    choices = [DiskChoice(f"disk-{n}", size, guid_of(n)) for n, size in enumerate(sizes)]
+    paths = [f"/dev/nvme{n}n1" for n in range(disks)]
+    known = {f"disk-{n}": found_disk(paths[n], sizes[n]) for n in range(disks)}
+    storage = resolved(whole_disks(choices, scheme), known)
+    others = [probed("/dev/sdz", 4000 * GiB)]  # larger, and nobody's business
+    answer = judged(storage["config"], *map(probed, paths, sizes), *others, version=version)
+    assert answer["stops"] == ""
+    rendered = answer["rendered"]["storage"]["config"]
+    assert {each["path"] for each in rendered if each["type"] == "disk"} == set(paths)
+    for each in rendered:
+        if each["type"] == "partition":
+            assert each["offset"] + each["size"] <= sizes[-1]
+
+
+def test_a_disk_that_is_not_listed_is_not_touched() -> None:
+    other = replace(LARGE, guid=guid_of(99), partitions=())
+    storage = resolved(beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), probed("/dev/sdz", other.size))
+    assert {each["path"] for each in answer["rendered"]["storage"]["config"] if each["type"] == "disk"} == {PATH}
