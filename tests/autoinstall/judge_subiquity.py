@@ -8,6 +8,7 @@ import json
 import sys
 import types
 import typing
+from importlib import import_module
 from typing import Any
 
 
@@ -43,7 +44,7 @@ def main(subiquity: str, curtin: str) -> None:
     storage = StandIn("probert.storage")
     storage.StorageInfo = Told  # type: ignore[attr-defined]
     sys.modules["probert.storage"] = storage
-    from subiquity.models import filesystem  # type: ignore[import-not-found]
+    filesystem = import_module("subiquity.models.filesystem")
 
     asked = json.load(sys.stdin)
     try:

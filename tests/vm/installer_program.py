@@ -1,0 +1,67 @@
+"""What the small Linux does in the place of an installer, of Windows and of Ubuntu: the program of its initramfs.
+
+By the role that its boot entry gives it, and by the SKU of the machine, by which a test tells it more. It runs the very
+scripts of the medium, and says what it found in one line on the serial port.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path[:0] = ["/cdrom/winhost", "/"]
+boot, option = import_module("boot"), import_module("options").option  # as they are called there
+
+VARIABLES = boot.BootVariables(Path("/"))
+ESP = json.loads(Path("/cdrom/winhost/guard.json").read_text())["windows_esp"]
+WORDS = "initrd=\\EFI\\initramfs console=ttyS0 no_timer_check quiet role="
+LOADERS = {"windows": (0, boot.WINDOWS), "installer": (1, "\\efi\\winhost\\installer.efi"), "ubuntu": (2, boot.UBUNTU)}
+
+
+def enter(role: str) -> None:
+    number, loader = LOADERS[role]
+    data = option(role, ESP, loader, (WORDS + role + "\0").encode("utf-16-le"))
+    file = Path(f"/sys/firmware/efi/efivars/Boot{number:04X}-{boot.GLOBAL}")
+    file.write_bytes(b"\7\0\0\0" + data)
+
+
+def run(*words: str) -> tuple[int, str]:
+    ran = subprocess.run(["python3", "-I", *words], capture_output=True, text=True)
+    return ran.returncode, ran.stderr.strip()
+
+
+def act(role: str, told: str) -> dict[str, object]:
+    if role == "setup":  # as Windows and winhost leave them: Windows alone in the order, the installer next, once
+        enter("windows")
+        enter("installer")
+        VARIABLES.write("BootOrder", [0])
+        VARIABLES.write("BootNext", [1])
+    elif role == "installer":
+        code, words = run("/cdrom/winhost/guard.py")
+        resolved = json.loads(Path("/autoinstall.yaml").read_text())["storage"]["config"][0]
+        if code:
+            return {"guard": code, "said": words, "disk": resolved, "back": run("/cdrom/winhost/boot.py", "windows")}
+        enter("ubuntu")
+        VARIABLES.write("BootOrder", [2, *VARIABLES.read("BootOrder")])  # as grub-install does
+        return {"guard": code, "disk": resolved, "order": run("/cdrom/winhost/boot.py", "order")}
+    elif told == "arm":
+        VARIABLES.write("BootNext", [1])
+    return {}
+
+
+def main() -> None:
+    found = re.search(r"role=(\w+)", Path("/proc/cmdline").read_text())
+    role = found[1] if found else "none"
+    before = {name: VARIABLES.read(name) for name in ("BootCurrent", "BootNext", "BootOrder")}
+    try:
+        did: dict[str, object] = act(role, Path("/sys/class/dmi/id/product_sku").read_text().strip())
+    except Exception as error:  # noqa: BLE001 - it is told, where a test looks for it
+        did = {"failed": repr(error)}
+    after = {name: VARIABLES.read(name) for name in ("BootNext", "BootOrder")}
+    said = json.dumps({"role": role, "before": before, "after": after, **did})
+    Path("/dev/ttyS0").write_text(f"\nwinhost:{said}\n")
+
+
+main()

@@ -1,0 +1,181 @@
+"""Installation media through a machine's BMC, by Redfish: inserted, started from once, taken out again.
+
+Only where the BMC says the SMBIOS UUID and serial number that the host itself said in the same run: the address of a
+BMC is written down by people, and the neighbour's answers as readily. The client is DMTF's, which verifies no
+certificate unless it is told by which; it always is.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from winhost.autoinstall.manifest import MachineIdentity
+from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
+from winhost.model.secrets import Secret
+
+_TIMEOUT_S = 60
+_ROOT = "/redfish/v1/"
+_DISCS = {"CD", "DVD"}
+_MOST_MEMBERS = 64
+
+
+@dataclass(frozen=True)
+class Bmc:
+    """Where it is and who logs on. ca: a file with the certificate that it shows, or of who signed that; None for
+    public ones.
+    """
+
+    url: str
+    user: str
+    password: Secret
+    ca: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme != "https" or not parts.hostname or parts.username:
+            hint = "Write it as https://bmc-gpu-01.example.org"
+            raise UsageError("BmcUnusable", what=f"'{visible(self.url)[:100]}' is no address of a BMC", hint=hint)
+
+
+@dataclass(frozen=True)
+class BmcSystem:
+    """A machine behind a BMC: where it stands in Redfish, and its drive for discs."""
+
+    place: str
+    drive: str
+
+
+@contextmanager
+def bmc_session(bmc: Bmc) -> Iterator["BmcSession"]:
+    """Logged on, and off again. Raises UsageError (NoRedfish), WinhostError (BmcFailed)."""
+    try:
+        import redfish  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import requests
+    except ImportError:
+        hint = "Install it beside winhost: pip install 'winhost[redfish]'"
+        raise UsageError("NoRedfish", what="the client for BMCs is not installed here", hint=hint) from None
+    trusted = bmc.ca or str(requests.utils.DEFAULT_CA_BUNDLE_PATH)
+    try:
+        # It would send again what was not answered in time, an order to restart among that.
+        client = redfish.redfish_client(
+            bmc.url, bmc.user, bmc.password.reveal(), cafile=trusted, timeout=_TIMEOUT_S, max_retry=0
+        )
+        client.login(auth="session")
+    except Exception as error:  # noqa: BLE001 - it raises what requests raises, and classes of its own
+        raise _failed(bmc.url, f"cannot be logged on to ({type(error).__name__})") from None
+    try:
+        yield BmcSession(bmc.url, client)
+    finally:
+        _log_off(client)
+
+
+def _log_off(client: Any) -> None:
+    try:
+        client.logout()
+    except Exception:  # noqa: BLE001 - the session ends by itself
+        return
+
+
+def _failed(url: str, why: str) -> WinhostError:
+    return WinhostError("BmcFailed", what=f"the BMC at {visible(url)} {visible(why)[:300]}")
+
+
+class BmcSession:
+    """What is asked of a BMC. All of it raises WinhostError (BmcFailed)."""
+
+    def __init__(self, url: str, client: Any) -> None:
+        self._url, self._client = url, client
+
+    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        words = {} if body is None else {"body": dict(body)}
+        try:
+            answer = getattr(self._client, method)(path, **words)
+            found: Any = answer.dict if answer.text else {}
+        except Exception as error:  # noqa: BLE001 - as above
+            raise _failed(self._url, f"does not answer {method} {path} ({type(error).__name__})") from None
+        if answer.status >= 300 or not isinstance(found, dict):
+            raise _failed(self._url, f"answers {method} {path} with HTTP {answer.status}")
+        return found
+
+    def _members(self, path: str) -> list[dict[str, Any]]:
+        listed = self._asked("get", path).get("Members", [])[:_MOST_MEMBERS]
+        return [self._asked("get", place) for each in listed if (place := _place(each))]
+
+    def system(self, wanted: MachineIdentity) -> BmcSystem:
+        """The one that is this machine, with a drive that is free. Raises RefusedError (OtherMachine, NoDrive)."""
+        found = [each for each in self._members(f"{_ROOT}Systems") if _is(each, wanted)]
+        if not wanted.is_unique or wanted.serial is None or len(found) != 1:
+            raise RefusedError(
+                "OtherMachine",
+                what=f"the BMC at {visible(self._url)} is not shown to be that of this host",
+                meaning="SMBIOS UUID and serial number must both be the host's, and be no placeholder of the vendor.",
+                hint="Check the BMC's address; or use another kind of media",
+            )
+        return BmcSystem(found[0]["@odata.id"], self._drive(found[0]))
+
+    def _drive(self, system: Mapping[str, Any]) -> str:
+        holders = [system, *(self._asked("get", place) for each in _managers(system) if (place := _place(each)))]
+        for holder in holders:
+            place = _place(holder.get("VirtualMedia"))
+            for drive in self._members(place) if place else ():
+                if _DISCS & {str(kind).upper() for kind in drive.get("MediaTypes", ())} and not drive.get("Inserted"):
+                    return str(drive["@odata.id"])
+        hint = "Take out what somebody has inserted; some BMCs need a licence for virtual media"
+        raise RefusedError("NoDrive", what=f"the BMC at {visible(self._url)} has no free drive for discs", hint=hint)
+
+    def insert(self, system: BmcSystem, image: str) -> None:
+        """image: an https address that the BMC reads. Raises UsageError (MediaAddress)."""
+        if urlsplit(image).scheme != "https":
+            what = "a BMC gets media over HTTPS alone, because they hold keys, or the token for them"
+            raise UsageError("MediaAddress", what=what, hint="Give an https:// address that the BMC can reach")
+        self._act(system.drive, "VirtualMedia.InsertMedia", {"Image": image, "Inserted": True, "WriteProtected": True})
+        if not self._asked("get", system.drive).get("Inserted"):
+            raise _failed(self._url, "took the media, and says that there are none")
+
+    def start_once(self, system: BmcSystem) -> None:
+        """The next start is from the disc; read back, as some take it and forget it."""
+        wanted = {
+            "BootSourceOverrideTarget": "Cd",
+            "BootSourceOverrideEnabled": "Once",
+            "BootSourceOverrideMode": "UEFI",
+        }
+        self._asked("patch", system.place, {"Boot": wanted})
+        boot = self._asked("get", system.place).get("Boot", {})
+        if any(boot.get(key) != value for key, value in wanted.items()):
+            raise _failed(self._url, "did not keep what to start from")
+
+    def restart(self, system: BmcSystem) -> None:
+        """By force: Windows is asked to restart by itself before, where it runs."""
+        self._act(system.place, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
+
+    def take_back(self, system: BmcSystem) -> None:
+        """The media are out, and nothing but the usual is started from."""
+        if self._asked("get", system.drive).get("Inserted"):
+            self._act(system.drive, "VirtualMedia.EjectMedia", {})
+        self._asked("patch", system.place, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
+
+    def _act(self, place: str, name: str, body: Mapping[str, Any]) -> None:
+        actions = self._asked("get", place).get("Actions", {})
+        target = actions.get(f"#{name}", {}).get("target") if isinstance(actions, dict) else None
+        if not isinstance(target, str) or not target.startswith("/"):
+            raise _failed(self._url, f"offers no {name} at {place}")
+        self._asked("post", target, body)
+
+
+def _place(link: object) -> str | None:
+    """Of a link in an answer; only what is on the same BMC."""
+    place = link.get("@odata.id") if isinstance(link, dict) else None
+    return place if isinstance(place, str) and place.startswith("/") and not place.startswith("//") else None
+
+
+def _managers(system: Mapping[str, Any]) -> list[Any]:
+    links = system.get("Links")
+    managers = links.get("ManagedBy", []) if isinstance(links, dict) else []
+    return managers[:_MOST_MEMBERS] if isinstance(managers, list) else []
+
+
+def _is(system: Mapping[str, Any], wanted: MachineIdentity) -> bool:
+    uuid, serial = str(system.get("UUID", "")).strip().lower(), str(system.get("SerialNumber", "")).strip()
+    return uuid == wanted.uuid and serial == wanted.serial and _place(system) is not None
