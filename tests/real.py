@@ -174,9 +174,10 @@ PARTS = {
         },
         lambda: is_root_of_linux() and Path("/dev/loop-control").exists(),
     ),
-    # On image files: no disk of this machine is touched, and no loop device is needed.
+    # On image files: no disk of this machine is touched. The installer's own code is a judge where its source is at hand,
+    # which is never a need of ours.
     "autoinstall": Part(
-        ["tests/autoinstall"],
+        [f"tests/autoinstall/test_{name}.py" for name in ("guard", "whole_disks", "media", "virtual_media")],
         {
             "sgdisk": "gdisk",
             "sfdisk": "fdisk",
@@ -216,6 +217,8 @@ PARTS = {
             "mkfs.ext4": "e2fsprogs",
             "sfdisk": "fdisk",
             "ssh": "openssh-client",
+            "depmod": "kmod",
+            "cpio": "cpio",
         },
         lambda: is_root_of_linux() and has_kvm(),
     ),
@@ -226,6 +229,12 @@ PARTS = {
         ],
         {"podman": "podman", "unshare": "util-linux"},
         is_root_of_linux,
+    ),
+    "judges": Part(
+        [f"tests/autoinstall/test_{name}.py" for name in ("judges", "judged_bytes")],
+        {"sgdisk": "gdisk", "sfdisk": "fdisk", "mkntfs": "ntfs-3g", "mkfs.vfat": "dosfstools", "udevadm": "udev"},
+        lambda: bool(os.environ.get("WINHOST_SUBIQUITY") and os.environ.get("WINHOST_CURTIN")),
+        "real",
     ),
     # 5 GB are fetched the first time, and kept: see tests/vllm/real_engine.py. Only by name, as long as some of its
     # tests fail on a busy machine.
