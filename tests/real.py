@@ -174,8 +174,7 @@ PARTS = {
         },
         lambda: is_root_of_linux() and Path("/dev/loop-control").exists(),
     ),
-    # On image files: no disk of this machine is touched. The installer's own code is a judge where its source is at hand,
-    # which is never a need of ours.
+    # On image files: no disk of this machine is touched.
     "autoinstall": Part(
         [f"tests/autoinstall/test_{name}.py" for name in ("guard", "whole_disks", "media", "virtual_media")],
         {
@@ -230,6 +229,7 @@ PARTS = {
         {"podman": "podman", "unshare": "util-linux"},
         is_root_of_linux,
     ),
+    # The installer's own code, where its source is at hand; it is no need of ours.
     "judges": Part(
         [f"tests/autoinstall/test_{name}.py" for name in ("judges", "judged_bytes")],
         {"sgdisk": "gdisk", "sfdisk": "fdisk", "mkntfs": "ntfs-3g", "mkfs.vfat": "dosfstools", "udevadm": "udev"},

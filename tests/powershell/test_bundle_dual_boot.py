@@ -58,5 +58,7 @@ def test_without_the_digits_nothing_is_changed(person: Person, tmp_path: Path) -
 
 def _set_variable(folder: Path, value: str) -> Path:
     script = folder / "variable.ps1"
-    script.write_text(f"[System.Environment]::SetEnvironmentVariable('WINHOST_LAST_GROUP', '{value}')\nexit 0\n", "ascii")
+    script.write_text(
+        f"[System.Environment]::SetEnvironmentVariable('WINHOST_LAST_GROUP', '{value}')\nexit 0\n", "ascii"
+    )
     return script

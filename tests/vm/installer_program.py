@@ -28,7 +28,7 @@ def enter(role: str) -> None:
 
 
 def run(*words: str) -> tuple[int, str]:
-    ran = subprocess.run(["python3", "-I", *words], capture_output=True, text=True)
+    ran = subprocess.run(["python3", "-I", *words], capture_output=True, text=True, timeout=120)
     return ran.returncode, ran.stderr.strip()
 
 
