@@ -24,7 +24,7 @@ from winhost.engine.planning import (
     next_stage,
 )
 from winhost.engine.run_context import Outcome, RunContext
-from winhost.engine.run_state import replay
+from winhost.engine.run_state import has_ended, replay
 from winhost.engine.run_steps import do, settle
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_stages
@@ -94,11 +94,13 @@ def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
     """Of a run that has changed nothing nobody waits for the end."""
     for name in store.runs_of(plan.host):
         try:
-            record = replay(name, read_journal(store.existing(name)))
+            lines = read_journal(store.existing(name))
+            if name == but or has_ended(lines):
+                continue
+            record = replay(name, lines)
         except WinhostError:
             continue  # nobody can go on with it, either
-        ended = record.outcome is not None or record.unchanged or name == but
-        if not ended and record.plan.machine_id == plan.machine_id:
+        if not record.unchanged and record.plan.machine_id == plan.machine_id:
             raise unfinished(plan.host, name, record.going_back)
 
 

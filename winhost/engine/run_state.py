@@ -1,6 +1,6 @@
 """What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,11 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
     if record is None:
         raise RunNeverBegan(run)
     return record
+
+
+def has_ended(lines: Sequence[RawEvent]) -> bool:
+    """Whether nothing came after its end. Said by one line, because a host may have hundreds of runs behind it."""
+    return bool(lines) and lines[-1].get("event") == "outcome"
 
 
 def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
