@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,3 +285,10 @@ def test_who_breaks_off_leaves_no_connection(sshd: Sshd, tmp_path: Path) -> None
     until(lambda: sshd.sessions() == [])
     (tmp_path / "flag").touch()
     until((tmp_path / "flag.done").exists)
+
+
+def test_its_library_comes_without_what_we_never_use() -> None:
+    names = "'invoke', 'asyncio', 'unittest.mock'"
+    program = "import sys; from winhost.connect.ssh_logon import load_paramiko; load_paramiko(); "
+    program += f"assert 'paramiko' in sys.modules; print([name for name in ({names}) if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"

@@ -1,10 +1,12 @@
 """Logging on to an sshd: through a jump host where there is one, and to nobody whose key is not known."""
 
+import importlib
 import io
 import logging
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +23,7 @@ from winhost.connect.wire_errors import (
 )
 from winhost.model.errors import WinhostError, visible
 from winhost.model.fleet import Login
+from winhost.model.once import once
 from winhost.model.secrets import Secret
 
 if TYPE_CHECKING:
@@ -83,6 +86,7 @@ class SshConnection:
     def open(self, name: str, login: Login, jump: Login | None, guard: Guard) -> None:
         """Raises WireError, and UsageError (KeyUnusable, SecretUnreadable)."""
         quieten()
+        load_paramiko()
         if jump is None:
             self._log_on(login, guard, lambda: _tcp(login, guard))
             return
@@ -226,6 +230,28 @@ def _proof(login: Login) -> str:
 def quieten() -> None:
     """It writes traces of what we tell in words to stderr."""
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+@once
+def load_paramiko() -> None:
+    """Without what it would run programs with for `Match exec` of an ssh_config, which we never let it read: an event
+    loop and test doubles come with that, and half of what the import costs.
+    """
+    with _left_out("invoke"):
+        importlib.import_module("paramiko")
+
+
+@contextmanager
+def _left_out(name: str) -> Iterator[None]:
+    """Meanwhile this module cannot be imported."""
+    before = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]  # how Python itself says that
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
 
 
 def _refuse_empty_agent(host: str, login: Login) -> None:
