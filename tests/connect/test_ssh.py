@@ -291,4 +291,5 @@ def test_its_library_comes_without_what_we_never_use() -> None:
     names = "'invoke', 'asyncio', 'unittest.mock'"
     program = "import sys; from winhost.connect.ssh_logon import load_paramiko; load_paramiko(); "
     program += f"assert 'paramiko' in sys.modules; print([name for name in ({names}) if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n"
