@@ -169,7 +169,7 @@ def _is_file(word: str) -> bool:
 
 def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
     """A single word that is no file was mostly meant for one."""
-    shown = visible(hidden(words[0][:80]))
+    shown = visible(hidden(words[0])[:80])
     meant = file is None and len(words) == 1 and not words[0].strip().count(" ") and words[0] != STDIN
     return UsageError(
         "NoRecipe",

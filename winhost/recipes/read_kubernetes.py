@@ -122,6 +122,8 @@ def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
     ):
         if node.is_scalar:
             yield Setting(option, node.value, node.key_text, node.text, (node.text,), node.key_text.value)
+    if sources := container.get("envFrom"):
+        yield Setting("--env-file", "envFrom", sources.key_text, None, (), "envFrom")
     for option, name in (("--network", "hostNetwork"), ("--ipc", "hostIPC"), ("--pid", "hostPID")):
         node = pod.get(name)
         if node.value.casefold() == "true":

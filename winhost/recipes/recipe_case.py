@@ -100,6 +100,12 @@ class RecipeCase:
             return self.target.path in ("wsl2", "wslc")
         return True if _OF_WSL.search(self.source.text) else None
 
+    def elsewhere(self, name: str) -> str:
+        """Where an option or variable that is not here may be all the same; nothing where it is nowhere."""
+        if name.startswith("--"):
+            return "what else its file or its shell gives it" if self.engine.more_options else ""
+        return "what its file of variables has" if self.engine.more_variables else ""
+
     @property
     def port(self) -> str:
         """That vLLM listens on."""

@@ -127,6 +127,16 @@ class RecipeEngine:
         return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
 
     @property
+    def more_variables(self) -> bool:
+        """Whether a file that is not read has more of them."""
+        return self.boxed("--env-file") is not None or self.boxed("EnvironmentFile") is not None
+
+    @property
+    def more_options(self) -> bool:
+        """Whether a file has more of them, or the shell."""
+        return self.option("--config") is not None or any("$" in word.value for word in self.strays)
+
+    @property
     def spread(self) -> bool:
         """Whether its GPUs are those of several machines, of which this one starts a part."""
         ray = self.option("--distributed-executor-backend")

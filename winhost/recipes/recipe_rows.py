@@ -53,6 +53,8 @@ def _by_row(row: FindingRow, case: RecipeCase) -> Iterator[Found]:
     for setting in _found(row.find, case):
         if setting is None and not case.engine.known:
             continue
+        lacking = next(iter(_names(row.find, "lacks")), "")
+        doubt = doubt or (case.elsewhere(lacking) if lacking else "")
         place = setting.text.start if setting else case.engine.at.start
         words = {"name": setting.name, "value": setting.value or ""} if setting else {}
         yield Found(row.code, place, words, _edits(row.mend, setting, case), doubt)

@@ -38,7 +38,8 @@ def generation(case: RecipeCase) -> Iterator[Found]:
     if capability < BFLOAT16:
         dtype = case.engine.option("--dtype")
         if dtype is None:
-            yield Found("half-needed", case.engine.at.start, words, case.engine.editor.add_option("--dtype=half"))
+            edits = case.engine.editor.add_option("--dtype=half")
+            yield Found("half-needed", case.engine.at.start, words, edits, case.elsewhere("--dtype"))
         elif dtype.value == "bfloat16":
             yield Found("no-bfloat16", dtype.text.start, words, replaced(dtype.shown, "half"))
 
@@ -77,7 +78,8 @@ def share(case: RecipeCase) -> Iterator[Found]:
         default = next(value for first, value in DEFAULT_SHARES if since >= first)
         if case.wsl and several and engine.known:
             edits = engine.editor.add_option("--gpu-memory-utilization=0.8")
-            yield Found("share-of-default", engine.at.start, {"value": default}, edits)
+            doubt = case.elsewhere("--gpu-memory-utilization")
+            yield Found("share-of-default", engine.at.start, {"value": default}, edits, doubt)
         return
     try:
         value = float(found.value or "")

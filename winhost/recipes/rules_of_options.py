@@ -1,5 +1,6 @@
 """Rules on the words of vLLM itself: options and variables by version, their values, and the model."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -132,7 +133,19 @@ def values(case: RecipeCase) -> Iterator[Found]:
             continue
         if _is_open(value) or "." in setting.written:
             continue
-        yield from _value(setting, value, place)
+        if value.startswith("{"):
+            yield from _json(setting, value, place)
+        else:
+            yield from _value(setting, value, place)
+
+
+def _json(setting: Setting, value: str, place: int) -> Iterator[Found]:
+    try:
+        json.loads(value)
+    except ValueError as error:
+        yield Found("bad-json", place, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]})
+    except RecursionError:
+        yield Found("bad-json", place, {"name": setting.name, "value": value, "problem": "it is nested too deeply"})
 
 
 def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
@@ -207,7 +220,7 @@ def model(case: RecipeCase) -> Iterator[Found]:
         yield Found("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
     named = engine.model or engine.option("--model") or engine.option("--config")
     if engine.known and named is None:
-        yield Found("no-model", engine.at.start)
+        yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
     if trusts := engine.option("--trust-remote-code"):
         revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
         yield Found("trusts-code", trusts.text.start, {"revision": revision})

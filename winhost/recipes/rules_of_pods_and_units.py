@@ -8,6 +8,7 @@ from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import RecipeForm
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
+_ALWAYS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
 
@@ -17,6 +18,10 @@ def manifest(case: RecipeCase) -> Iterator[Found]:
     places = case.engine.places
     if found := places.get("service vllm"):
         yield Found("service-named-vllm", found.start)
+    restart = case.engine.boxed("--restart") if case.is_pod else None
+    if restart is not None and restart.value != "Always" and case.engine.where.startswith(_ALWAYS):
+        words = {"value": restart.value, "kind": case.engine.where.partition(" ")[0]}
+        yield Found("restart-not-always", restart.text.start, words, replaced(restart.shown, "Always"))
     for name, text in places.items():
         if name.startswith("no text "):
             quoted = replaced(text, f'"{text.value}"')

@@ -185,6 +185,8 @@ class _Lexer:
     def _word(self) -> PlacedText:
         start = self._i
         letters: list[tuple[str, int]] = []
+        if self._shell is ShellKind.CMD and self._text[self._i] == "'":
+            self._slip("no-quote-in-cmd", self._place(start))
         if _LONG_DASH.match(self._text, self._i):
             self._long_dash(letters)
         while self._i < len(self._text) and not self._ends():
@@ -234,12 +236,21 @@ class _Lexer:
                 self._straighten(self._i, quote)
                 self._i += 1
                 if not (self._shell is ShellKind.POWERSHELL and self._text[self._i : self._i + 1] == quote):
+                    self._lost_quotes(start)
                     return
             elif char == ESCAPES[self._shell] and quote == '"' and self._escaped(letters):
                 continue
+            elif self._shell is not ShellKind.SH and self._text[self._i : self._i + 2] == '\\"':
+                self._i += 1  # as programs of Windows read it
             letters.append((self._text[self._i], self._i))
             self._i += 1
         self._slip("open-quote", self._place(start), char=quote)
+
+    def _lost_quotes(self, start: int) -> None:
+        """Windows PowerShell hands a word to a program without the double quotes that are in it."""
+        inner = self._text[start + 1 : self._i - 1]
+        if self._shell is ShellKind.POWERSHELL and re.search(r'(?<!\\)"', inner):
+            self._slip("quotes-lost", self._place(start))
 
     def _escaped(self, letters: list[tuple[str, int]]) -> bool:
         """Within double quotes; sh keeps the sign before anything but these."""
