@@ -31,7 +31,8 @@ class ServedEngines:
         before = self.units.get(name, _NONE)
         after = {**before, **desired}
         # One that does not start with the machine is the gateway's to start.
-        stays = after["enabled"] and after["text"] and (before["active"] or not before["enabled"])
+        tried = before["active"] or before["failed"]
+        stays = after["enabled"] and after["text"] and (tried or not before["enabled"])
         after["active"] = desired.get("active", bool(stays))
         if after["text"] is None and (after["enabled"] or after["active"]):
             raise refused("BadRequest", "InvalidArgument", f"{name} cannot start without a text.")

@@ -26,8 +26,9 @@ class EngineUnit(State):
     (the image, the model, its own files) comes before it, and goes after it in a rollback.
 
     enabled: it starts with the machine; active: the engine runs and answered; failed: it ended badly. A new text
-    restarts what is to be active: by default what is enabled and runs or was not enabled before. Others are started by
-    the gateway when their turn comes. Setting active waits until the unit has started: then the engine answers.
+    restarts what is to be active: by default what is enabled and runs, failed or was not enabled before. Others are
+    started by the gateway when their turn comes. Setting active waits until the unit has started: then the engine
+    answers.
     """
 
     text: str | None

@@ -67,7 +67,8 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     name = served_unit(key["unit"])
     before = engine_unit(name)
     after = dict(before, **desired)
-    after["active"] = desired.get("active", stays_active(before, after))
+    tried = unit_properties(name)["ActiveState"] in ("activating", "failed")
+    after["active"] = desired.get("active", stays_active(dict(before, active=before["active"] or tried), after))
     if after["text"] is None and (after["enabled"] or after["active"]):
         raise bad_request(f"{name} cannot start without a text.")
     other = after["text"] != before["text"]
@@ -89,7 +90,8 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
 
 def stays_active(before: State, after: State) -> bool:
     """One that does not start with the machine is the gateway's to start, when its turn comes. One that begins to do so
-    starts now: a rollback gives it back its place.
+    starts now: a rollback gives it back its place. So does one that failed: its new text may be the old one, by a
+    rollback. One that somebody stopped stays stopped.
     """
     was = before["active"] or not before["enabled"]
     return bool(was and after["enabled"] and after["text"] is not None)
