@@ -61,6 +61,7 @@ def test_blocks_go_to_a_folder_that_nobody_else_enters(by: str) -> None:
     assert config["kv_load_failure_policy"] == "recompute"
     extra = config["kv_connector_extra_config"]
     assert (extra["cpu_bytes_to_use"], extra["offload_prompt_only"]) == (10 * GiB, False)
+    assert "PYTHONHASHSEED=0" in unit, "or the next process finds none of its blocks"
     assert [tier["root_dir"] for tier in extra["secondary_tiers"]] == ["/var/lib/winhost-kv-chat"]
     if by == PROGRAM:
         assert {"StateDirectory=winhost-kv-chat", "StateDirectoryMode=0700"} <= {*unit.splitlines()}
@@ -219,6 +220,8 @@ def test_files_go_and_links_lead_nowhere(tmp_path: Path) -> None:
         file = private / f"deep/er/{number}"
         file.write_bytes(b"x" * 100)
         os.utime(file, (number, number))
+    (private / "config.json").write_text("{}" * 100)
+    os.utime(private / "config.json", (0, 0))
     (private / "link").symlink_to(others)
     (private / "deep/file").symlink_to(others / "kept")
     mirror = tmp_path / "mirror"
@@ -235,3 +238,4 @@ def test_files_go_and_links_lead_nowhere(tmp_path: Path) -> None:
         path.name for path in (private / "deep/er").iterdir()
     ) == ["2", "3", "4"]
     assert (others / "kept").read_bytes() == b"k" * 900
+    assert (private / "config.json").exists(), "blocks are of no use without it"

@@ -374,7 +374,7 @@ class Trial:
             for turn in ("first", "after_it_was_killed"):
                 began = time.monotonic()
                 await asyncio.to_thread(engine.start)
-                await until(engine.socket.exists, 200)
+                await until_true(lambda: self.serves(engine), 200)
                 up = round(time.monotonic() - began, 1)
                 body = {"model": "kv", "prompt": prompt, "max_tokens": 128, "temperature": 0}
                 status, answer, took = await self.call(engine.socket, "POST", "/v1/completions", body)
@@ -390,6 +390,13 @@ class Trial:
                 engine.kill()
         finally:
             engine.kill()
+
+    async def serves(self, engine: Engine) -> bool:
+        """It binds its socket long before it answers."""
+        try:
+            return (await self.call(engine.socket, "GET", "/health"))[0] == 200
+        except OSError:
+            return False
 
     async def all(self, chosen: list[str]) -> None:
         server = await asyncio.start_unix_server(self.keep, str(self.work / "keeper.sock"))

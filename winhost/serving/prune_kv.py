@@ -14,9 +14,11 @@ YOUNG_S = 600  # it may still be written
 
 
 def files_of(folder: str) -> Iterator[tuple[float, int, str, str]]:
-    """Last use, size, the place of its folder below `folder`, and name of each."""
+    """Of blocks: last use, size, the place of its folder below `folder`, and name."""
     for path, _, names, fd in os.fwalk(folder, follow_symlinks=False):
         for name in names:
+            if name.endswith(".json"):
+                continue  # what the blocks beside it are of
             try:
                 found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             except FileNotFoundError:
