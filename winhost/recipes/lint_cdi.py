@@ -13,6 +13,13 @@ from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
+# By what of which a version can be too low: the list, and the field of its items; SPEC.md of 1.1.0.
+_FIELDS_SINCE = (
+    ("mounts", "type", Version("0.4.0")),
+    ("deviceNodes", "hostPath", Version("0.5.0")),
+    ("netDevices", "hostInterfaceName", Version("1.1.0")),
+)
+_EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
@@ -30,6 +37,7 @@ def cdi_findings(source: SourceFile, target: RecipeTarget) -> Iterator[Found]:
     version = yield from _version(document)
     yield from _kind(document)
     yield from _devices(document, version)
+    yield from _fields(document, version)
     yield from _files(document, target)
 
 
@@ -75,6 +83,19 @@ def _devices(document: YamlNode, version: Version | None) -> Iterator[Found]:
             yield Found("device-begins-with-digit", each.start, words)
         if not each.get("containerEdits") and not document.get("containerEdits"):
             yield Found("device-without-edits", each.start, words)
+
+
+def _fields(document: YamlNode, version: Version | None) -> Iterator[Found]:
+    """Fields of a later version than the file says, each once."""
+    used = [
+        (name, since, node) for list_name, name, since in _FIELDS_SINCE for node in _paths(document, list_name, name)
+    ]
+    used += [(name, since, edits.get(name)) for edits in _edits(document) for name, since in _EDITS_SINCE]
+    told = set()
+    for name, since, node in used:
+        if version is not None and version < since and node.node is not None and name not in told:
+            told.add(name)
+            yield Found("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
 
 
 def _edits(document: YamlNode) -> list[YamlNode]:
