@@ -60,9 +60,19 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     return said
 
 
-# Theirs need a hub, a registry, an endpoint or a key: test_workload_init, test_fetch, test_serve_target and test_render
-# have them.
-ELSEWHERE = {"draft", "fetched", "rendered", "serving", "serving-change", "serving-log", "serving-test"}
+# Theirs need a hub, a registry, an endpoint, a key or a machine with two systems: test_workload_init, test_fetch,
+# test_serve_target, test_render and test_boot have them.
+ELSEWHERE = {
+    "boot",
+    "boot-linux",
+    "draft",
+    "fetched",
+    "rendered",
+    "serving",
+    "serving-change",
+    "serving-log",
+    "serving-test",
+}
 
 
 def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:

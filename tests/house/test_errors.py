@@ -37,6 +37,7 @@ NotInPods
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable
 NoRecipe
+NotSwitched
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster
 """
 

@@ -48,7 +48,7 @@ ELSEWHERE = {
     "CdiSpec": {"devices"},  # said in its title where a container asks for one
     "Disk": {"number", "sector"},  # of dual-boot, as the next ones
     "EfiVolume": {"file_system", "files"},
-    "FirmwareBoot": {"current", "entries", "order"},
+    "FirmwareBoot": {"current"},
     "KernelModule": {"loaded"},  # decides restart_due where it is read
     "Partition": {"hidden", "no_letter", "number"},
     "PowerSource": {"batteries"},

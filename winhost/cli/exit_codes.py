@@ -39,6 +39,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
         4: "something is neither as the run left it nor in its original state",
         **_UNREACHED,
     },
+    "boot": {0: "restarting, or the other system is up", 1: "failure, or the system of before came up", **_UNREACHED},
     "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHED},
     "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
     "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},

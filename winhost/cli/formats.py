@@ -22,6 +22,8 @@ KINDS: Mapping[str, int] = {
     "runs": 1,
     "run": 2,
     "verification": 2,
+    "boot": 1,
+    "boot-linux": 1,
     "bundle": 1,
     "lint": 1,
     "lint-autoinstall": 1,

@@ -29,6 +29,7 @@ from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
 from winhost.compat.assess_answer import Brief, Full
 from winhost.compat.diff_answer import Diff
+from winhost.engine.boot import LinuxFirmware, Switched
 from winhost.engine.events import AnyEvent
 from winhost.lab.hostfile import HostFile
 from winhost.model.documents import answer_schema, json_schema
@@ -70,6 +71,8 @@ RESULTS: Mapping[str, Any] = {
     "runs": ListedRun,
     "run": ShownRun,
     "verification": Verified,
+    "boot": Switched,
+    "boot-linux": LinuxFirmware,
     "bundle": Bundled,
     "lint": Linted,
     "lint-autoinstall": LintedInstall,

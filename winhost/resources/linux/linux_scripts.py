@@ -19,6 +19,7 @@ PARTS = (
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
+BOOT = "linux_boot.py"
 SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "updates", "serving")))
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
@@ -46,6 +47,12 @@ def probe_text() -> str:
     """What `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
     names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
     return f"{_one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
+
+
+@once
+def boot_text() -> str:
+    """What `winhost boot` sends to a Linux beside Windows. It knows no resource."""
+    return f"{_one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
 
 
 @once

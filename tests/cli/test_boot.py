@@ -1,0 +1,90 @@
+"""Starting the other system of a machine, once: told, read back, restarted, and seen which one came up."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.errors import raises
+from winhost.connect.patience import Patience
+from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
+from winhost.lab.hostfile import find
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.running_lab import Lab
+from winhost.resources.windows.firmware_boot.resource import BootEntry
+
+CONSENT = ("--accept", "restart", "--console")
+
+
+def entry(number: str, description: str, path: str | None) -> BootEntry:
+    return BootEntry(number, description, True, None, path)
+
+
+WINDOWS_ENTRY = entry("0000", "Windows-Start-Manager", "\\EFI\\Microsoft\\Boot\\bootmgfw.efi")
+UBUNTU_ENTRY = entry("0003", "ubuntu", "\\EFI\\UBUNTU\\shimx64.efi")
+INSTALLER_ENTRY = entry("0010", "winhost-installer", "\\EFI\\boot\\bootx64.efi")
+EVERY = (WINDOWS_ENTRY, UBUNTU_ENTRY, INSTALLER_ENTRY, entry("0004", "UEFI PXE", None))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with Lab([find("win11-free-space"), find("win11-pro-1gpu")], tmp_path, scale=0.001) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("system", "found"), [(WINDOWS, WINDOWS_ENTRY), (LINUX, UBUNTU_ENTRY), (INSTALLER, INSTALLER_ENTRY)]
+)
+def test_a_system_is_known_by_what_starts_it(system: str, found: BootEntry) -> None:
+    assert entry_of("here", system, EVERY) == found
+
+
+def test_two_of_one_system_are_not_guessed_between() -> None:
+    with raises("NotSwitched"):
+        entry_of("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
+
+
+def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> None:
+    said = line("boot", "desk-05", "linux", *CONSENT, "--json")
+    assert said.code == 0, said.err
+    assert said.result["entry"]["entry"] == "0003"
+    assert (said.result["windows_first"], said.result["restarted"]) == (True, True)
+    machine = lab.hosts["desk-05"].machine
+    machine.settle()
+    assert machine.part(FirmwarePart).boot["order"] == ["0000", "0003"]
+    assert machine.part(FirmwarePart).boot["next"] is None, "the start has used it up"
+
+
+def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
+    """The lab's machine has no Linux: its firmware starts Windows, as one that ignores BootNext does."""
+    fleet = Path("fleet.yaml")
+    before, name, after = fleet.read_text("utf-8").partition('"desk-01":')
+    # Where nobody listens: a Linux that does not come up.
+    fleet.write_text(before + '"desk-05-linux":' + re.sub("port: [0-9]+", "port: 9", after, count=1), "utf-8")
+    assert name
+    said = line("boot", "desk-05", "linux", *CONSENT, "--other", "desk-05-linux", "--restart-deadline", "60s")
+    assert said.code == 1
+    assert "windows came up again" in said.out
+    assert "boot menu" in said.out
+
+
+def test_nothing_restarts_without_consent_and_a_word_on_the_console(line: Line, lab: Lab) -> None:
+    for words in ((), ("--console",), ("--accept", "restart")):
+        assert line("boot", "desk-05", "linux", *words).code == 2
+    assert lab.hosts["desk-05"].machine.boot == 1
+
+
+def test_a_host_without_such_an_entry_is_left_as_it_is(line: Line, lab: Lab) -> None:
+    said = line("boot", "desk-01", "linux", *CONSENT)
+    assert said.code == 1
+    assert "0 boot entries start linux" in said.err
+    assert lab.hosts["desk-01"].machine.boot == 1
+
+
+def test_who_came_up_is_seen() -> None:
+    quick = Patience(deadline=0.2, first=0.01, longest=0.02)
+    assert came_up(lambda: None, lambda: True, quick) is True
+    assert came_up(lambda: "another", lambda: False, quick) is False
+    assert came_up(lambda: None, lambda: False, quick) is None

@@ -1,0 +1,124 @@
+"""winhost boot: start the other system of a machine with two, once."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from winhost.cli.envelope import show_results
+from winhost.cli.live_hosts import connector_for, read_live
+from winhost.cli.named_hosts import hosts_named
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.watch import Watch, watching
+from winhost.connect.agent import Connector
+from winhost.connect.patience import Patience
+from winhost.connect.ssh import SshWire, target_of
+from winhost.engine import boot as switching
+from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
+from winhost.model.errors import visible
+from winhost.model.fleet import AnyHost, LinuxHost
+from winhost.resources.linux import linux_scripts
+
+RESTART = "restart"
+
+
+def boot(
+    host: str,
+    system: str,
+    other: str | None,
+    console: bool | None,
+    return_after: int | None,
+    restart_deadline: float,
+    accepted: tuple[str, ...],
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
+    """Start SYSTEM once."""
+    here, *others = hosts_named((host, other) if other else (host,), fleet_file)
+    if isinstance(here, LinuxHost) and system == LINUX:
+        return _stay(here, return_after, output)
+    if return_after is not None:
+        raise click.UsageError(
+            "--return-after is for the Linux that runs: winhost boot LINUX-HOST linux --return-after 30"
+        )
+    _check_consent(here.name, console, accepted)
+    with watching() as watch:
+        done = _switch(here, system, watch)
+        both = [connector_for(each) for each in (here, *others)]
+        switched = _seen(done, both[0], both[1], restart_deadline, watch) if others else done[0]
+    show_results("boot", output.shape, [(here.name, switched)], _show)
+    return 0 if switched.came_up in (None, system) else 1
+
+
+def _check_consent(host: str, console: bool | None, accepted: tuple[str, ...]) -> None:
+    """Raises UsageError."""
+    if RESTART not in accepted:
+        raise click.UsageError(f"{host} restarts: add --accept restart")
+    if console is None:
+        raise click.UsageError(
+            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
+            "or --without-console to go on all the same"
+        )
+
+
+def _switch(here: AnyHost, system: str, watch: Watch) -> tuple[Switched, str]:
+    if isinstance(here, LinuxHost):
+        if system != WINDOWS:
+            raise not_switched(here.name, f"a Linux starts Windows, and not {system}")
+        with watch.at(here.name, "telling the firmware"), closing(_wire(here)) as wire:
+            return switching.from_linux(wire, here.name, restart=True)
+    if system == WINDOWS:
+        raise not_switched(here.name, "Windows is what runs there")
+    facts = read_live(here, watch)
+    with watch.at(here.name, "telling the firmware"):
+        return switching.from_windows(connector_for(here), facts, system, restart=True)
+
+
+def _seen(done: tuple[Switched, str], same: Connector, other: Connector, deadline: float, watch: Watch) -> Switched:
+    switched, before = done
+    with watch.at(switched.host, f"waiting for {switched.to}"):
+        up = switching.came_up(
+            lambda: switching.another_boot(same, before), lambda: switching.answers(other), Patience(deadline=deadline)
+        )
+    if up is None:
+        return switched
+    back = LINUX if switched.to == WINDOWS else WINDOWS
+    return replace(switched, came_up=switched.to if up else back)
+
+
+def _stay(here: LinuxHost, return_after: int | None, output: Output) -> int:
+    """It is there already: winhost came, and so its timer does nothing until the next start."""
+    request = {} if return_after is None else {"timer": return_after or None}
+    with closing(_wire(here)) as wire:
+        found = switching.on_linux(wire, heartbeat=True, **request)
+    show_results("boot-linux", output.shape, [(here.name, found)], lambda told: say(_of_timer(here.name, told.timer)))
+    return 0
+
+
+def _of_timer(host: str, minutes: int | None) -> str:
+    if minutes is None:
+        return f"{visible(host)} runs Linux. No timer goes back to Windows by itself."
+    within = f"{minutes} minutes of a start"
+    return f"{visible(host)} runs Linux. It goes back to Windows if winhost does not come within {within}."
+
+
+def _wire(here: LinuxHost) -> SshWire:
+    return SshWire(target_of(here), linux_scripts.boot_text())
+
+
+def _show(switched: Switched) -> None:
+    name, entry = visible(switched.host), switched.entry
+    say(f"{name}: the firmware starts {visible(entry.description)} ({entry.entry}) once, read back; restarting")
+    for line in switched.told:
+        say(f"  {visible(line)}", hang=2)
+    if not switched.windows_first:
+        say("  Windows is not first in the boot order: the start after that is not of Windows", hang=2)
+    if switched.came_up == switched.to:
+        say(f"{name}: {switched.to} is up")
+    elif switched.came_up:
+        say(
+            f"{name}: {switched.came_up} came up again. The firmware did not start what it was told to: choose "
+            f"{visible(entry.description)} in its boot menu, at the console."
+        )
