@@ -14,7 +14,8 @@ from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, KEY
 from winhost.cluster.render_request import ClusterRequest, ManifestSet
 from winhost.cluster.rendering import rendered
-from winhost.model.workload import Attention, Deploy, Embedding, Exposure, Model, Video, Workload
+from winhost.model.units import GiB
+from winhost.model.workload import Attention, Deploy, Embedding, Exposure, KvMirror, Mirror, Model, Video, Workload
 from winhost.resources.host import HostFacts
 
 DATA = Path(__file__).parents[1] / "data/cluster"
@@ -63,6 +64,7 @@ WORKLOADS: Mapping[str, ClusterRequest] = {
     "over-two-nodes": request(wide()),
     "for-the-lan": request(exposure=Exposure.LAN, allow=("10.0.0.0/8",), tls_secret="endpoint"),
     "with-video": request(video=Video(2), video_image=FFMPEG),
+    "mirrored": request(kv_mirror=KvMirror(Mirror.TIERS, 10 * GiB)),
     "bare": request(keys=(), keys_secret="mine", device_plugin=None, storage_class="fast"),
 }
 

@@ -28,8 +28,7 @@ def engine(found: Any, name: str = "engine-chat") -> dict[str, Any]:
 
 
 def vllm(pod: dict[str, Any]) -> dict[str, Any]:
-    (container,) = pod["containers"]
-    return dict(container)
+    return dict(pod["containers"][0])
 
 
 def environment(container: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +83,21 @@ def test_shared_memory_counts_in_the_limit_of_the_pod() -> None:
         assert int(memory.removesuffix("Gi")) * GiB >= size * GiB + engine_ram(asked.workload.models[0])
         assert vllm(pod)["resources"]["requests"]["memory"] == memory
         assert {"name": "shm", "mountPath": "/dev/shm"} in vllm(pod)["volumeMounts"]
+
+
+def test_a_mirror_is_on_the_volume_and_kept_within_its_size() -> None:
+    found = made(WORKLOADS["mirrored"])
+    pod = engine(found)
+    (config,) = (word for word in vllm(pod)["command"] if word.startswith("--kv-transfer-config="))
+    (tier,) = json.loads(config.partition("=")[2])["kv_connector_extra_config"]["secondary_tiers"]
+    _, prune = pod["containers"]
+    for each in (vllm(pod), prune):
+        assert {"name": "model", "mountPath": tier["root_dir"], "subPath": "kv"} in each["volumeMounts"]
+    assert prune["command"][-2:] == [str(100 * GiB), tier["root_dir"]]
+    assert "prune_kv.py" in the(found, "ConfigMap", "engine-chat")["data"]
+    claim = the(found, "PersistentVolumeClaim", "engine-chat")["spec"]["resources"]["requests"]["storage"]
+    assert int(claim.removesuffix("Gi")) > 100
+    assert "limits" not in prune.get("resources", {}) or "nvidia.com/gpu" not in prune["resources"]["limits"]
 
 
 def test_no_engine_is_killed_while_it_loads() -> None:

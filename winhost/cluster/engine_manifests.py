@@ -14,7 +14,7 @@ from winhost.cluster.cluster_names import (
     manifest,
     selector,
 )
-from winhost.cluster.engine_pod import EnginePod
+from winhost.cluster.engine_pod import PRUNE, EnginePod
 from winhost.core.answers import Json
 from winhost.model.units import Bytes, GiB
 from winhost.serving.engine_files import START_SECONDS
@@ -92,7 +92,8 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
     listed = pod.request.files[pod.model.name]["files"]
-    size = sum(int(line.split(" ")[1]) for line in listed) + _COMPILED
+    mirror = pod.request.workload.kv_mirror
+    size = sum(int(line.split(" ")[1]) for line in listed) + _COMPILED + (mirror.keep if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if _several(pod) else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},
@@ -107,19 +108,18 @@ def _scripts(pod: EnginePod) -> Mapping[str, Json]:
     listing = {name: wanted[name] for name in ("source", "revision", "files")}
     data: dict[str, Json] = {
         "model.json": json.dumps(listing, indent=1) + "\n",
-        **{name: _text(name) for name in _names(pod)},
+        **{name: files(room).joinpath(name).read_text("utf-8") for room, name in _programs(pod)},
     }
     return _manifest(pod, "ConfigMap", "v1", {"data": data})
 
 
-def _names(pod: EnginePod) -> Iterator[str]:
-    yield "fetch_model.py"
+def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
+    """What runs in its pods, by the room where it lies."""
+    yield str(__package__), "fetch_model.py"
     if _several(pod):
-        yield "ray_group.sh"
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+        yield str(__package__), "ray_group.sh"
+    if pod.request.workload.kv_mirror is not None:
+        yield "winhost.serving", PRUNE
 
 
 def _manifest(pod: EnginePod, kind: str, api: str, body: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -12,11 +12,12 @@ from winhost.model.workload import Model
 from winhost.serving.choice import ProfileLine, Served
 from winhost.serving.computed import SHM_LEAST
 from winhost.serving.engine_files import START_SECONDS
-from winhost.serving.engine_names import MODEL
+from winhost.serving.engine_names import MODEL, kv_folder
 from winhost.sizing.host_memory import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
-_EVERY_S = 10
+_EVERY_S, _PRUNED_EVERY_S = 10, 600
+PRUNE = "prune_kv.py"
 # What a profile says of a machine's own containers, and what stands in its place in a pod. The network, because a
 # NetworkPolicy shuts the port; the socket, because the gateway is another pod; the GPUs, which the device plugin gives.
 _ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
@@ -77,7 +78,7 @@ class EnginePod:
             "runtimeClassName": RUNTIME_CLASS,
             "terminationGracePeriodSeconds": self._grace,
             "initContainers": [self._fetch],
-            "containers": [container],
+            "containers": [container, *self._beside] if serves else [container],
             "volumes": [*self._volumes()],
         }
 
@@ -128,10 +129,36 @@ class EnginePod:
             ],
         }
 
+    @property
+    def _beside(self) -> list[Json]:
+        """What keeps the mirror of its KV cache within its size."""
+        mirror = self.request.workload.kv_mirror
+        if mirror is None:
+            return []
+        prune = f'while sleep {_PRUNED_EVERY_S}; do python3 -I {_SCRIPTS}/{PRUNE} "$0" "$1"; done'
+        container: dict[str, Json] = {
+            "name": "kv-prune",
+            "image": self.request.image,
+            "command": ["/bin/sh", "-c", prune, str(mirror.keep), self._kv],
+            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+            "securityContext": container_security(writes=False),
+            "volumeMounts": [
+                {"name": "model", "mountPath": self._kv, "subPath": "kv"},
+                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
+            ],
+        }
+        return [container]
+
+    @property
+    def _kv(self) -> str:
+        return kv_folder(self.model.name)
+
     def _mounts(self) -> Iterator[Json]:
         yield {"name": "shm", "mountPath": _SHM}
         yield {"name": "model", "mountPath": MODEL, "subPath": "model", "readOnly": True}
         yield {"name": "model", "mountPath": _CACHE, "subPath": "cache"}
+        if self.request.workload.kv_mirror is not None:
+            yield {"name": "model", "mountPath": self._kv, "subPath": "kv"}
         yield {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
 
     def _volumes(self) -> Iterator[Json]:
