@@ -219,3 +219,21 @@ def test_a_path_out_of_the_folder_is_refused(site: Site, path: str) -> None:
     Path("plan.json").write_text(text)
     assert site.fetch().code != 0
     assert not Path("x").exists()
+
+
+def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
+    program = bytes(range(256)) * 200
+    site.hub.files["k3s"] = program
+    source = f"{site.hub.url}/org/model/resolve/{COMMIT}/k3s"
+    desired = {"source": source, "sha256": hashlib.sha256(program).hexdigest(), "bytes": len(program)}
+    book = yaml.safe_load((shipped("playbooks") / "linux.yaml").read_text("utf-8"))
+    book["resources"].append(entry("ReleaseFile", {"path": "/usr/local/bin/k3s"}, desired))
+    Path("book.yaml").write_text(yaml.safe_dump(book))
+    assert site.line("plan", "llm-01", "--playbook", "book.yaml", "-o", "plan.json").code == 0
+    site.hub.token = None
+    said = site.fetch("--there", "/srv/copies")
+    assert said.code == 0, said.err + said.out
+    assert Path("offline/releases/k3s").read_bytes() == program
+    plan = json.loads(Path("offline/plan.json").read_text("utf-8"))
+    (step,) = (each for each in plan["stages"][0]["steps"] if each["resource"] == "ReleaseFile")
+    assert step["desired"] == {**desired, "source": "/srv/copies/releases/k3s"}

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -89,6 +90,7 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platfo
         for _, desired in wanted_of(checked, "ModelFiles")
         if str(desired.get("source")).startswith(("https://", "http://"))
     ]
+    models += [*_releases(checked)]
     with watching() as watch:
         collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
@@ -102,6 +104,14 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platfo
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
     packages = tuple(dict.fromkeys(packages_of(checked)))
     return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(not_known_yet(checked)))
+
+
+def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
+    for _, desired in wanted_of(checked, "ReleaseFile"):
+        source, _, name = str(desired.get("source")).rpartition("/")
+        if source.startswith(("https://", "http://")):
+            line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
+            yield WantedModel(source, None, (line,), folder="releases")
 
 
 def _guest(checked: CheckedPlan) -> RemoteImage | None:

@@ -6,7 +6,7 @@ from winhost.core.answers import Json
 from winhost.engine.planning import CheckedPlan
 from winhost.paths.playbook import REFERENCE
 
-_TAKEN = ("ContainerImage", "ModelFiles")
+_TAKEN = ("ContainerImage", "ModelFiles", "ReleaseFile")
 
 
 Wanted = tuple[Mapping[str, str], Mapping[str, Json]]

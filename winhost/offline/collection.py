@@ -41,12 +41,15 @@ class WantedImage:
 
 @dataclass(frozen=True)
 class WantedModel:
-    """As ModelFiles has it. revision: None of a server that is no hub, as one with Python packages."""
+    """As ModelFiles has it. revision: None of a server that is no hub, as one with Python packages; folder: where its
+    files go then.
+    """
 
     source: str
     revision: str | None
     files: tuple[str, ...]
     token: str | None = None
+    folder: str = "python"
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Collection:
 
     def _model_folder(self, model: WantedModel) -> Path:
         if model.revision is None:  # what comes from it has its own path there
-            return self._folder / "python"
+            return self._folder / model.folder
         name = "--".join(urlsplit(model.source).path.strip("/").split("/")[-2:])
         return self._folder / "models" / re.sub(r"[^A-Za-z0-9._-]", "-", name) / model.revision
 
