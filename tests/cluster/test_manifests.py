@@ -203,7 +203,7 @@ def test_a_token_is_a_reference_and_a_key_a_hash(monkeypatch: pytest.MonkeyPatch
     text = stream(made(asked))
     assert "hf_canary" not in text
     (token,) = (each for each in engine(made(asked))["initContainers"][0]["env"] if each["name"] == "HF_TOKEN")
-    assert token["valueFrom"] == {"secretKeyRef": {"name": "engine-chat-hub-token", "key": "token"}}
+    assert token["valueFrom"] == {"secretKeyRef": {"name": "hub-token", "key": "token"}}
     assert not any(each["name"] == "HF_TOKEN" for each in vllm(engine(made(asked)))["env"]), "the engine needs none"
     (secret,) = of_kind(made(asked), "Secret")
     assert secret["stringData"] == {"keys": f"{KEY}\n"}

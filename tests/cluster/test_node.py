@@ -14,9 +14,11 @@ from tests.serving.situations import model
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_files import CONFIG, TOKEN, config_file, unit_file
 from winhost.cluster.node_request import ClusterStack, Join, NodeFile, NodeRequest
+from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.model.errors import RefusedError
+from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
@@ -118,6 +120,25 @@ def test_a_model_over_nodes_needs_a_cluster_that_has_some() -> None:
     assert cluster_stack(machine("metal"), node(cluster=wanted, join=JOIN)).entries
 
 
+@pytest.mark.parametrize(
+    ("port", "ours", "refused"),
+    [("6443", False, True), ("10250", False, True), ("6443", True, False), ("22", False, False)],
+)
+def test_a_node_of_another_cluster_is_left_alone(tmp_path: Path, port: str, ours: bool, refused: bool) -> None:
+    """One that winhost made is planned again."""
+    facts = linux_world(tmp_path).facts(())
+    listens = Record({"processes": ("k3s-server",), "everywhere": True}, {"address": "0.0.0.0", "port": port})
+    brought = Record({"source": "https://a/k3s", "sha256": "ab" * 32, "bytes": 1}, {"path": PROGRAM.path})
+    told = {**facts.resources, "ListeningPort": (listens,), "ReleaseFile": (brought,) if ours else ()}
+    there = HostFacts(replace(facts, resources=told))
+    if not refused:
+        assert cluster_stack(there, node()).entries
+        return
+    with pytest.raises(RefusedError) as caught:
+        cluster_stack(there, node())
+    assert caught.value.code == "AlreadyNode"
+
+
 # --- What it does ----------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +163,19 @@ def test_a_machine_joins_and_its_token_reaches_no_file_of_ours(tmp_path: Path) -
     assert here.state() == before
     kept = [path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file()]
     assert kept
-    assert not any("canary" in text for text in kept)
+    assert not any(SECRET in text for text in kept)
+
+
+def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
+    asked = node(cluster=request(model("chat", token=SecretRef.parse("env:K3S_TOKEN"))))
+    here = world(tmp_path, asked)
+    before = here.state()
+    assert here.apply(here.plan()).holds
+    assert cluster(here).tokens == {"winhost": "env:K3S_TOKEN"}
+    assert here.apply(here.plan()).changed == 0
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
+    assert not any(SECRET in path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_another_workload_changes_what_is_in_the_cluster_and_comes_back(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_it_joins_a_cluster_with_a_token_that_no_file_of_ours_has(tmp_path: Path
     assert here.apply(here.plan(), CONSENTS).holds
     assert (cluster(here).node is not None, cluster(here).serves) == (True, False)
     kept = [each.read_text("utf-8") for each in tmp_path.rglob("*") if each.is_file()]
-    assert not any("canary" in text for text in kept)
+    assert not any("canary-of-the-token" in text for text in kept)
 
 
 def test_wsl_has_no_swap_then_and_it_is_said_before_what_is_one_there(tmp_path: Path, hub: StandInHub) -> None:

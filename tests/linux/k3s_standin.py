@@ -232,20 +232,49 @@ def kubectl(words):
     if not path.exists():
         fail(f"error: stat {path}: no such file or directory")
     server = json.loads(path.read_text())["server"]
-    if rest[0] == "apply":
-        ask(server, "/apply", json.loads(Path(options["--filename"]).read_text()))
-    elif rest[:2] == ["get", "node"]:
-        tell(ask(server, "/node", {"name": rest[2]}))
-    elif rest == ["get"]:
-        items = json.loads(Path(options["--filename"]).read_text())["items"]
-        found = ask(server, "/get", {"identities": [identity(each) for each in items]})
-        if found["items"]:
-            tell(found)
-    elif rest[0] == "delete":
-        kind, name = rest[1].split(".")[0], rest[2]
-        ask(server, "/delete", {"identity": [kind, options.get("--namespace", ""), name]})
-    else:
+    verb = " ".join(rest[:2]) if rest[0] == "get" else rest[0]
+    if verb not in VERBS:
         fail("error: unknown command " + " ".join(rest))
+    VERBS[verb](server, options, rest)
+
+
+def apply(server, options, rest):
+    ask(server, "/apply", json.loads(Path(options["--filename"]).read_text()))
+
+
+def create(server, options, rest):
+    ask(server, "/apply", {"items": [json.loads(sys.stdin.read())]})
+
+
+def get_node(server, options, rest):
+    tell(ask(server, "/node", {"name": rest[2]}))
+
+
+def get_secret(server, options, rest):
+    found = ask(server, "/get", {"identities": [["Secret", options["--namespace"], rest[2]]]})
+    sys.stdout.write(f"secret/{rest[2]}\n" if found["items"] else "")
+
+
+def get_listed(server, options, rest):
+    items = json.loads(Path(options["--filename"]).read_text())["items"]
+    found = ask(server, "/get", {"identities": [identity(each) for each in items]})
+    if found["items"]:
+        tell(found)
+
+
+def delete(server, options, rest):
+    kind = {"secret": "Secret"}.get(rest[1], rest[1].split(".")[0])
+    ask(server, "/delete", {"identity": [kind, options.get("--namespace", ""), rest[2]]})
+
+
+VERBS = {
+    "apply": apply,
+    "create": create,
+    "delete": delete,
+    "get": get_listed,
+    "get node": get_node,
+    "get secret": get_secret,
+}
 
 
 def tell(document):

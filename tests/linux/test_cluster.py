@@ -217,7 +217,7 @@ def gpus(sandbox: Sandbox) -> str | None:
 def test_what_is_applied_serves_and_goes_but_for_what_others_may_have_filled(agent: Agent, sandbox: Sandbox) -> None:
     wanted = {"text": listed(SPACE, PLUGIN, CLAIM, ENGINE, GATEWAY), "serves": True}
     answer = agent.set("ClusterObjects", OBJECTS, wanted, {}, {"within": 60})
-    assert (answer.before, answer.after) == (NO_OBJECTS, wanted)
+    assert (answer.before, answer.after) == (NO_OBJECTS, {**wanted, "token": None})
     assert gpus(sandbox) == "2"
     gone = agent.set("ClusterObjects", OBJECTS, undo("ClusterObjects", answer, wanted), {}, {})
     assert gone.after == NO_OBJECTS
@@ -236,7 +236,7 @@ def test_what_is_no_longer_wanted_goes_and_an_object_that_is_gone_is_seen(agent:
     assert gpus(sandbox) is None
     words = ("kubectl", "delete", "--namespace", "winhost", "--ignore-not-found", "Deployment.apps", "engine-chat")
     assert sandbox.run(PROGRAM["path"], *words).returncode == 0
-    assert agent.get("ClusterObjects", OBJECTS) == {"text": listed(SPACE), "serves": False}
+    assert agent.get("ClusterObjects", OBJECTS) == {**NO_OBJECTS, "text": listed(SPACE)}
 
 
 @pytest.mark.usefixtures("server")
@@ -251,7 +251,7 @@ def test_what_does_not_serve_is_told_with_what_it_waits_for(agent: Agent, sandbo
 def test_a_manifest_that_is_refused_can_be_taken_back(agent: Agent, sandbox: Sandbox) -> None:
     wrong = {"text": listed(PLUGIN, ENGINE)}  # without its namespace
     assert code_of(lambda: agent.set("ClusterObjects", OBJECTS, wrong, {}, {})) == "Winhost.ProgramFailed"
-    assert agent.get("ClusterObjects", OBJECTS) == {"text": listed(PLUGIN), "serves": False}
+    assert agent.get("ClusterObjects", OBJECTS) == {**NO_OBJECTS, "text": listed(PLUGIN)}
     assert agent.set("ClusterObjects", OBJECTS, {"text": None}, {}, {}).after == NO_OBJECTS
     assert gpus(sandbox) is None, "what had been applied of it is gone"
 
@@ -260,3 +260,23 @@ def test_a_manifest_that_is_refused_can_be_taken_back(agent: Agent, sandbox: San
 def test_what_is_no_list_of_manifests_is_refused(agent: Agent, sandbox: Sandbox, text: str) -> None:
     put_k3s(sandbox)
     assert code_of(lambda: agent.set("ClusterObjects", OBJECTS, {"text": text}, {}, {})) == "Winhost.BadRequest"
+
+
+@pytest.mark.usefixtures("server")
+def test_a_token_of_the_hub_reaches_the_cluster_and_nothing_else(agent: Agent, sandbox: Sandbox) -> None:
+    wanted = {"text": listed(SPACE, ENGINE), "serves": True, "token": "env:HF_TOKEN"}
+    answer = agent.set("ClusterObjects", OBJECTS, wanted, {}, {"within": 60, "secret": SECRET})
+    assert answer.after == wanted
+    kept = [each.read_text() for each in sandbox.path("/var/lib/winhost").rglob("*") if each.is_file()]
+    assert not any("canary" in text for text in kept)
+    gone = agent.set("ClusterObjects", OBJECTS, undo("ClusterObjects", answer, wanted), {}, {})
+    assert gone.after == NO_OBJECTS
+    words = ("kubectl", "get", "secret", "hub-token", "--namespace", "winhost", "--ignore-not-found")
+    assert sandbox.run(PROGRAM["path"], *words).stdout == ""
+
+
+@pytest.mark.usefixtures("server")
+def test_a_token_takes_its_value(agent: Agent) -> None:
+    wanted = {"text": listed(SPACE, ENGINE), "token": "env:HF_TOKEN"}
+    assert code_of(lambda: agent.set("ClusterObjects", OBJECTS, wanted, {}, {})) == "Winhost.BadRequest"
+    assert (agent.get("ClusterObjects", OBJECTS) or {})["token"] is None

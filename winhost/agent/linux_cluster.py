@@ -1,6 +1,8 @@
 # Part of the agent, k3s: its kubectl, which is there once its program is.
 from __future__ import annotations
 
+import os
+
 from winhost.agent.linux_agent import Done, NotThereYet, must, place_of, run
 
 # By it the kubelet may read its own node, on a server as on a node that joined.
@@ -18,3 +20,14 @@ def kubectl(*words: str) -> str:
 
 def kubectl_asked(*words: str) -> Done:
     return run("k3s", "kubectl", *words, within=60)
+
+
+def kubectl_given(text: str, *words: str) -> str:
+    """With a text on its stdin."""
+    ours, theirs = os.pipe()
+    try:
+        os.write(theirs, text.encode("utf-8"))  # less than a pipe holds
+        os.close(theirs)
+        return must("k3s", "kubectl", *words, within=60, given=ours)
+    finally:
+        os.close(ours)

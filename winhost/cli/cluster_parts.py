@@ -29,6 +29,8 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
         raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
     if workload.video is not None and words.ffmpeg_image is None:
         raise click.UsageError("the workload has video: name an image with FFmpeg and NVENC (--ffmpeg-image)")
+    if len({model.token.written for model in workload.models if model.token}) > 1:
+        raise click.UsageError("models name different tokens, and a cluster has one Secret for them: give them one")
     keys = () if words.keys_secret and not parts.words.api_key else parts.keys
     return ClusterRequest(
         workload=workload,

@@ -8,6 +8,7 @@ from winhost.serving.engine_names import slug
 NAMESPACE = "winhost"
 GATEWAY, VIDEO, KEYS, PLUGIN = "gateway", "ffmpeg", "gateway-keys", "nvidia-device-plugin"
 RUNTIME_CLASS = "nvidia"
+HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
 GPU = "nvidia.com/gpu"
 GPU_NODE = "nvidia.com/gpu.present"
 """The label by which NVIDIA's own feature discovery marks a node with a GPU."""

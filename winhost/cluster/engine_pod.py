@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from winhost.cluster.cluster_names import ENGINE_PORT, GPU, RUNTIME_CLASS, engine_name, literal
+from winhost.cluster.cluster_names import ENGINE_PORT, GPU, HUB_TOKEN, RUNTIME_CLASS, engine_name, literal
 from winhost.cluster.pod_security import container_security, pod_basics
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
@@ -114,7 +114,7 @@ class EnginePod:
         """Before the engine: it has no GPU, and alone knows the hub's token."""
         token: list[Json] = []
         if self.model.token is not None:
-            key = {"name": f"{self.name}-hub-token", "key": "token"}
+            key = {"name": HUB_TOKEN, "key": "token"}
             token = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
         return {
             "name": "model",

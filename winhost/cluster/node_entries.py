@@ -32,8 +32,9 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
     entries = [*_node(request)]
     if request.join is None:
         manifests: list[Json] = [dict(each) for each in found.manifests]
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}) + "\n"
-        wanted: dict[str, Json] = {"text": text, "serves": True}
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}, indent=1) + "\n"
+        tokens: list[Json] = [model.token.written for model in request.cluster.workload.models if model.token]
+        wanted: dict[str, Json] = {"text": text, "serves": True, **({"token": tokens[0]} if tokens else {})}
         why = "Engines, the gateway before them, what gives them GPUs; and a completion of each model."
         key = {"name": request.cluster.namespace}
         entries.append(entry("ClusterObjects", "What serves, in the cluster", key, wanted, why))

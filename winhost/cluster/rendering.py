@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from winhost.cluster.cluster_names import GATEWAY, GPU_NODE, VIDEO, engine_name, manifest
+from winhost.cluster.cluster_names import GATEWAY, GPU_NODE, HUB_TOKEN, VIDEO, manifest
 from winhost.cluster.engine_manifests import engine_manifests
 from winhost.cluster.engine_pod import EnginePod
 from winhost.cluster.gateway_manifests import gateway_manifests
@@ -85,6 +85,11 @@ def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
     yield _NOT_SEEN
     for model, each in zip(request.workload.models, found, strict=True):
         yield from _of_engine(request, model, each)
+    if any(model.token for model in request.workload.models):
+        yield (
+            "the hub's token is to be in the cluster before, unless a plan puts it there: kubectl --namespace "
+            f"{request.namespace} create secret generic {HUB_TOKEN} --from-file=token=FILE"
+        )
     if request.device_plugin is not None:
         yield f"the device plugin runs on nodes with the label {GPU_NODE}=true"
     if not request.keys:
@@ -97,11 +102,6 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
     served = found.models[0]
     size = sum(int(line.split(" ")[1]) for line in request.files[model.name]["files"])
     yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {gib(size)} to download"
-    if model.token is not None:
-        yield (
-            f"{model.name}: its token is to be in the cluster before: kubectl --namespace {request.namespace} "
-            f"create secret generic {engine_name(model.name)}-hub-token --from-file=token=FILE"
-        )
     if model.nodes > 1:
         yield _RAY.format(model.name)
     for line in (*served.lines, *served.left_out):

@@ -35,6 +35,7 @@ class SimulatedCluster:
         found = {each.key["name"]: each.state for each in linux.found("ClusterObjects")}
         self.objects: dict[str, str] = {name: str(state["text"]) for name, state in found.items() if state["text"]}
         self.serving = {name for name, state in found.items() if state["serves"]}
+        self.tokens = {name: state["token"] for name, state in found.items() if state["token"]}
 
     @property
     def there(self) -> bool:
@@ -80,6 +81,7 @@ class SimulatedCluster:
         """Raises CmdletError."""
         if desired.get("text", "") is None:
             self.objects.pop(name, None)
+            self.tokens.pop(name, None)
             self.serving.discard(name)
             return
         if not self.serves:
@@ -87,6 +89,8 @@ class SimulatedCluster:
         if "text" in desired:
             json.loads(str(desired["text"]))
             self.objects[name] = str(desired["text"])
+        if "token" in desired:
+            self.tokens[name] = desired["token"]
         if desired.get("serves") or name in self.serving:
             self._linux.machine.clock.sleep(_SERVE_SECONDS)
             self.serving.add(name)
@@ -152,8 +156,8 @@ def cluster_objects(linux: Linux, key: Key | None) -> Iterator[Record]:
         if re.fullmatch(_OBJECTS, name) is None:
             raise refused("BadRequest", "InvalidArgument", f"{name!r} is not a name in a cluster.")
         text = cluster.objects.get(name) if cluster.serves else None
-        state = {"text": text, "serves": name in cluster.serving} if text is not None else NO_OBJECTS
-        yield Record(state, {"name": name})
+        state = {"text": text, "serves": name in cluster.serving, "token": cluster.tokens.get(name)}
+        yield Record(state if text is not None else NO_OBJECTS, {"name": name})
 
 
 def set_cluster_objects(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

@@ -1,4 +1,4 @@
-# key {name: text}   state {text: text | null, serves: bool}
+# key {name: text}   state {text: text | null, serves: bool, token: text | null}
 from __future__ import annotations
 
 import json
@@ -19,11 +19,13 @@ from winhost.agent.linux_agent import (
     waiting,
     warn,
 )
-from winhost.agent.linux_cluster import kubectl, kubectl_asked, needs_k3s
+from winhost.agent.linux_cluster import kubectl, kubectl_asked, kubectl_given, needs_k3s
 from winhost.agent.linux_files import content, put, remove, status
 from winhost.agent.linux_ready import asked_ready
 
 OBJECTS = KEPT + "/cluster"
+HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
+NO_OBJECTS_YET: State = {"text": None, "serves": False, "token": None}
 # Taken away with what is in them, and others may have filled them since.
 STAY = ("Namespace", "PersistentVolumeClaim")
 LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
@@ -43,14 +45,46 @@ def objects_file(name: str) -> str:
 
 def objects_state(path: str) -> State:
     if status(path) is None:
-        return {"text": None, "serves": False}
+        return dict(NO_OBJECTS_YET)
+    token = hub_token(path)
     text = content(path).decode("ascii")
     found = objects_found(path)
     there = {identity_of(each) for each in found}
     left = [each for each in manifests_of(text) if identity_of(each) in there]
     if len(left) < len(manifests_of(text)):
-        return {"text": list_of(left) if left else None, "serves": False}
-    return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0]}
+        return {"text": list_of(left) if left else None, "serves": False, "token": token}
+    return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0], "token": token}
+
+
+def hub_token(path: str) -> str | None:
+    """The reference by which winhost found it, where the Secret is there."""
+    if status(token_record(path)) is None:
+        return None
+    kept = json.loads(content(token_record(path)))
+    words = ("get", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found", "--output", "name")
+    return kept["token"] if kubectl_asked(*words).output.strip() else None
+
+
+def token_record(path: str) -> str:
+    return path[: -len(".json")] + ".token"
+
+
+def namespace_of(path: str) -> str:
+    return path.rpartition("/")[2][: -len(".json")]
+
+
+def set_token(path: str, reference: str | None, secret: Any) -> None:
+    """It reaches kubectl by a pipe, and no file or command line."""
+    kubectl("delete", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found")
+    remove(token_record(path))
+    if reference is None:
+        return
+    if not isinstance(secret, str) or not secret.strip():
+        raise bad_request("The token is not there.")
+    put(token_record(path), json.dumps({"token": reference}), 0o600)
+    place = {"name": HUB_TOKEN, "namespace": namespace_of(path)}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "stringData": {"token": secret.strip()}}
+    kubectl_given(json.dumps(made), "create", "--filename", "-")
 
 
 def list_of(manifests: list[dict[str, Any]]) -> str:
@@ -105,18 +139,21 @@ def gateway_answers(found: list[dict[str, Any]]) -> tuple[bool, str]:
     return True, ""
 
 
-@changes("ClusterObjects", "text", "serves")
+@changes("ClusterObjects", "text", "serves", "token")
 def change_cluster_objects(key: Key, desired: State, how: State) -> None:
     path = objects_file(key["name"])
     before = manifests_of(content(path).decode("ascii")) if status(path) else []
     if desired.get("text", "") is None:
         with waiting("taking away what is in the cluster"):
             take_away(before, [])
+            set_token(path, None, None)
         remove(path)
         return
     served = objects_state(path)["serves"]
     if "text" in desired:
         apply_objects(path, desired["text"], before)
+    if "token" in desired:
+        set_token(path, desired["token"], how.get("secret"))
     if served or desired.get("serves"):
         if status(path) is None:
             raise bad_request("Nothing was applied that could serve.")
