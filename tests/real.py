@@ -127,6 +127,7 @@ PARTS = {
             f"{LINUX}test_debian.py",
             f"{LINUX}test_debian_accounts.py",
             f"{LINUX}test_debian_by_hand.py",
+            f"{LINUX}test_debian_container.py",
             f"{LINUX}test_debian_cut.py",
             f"{LINUX}test_debian_firewall.py",
             f"{LINUX}test_debian_gateway.py",

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,24 @@ def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(one, range(64)))
+
+
+@pytest.mark.real
+def test_two_hundred_streams_that_are_open_together_are_whole_and_apart(own_door: OwnDoor) -> None:
+    """Each has a prompt of its own, which says the same number."""
+    prompts = [f"slow {'0' * number}8" for number in range(200)]
+    with own_door(connections=512) as door, ExitStack() as closing:
+        streams: list[tuple[str, socket.socket]] = []
+        for prompt in prompts:
+            to = closing.enter_context(door.connected())
+            to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": prompt, "stream": True}))
+            streams.append((prompt, to))
+        assert waited_for(lambda: len(door.engine.requests) == 200)
+        for prompt, to in streams:
+            status, _, body = answer_of(rest_of(to))
+            texts = [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:8]]
+            assert (status, texts) == (200, [f"{prompt}/{each} " for each in range(8)])
+            assert body.endswith(b"data: [DONE]\n\n")
 
 
 def test_an_engines_errors_are_its_own(door: Gateway) -> None:

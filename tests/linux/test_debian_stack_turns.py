@@ -84,7 +84,7 @@ def said_by(served: Debian, name: str) -> str:
 
 
 def test_all_of_them_answer_and_swap_without_new_starts(served: Debian, asked: Agent) -> None:
-    assert asked.get("ServingReady", {}) == {"ready": True}
+    assert (asked.get("ServingReady", {}) or {})["ready"]
     starts = {name: shown(served, name, "InvocationID") for name in NAMES}
     for name in (*NAMES, *NAMES):
         assert said_by(served, name).startswith(f"{name}: hi")
