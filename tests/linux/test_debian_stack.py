@@ -182,6 +182,20 @@ def test_a_killed_server_leaves_nothing(served: Debian, asked: Agent) -> None:
     asked.set("ServingReady", {}, {"ready": True}, {}, {})
 
 
+def test_an_engine_that_ends_while_it_starts_is_not_waited_for(served: Debian, asked: Agent) -> None:
+    """Its unit has an hour for a start, and systemd lets what waits for it go on."""
+    program = served.root / PROGRAM.lstrip("/")
+    program.write_text("#!/bin/sh\necho out of memory\nexit 1\n")
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
+    began = time.monotonic()
+    with pytest.raises(RemoteError, match="out of memory"):
+        asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {"within": 600})
+    assert time.monotonic() - began < 60
+    program.write_text(ENGINE)
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {})
+    asked.set("ServingReady", {}, {"ready": True}, {}, {})
+
+
 def test_an_endpoint_that_does_not_serve_is_told(served: Debian, asked: Agent) -> None:
     asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
     over = time.monotonic() + 30  # the gateway believes an answer for 15 seconds

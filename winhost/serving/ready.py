@@ -1,9 +1,13 @@
-"""Waits until an engine answers on its Unix socket: argv[1]. Runs beside its unit, which ends it where that fails."""
+"""Waits until an engine answers on its Unix socket: argv[1]. Runs in its unit once that has started, and ends with 1
+where the engine has ended: systemd would wait on for it, until the time for the start is over.
+"""
 
 import http.client
+import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 
 def answers(path: str) -> bool:
@@ -20,6 +24,13 @@ def answers(path: str) -> bool:
         connection.close()
 
 
+def runs(process: str) -> bool:
+    """What has ended goes at once: systemd collects it."""
+    return not process or Path("/proc", process).exists()
+
+
 if __name__ == "__main__":
     while not answers(sys.argv[1]):
+        if not runs(os.environ.get("MAINPID", "")):
+            sys.exit("the engine has ended; what it said stands above")
         time.sleep(1)
