@@ -13,7 +13,7 @@ from tests.cases import few
 from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
 from winhost.model.workload import ModelState
 from winhost.serving.choice import serving
-from winhost.serving.command import command, quoted
+from winhost.serving.command import DEV_MODE, command, quoted
 from winhost.serving.engine_names import slug
 
 BASH = shutil.which("bash")
@@ -72,6 +72,12 @@ def test_without_a_version_the_shell_stops_and_says_why() -> None:
         [BASH, "-c", script], capture_output=True, text=True, env={"VLLM_IMAGE": "mine:1"}, timeout=60
     )
     assert known.stdout == "ran\n"
+
+
+def test_what_people_copy_is_never_in_development_mode() -> None:
+    found = serving(shipped(ONE_CARD), workload(model(state=ModelState.SLEEPING))).models[0]
+    assert any(line.name == DEV_MODE for line in found.lines), "behind the gateway it is"
+    assert DEV_MODE not in " ".join(command(found, "0.33.0"))
 
 
 def test_order_is_container_image_model_engine(tmp_path: Path) -> None:

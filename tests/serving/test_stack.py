@@ -166,6 +166,9 @@ def test_the_gateway_starts_those_that_take_turns() -> None:
     turns = settings.taking_turns["coder"]
     assert (turns.cards, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
     assert settings.turns.start == 3600
+    assert turns.awake_mib is not None
+    assert 0.8 < turns.awake_mib / 81_559 < 0.95, "its share of the GPU"
+    assert turns.asleep_mib == 2780
     assert [each.turns for each in found.deployed.engines] == [True] * 3
     units = [each for each in list[Any](found.entries) if each["resource"] == "EngineUnit"]
     for each in units:

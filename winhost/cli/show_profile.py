@@ -11,7 +11,7 @@ from winhost.model.errors import visible
 from winhost.model.units import gib
 from winhost.serving.causes import Because
 from winhost.serving.choice import UNKNOWN_WORD, ProfileLine, Served, Serving
-from winhost.serving.command import command
+from winhost.serving.command import DEV_MODE, command
 from winhost.serving.engine_names import model_folder
 from winhost.serving.ladder import format_rest
 from winhost.serving.lost import Lost
@@ -67,6 +67,9 @@ def _notes(served: Served) -> Iterator[str]:
 
 
 def _between_turns(served: Served) -> Iterator[str]:
+    if any(line.name == DEV_MODE for line in served.lines):
+        yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
+        yield f"  A plan turns it on behind the gateway; by hand add --env={DEV_MODE}=1 where nobody else gets to the socket"
     if served.rest:
         yield f"Between its turns {format_rest(served.rest)}"
     if served.lost:

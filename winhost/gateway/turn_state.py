@@ -96,13 +96,14 @@ class Member:
         return self.turns.between == SLEEP
 
     def needs_mib(self) -> "dict[int, int]":
-        """Free memory without which it must not be brought up, by GPU: as stated, else as it gave back before."""
+        """Free memory without which it must not be brought up, by GPU: as stated, and as it gave back before."""
+        left = self.left_mib if self.state is TurnState.SUSPENDED else {}
+        known = self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
+        found = {card: mib + left.get(card, 0) for card, mib in known.items()}
         if self.turns.awake_mib is None:
-            left = self.left_mib if self.state is TurnState.SUSPENDED else {}
-            known = self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
-            return {card: mib + left.get(card, 0) for card, mib in known.items()}
-        need = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
-        return dict.fromkeys(self.turns.cards, need)
+            return found
+        stated = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
+        return {card: max(stated, found.get(card, 0)) for card in self.turns.cards}
 
     def remains_mib(self) -> int:
         """What it keeps of each of its GPUs between its turns."""

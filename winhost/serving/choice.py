@@ -66,7 +66,7 @@ class Served:
 
     cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
-    rest: how it rests between its turns, where it takes turns.
+    awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns.
     """
 
     model: str
@@ -80,6 +80,7 @@ class Served:
     left_out: tuple[ProfileLine, ...]
     lost: Lost | None
     level: int
+    awake: Bytes | None
     rest: Rest | None
 
 
@@ -339,8 +340,15 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         left_out=tuple(line for (_, line), left in zip(found, out, strict=True) if left),
         lost=lost,
         level=case.model.sleep_level,
+        awake=_awake(case) if case.model.sleeps else None,
         rest=rest,
     )
+
+
+def _awake(case: Case) -> Bytes:
+    """The share of the smallest of its GPUs, which is a little less than what it takes."""
+    cards = case.budget.placement.cards[case.model.name]
+    return int(float(COMPUTED["gpu.share"](case).text) * min(case.vram[card] for card in cards))
 
 
 def _line(row: ProfileRow, case: Case) -> ProfileLine | None:

@@ -8,13 +8,15 @@ from winhost.serving.engine_names import MODEL
 IMAGE = "vllm/vllm-openai"
 START = 'umask 0007; exec vllm serve "$0" "$@"'
 """A shell that lets the socket's group connect: vLLM makes its socket as the umask says."""
+DEV_MODE = "VLLM_SERVER_DEV_MODE"
+"""Left out of what people copy: whoever reaches an engine in development mode runs code in it."""
 ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
 
 
 def command(served: Served, vllm: str | None) -> list[str]:
     """Its parts, each for a line of its own. vllm: its version, where it is known."""
     name = quoted(f"--name={served.model}")
-    before = [_words(line) for line in served.lines if line.kind in ("container", "env")]
+    before = [_words(line) for line in served.lines if line.kind in ("container", "env") and line.name != DEV_MODE]
     after = [_words(line) for line in served.lines if line.kind == "engine"]
     model = [MODEL, quoted(f"--served-model-name={served.model}")]
     image = quoted(f"{IMAGE}:v{vllm}") if vllm else ASKED_FOR

@@ -6,26 +6,36 @@ from dataclasses import replace
 from winhost.compat.workload_rules import conflicts
 from winhost.model.errors import RefusedError, visible
 from winhost.model.reason import Severity
+from winhost.model.units import MiB
 from winhost.model.workload import Model, Workload
 from winhost.serving.choice import Served, Serving
 from winhost.serving.engine_names import unit
 from winhost.serving.turn_entries import SharingModel
+from winhost.sizing.engines import SLEEPING_PROCESS
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
     """Those that take turns. A profile without sleep was chosen where it is not safe; else level 2 is.
 
-    What one takes when it is awake is not stated: it is measured by its first sleep, and one at a time is awake.
+    Of what one takes when it is awake its share is stated, which is less, so that a gateway that has just started wakes
+    none without room; the rest is measured by its first sleep. One at a time is awake.
     """
     for model, served in zip(models, found.models, strict=True):
         if not model.sleeps:
             continue
+        awake = None if served.awake is None else served.awake // MiB
         if served.lost is not None:
-            yield SharingModel(model.name, served.cards, level=0)
+            yield SharingModel(model.name, served.cards, level=0, awake=awake)
         else:
-            level = served.level
             yield SharingModel(
-                model.name, served.cards, found.vllm, level=level, reloads=level == 2, suspend=model.suspend
+                model.name,
+                served.cards,
+                found.vllm,
+                level=served.level,
+                reloads=served.level == 2,
+                suspend=model.suspend,
+                awake=awake,
+                asleep=SLEEPING_PROCESS // MiB,
             )
 
 
