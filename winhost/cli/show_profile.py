@@ -69,7 +69,7 @@ def _notes(served: Served) -> Iterator[str]:
 def _between_turns(served: Served) -> Iterator[str]:
     if any(line.name == DEV_MODE for line in served.lines):
         yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
-        yield f"  A plan turns it on behind the gateway; by hand add --env={DEV_MODE}=1 where nobody else gets to the socket"
+        yield f"  A plan turns it on behind the gateway; by hand: --env={DEV_MODE}=1, if nobody else reaches the socket"
     if served.rest:
         yield f"Between its turns {format_rest(served.rest)}"
     if served.lost:
