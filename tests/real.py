@@ -117,7 +117,16 @@ PARTS = {
     "agent": Part(
         [
             f"{LINUX}test_{name}.py"
-            for name in ("agent", "by_hand_real", "host_key", "probe", "python_venv", "user_processes", "written")
+            for name in (
+                "agent",
+                "by_hand_real",
+                "host_key",
+                "pci_hyperv",
+                "probe",
+                "python_venv",
+                "user_processes",
+                "written",
+            )
         ],
         {"cc": "gcc", "nsenter": "util-linux", "sshd": "openssh-server", "systemd-analyze": "systemd"},
         is_root_of_linux,

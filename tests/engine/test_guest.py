@@ -314,6 +314,15 @@ def test_a_host_without_ssh_keygen_ends_the_run_and_keeps_nothing(tmp_path: Path
     gives_back(here, found)
 
 
+def test_a_guest_whose_kernel_takes_no_devices_gets_none(tmp_path: Path) -> None:
+    here = guest_world(tmp_path, lab={"new_vms": {"takes_devices": False}})
+    found = here.state()
+    with pytest.raises(EndOfRun, match="no driver for assigned devices"):
+        here.apply(here.plan())
+    assert {record.state["place"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
+    gives_back(here, found)
+
+
 def test_behind_nat_it_is_entered_through_a_port_of_the_host(tmp_path: Path) -> None:
     here = guest_world(tmp_path)
     here.machine.network.switches = []

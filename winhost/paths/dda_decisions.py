@@ -21,7 +21,7 @@ from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
-from winhost.paths.vm_guest import GuestDecisions, Item, awaited
+from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.apt_packages.resource import AptPackages
@@ -130,6 +130,7 @@ class DdaDecisions:
             return ()
         if not self._guest.is_ready:
             raise awaited()
+        refuse_without_pci(self._facts)
         chosen = wanted_driver(self._facts, self._devices)
         return (chosen,) if chosen else ()
 

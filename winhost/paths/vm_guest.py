@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from gzip import compress
 from ipaddress import ip_address, ip_interface
@@ -12,11 +13,13 @@ from pydantic import AfterValidator
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.closed import Closed
+from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.linux.ssh_host_key.resource import SshHostKey
 from winhost.resources.windows.vm_seed.resource import ATTACHED, RETIRED, USER, VmSeed
 
@@ -137,6 +140,19 @@ class GuestDecisions:
         if seed.stage == RETIRED:
             return True
         return own is not None and (own.next is not None or own.key != seed.host_keys[0] or seed.stage is None)
+
+
+def refuse_without_pci(facts: HostFacts) -> None:
+    """By no other driver does a guest see what Hyper-V assigns to it. Raises UsageError: NoPciDriver."""
+    with suppress(MissingFact):  # what it does not tell is no reason
+        system = facts.the(LinuxSystem)
+        if system.pci_hyperv is False:
+            raise UsageError(
+                "NoPciDriver",
+                what=f"the guest's kernel {visible(system.kernel)} has no driver for assigned devices (pci_hyperv)",
+                meaning="The GPUs were not taken for it: this guest would not see them.",
+                hint="In the guest: sudo apt-get install linux-modules-extra-$(uname -r), or another kernel",
+            )
 
 
 def awaited() -> MissingFact:

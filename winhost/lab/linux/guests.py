@@ -81,6 +81,7 @@ def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
         "cgroups": 2,
         "memory": vm.startup,
         "shm": vm.startup // 2,
+        "pci_hyperv": host.lab.new_vms.takes_devices,
     }
     facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
     machine = Machine(facts, clock=host.clock)

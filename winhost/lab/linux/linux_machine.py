@@ -177,6 +177,7 @@ class Linux:
                 "cgroups": 2,
                 "memory": 16 * GiB,
                 "shm": 8 * GiB,
+                "pci_hyperv": None,
                 **known,
                 "simulated": True,
                 "wsl": True,

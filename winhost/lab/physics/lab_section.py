@@ -110,6 +110,7 @@ class NewVmPhysics(Closed):
     others: Mapping[str, bool] = Field(
         default_factory=dict, description="addresses that somebody else has, and whether he answers a ping"
     )
+    takes_devices: bool = Field(default=True, description="the kernel of its Linux has pci_hyperv")
     ssh_keygen: bool = Field(default=True, description="the host has OpenSSH's ssh-keygen.exe")
 
 

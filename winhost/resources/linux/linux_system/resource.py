@@ -12,7 +12,8 @@ class LinuxSystem(State):
     wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init;
     machine_id: as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`; virtualization: the
     output of `systemd-detect-virt` (`none` on metal); secure_boot: null where it was not started by UEFI; cgroups: the
-    version; memory: as the kernel has it; shm: the size of /dev/shm, null where there is none.
+    version; memory: as the kernel has it; shm: the size of /dev/shm, null where there is none;
+    pci_hyperv: whether its kernel has the driver for devices that Hyper-V assigns, null where no Hyper-V runs it.
     """
 
     id: str
@@ -29,3 +30,4 @@ class LinuxSystem(State):
     cgroups: int = ADDED_SINCE
     memory: Bytes = ADDED_SINCE
     shm: Bytes | None = ADDED_SINCE
+    pci_hyperv: bool | None = ADDED_SINCE

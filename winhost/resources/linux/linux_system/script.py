@@ -1,6 +1,7 @@
 # key {}   state {id: text, version: text | null, kernel: text, architecture: text, wsl: bool,
 # wsl_networking: text | null, systemd: bool, machine_id: text, simulated: bool,
-# virtualization: text, secure_boot: bool | null, cgroups: int, memory: bytes, shm: bytes | null}
+# virtualization: text, secure_boot: bool | null, cgroups: int, memory: bytes, shm: bytes | null,
+# pci_hyperv: bool | null}
 from __future__ import annotations
 
 import os
@@ -8,7 +9,7 @@ import re
 import shlex
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, in_wsl, matching, must, reads, run, value
+from winhost.agent.linux_agent import Found, Key, in_wsl, matching, must, once, reads, run, value
 from winhost.agent.linux_files import content
 
 SHM = "/dev/shm"  # noqa: S108 - nothing is written there
@@ -34,6 +35,7 @@ def linux_system(key: Key | None) -> Found:
         "cgroups": value(cgroups),
         "memory": value(memory),
         "shm": value(shm),
+        "pci_hyperv": None if wsl else value(lambda: pci_hyperv(kernel.release)),
     }
     yield {}, state
 
@@ -44,8 +46,16 @@ def machine_id() -> str:
 
 def virtualization() -> str:
     # It says `none` with exit code 1.
-    done = run("systemd-detect-virt")
+    done = once("virtualization", lambda: run("systemd-detect-virt"))
     return matching("[a-z0-9-]+", done.output.strip(), "what systemd-detect-virt says")
+
+
+def pci_hyperv(release: str) -> bool | None:
+    """As a module, or built in."""
+    if virtualization() != "microsoft":
+        return None
+    lists = [Path("/lib/modules", release, name) for name in ("modules.dep", "modules.builtin")]
+    return any("/pci-hyperv.ko" in each.read_text("utf-8") for each in lists)
 
 
 def secure_boot() -> bool | None:
