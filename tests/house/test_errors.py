@@ -36,7 +36,7 @@ SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable
-NoRecipe
+NoPciDriver NoRecipe
 NotSwitched
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster
 """
