@@ -60,19 +60,10 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     return said
 
 
-# Theirs need a hub, a registry, an endpoint, a key or a machine with two systems: test_workload_init, test_fetch,
-# test_serve_target, test_render and test_boot have them.
-ELSEWHERE = {
-    "boot",
-    "boot-linux",
-    "draft",
-    "fetched",
-    "rendered",
-    "serving",
-    "serving-change",
-    "serving-log",
-    "serving-test",
-}
+# Theirs need a hub, a registry, an endpoint, a key, an image or a machine with two systems: test_workload_init,
+# test_fetch, test_serve_target, test_render, test_install and test_boot have them.
+ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-media", "install-plan", "rendered"}
+ELSEWHERE |= {"serving", "serving-change", "serving-log", "serving-test"}
 
 
 def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:

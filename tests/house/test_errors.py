@@ -31,7 +31,8 @@ WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
-NoSuchMedia MediaTooOld NotInRelease BmcFailed BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
+NoSuchMedia MediaTooOld NotInRelease BmcFailed FactMissing MediaThere NotPrepared NotTyped
+BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "wslconfig": {"model", "resources"},
     "web": {"model"},
     "images": {"model", "web"},
-    "autoinstall": {"model", "web", "images", "resources"},
+    "autoinstall": {"model", "web", "images", "resources", "hardware"},
     "hub": {"model", "web"},
     "offline": {"model", "web", "images", "hub"},
     "gateway": set(),  # runs on the Linux that serves

@@ -35,6 +35,7 @@ COMMANDS = {
     "fetch": "Collect what PLAN downloads, for a host without a network.",
     "verify": "Check that hosts are still as PLANS left them.",
     "lint": "Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it.",
+    "install": "Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
     "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",

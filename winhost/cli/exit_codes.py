@@ -43,6 +43,15 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHED},
     "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
     "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},
+    "lint autoinstall": {
+        0: "nothing found, or notes only",
+        1: "something is found that is more than a note",
+    },
+    "install plan": {3: "the host or its disks are not ready for it"},
+    "install media": {
+        1: "the new system was not seen in time",
+        3: "the media would not start, or no wipe was consented to",
+    },
     "render compose": {3: "no profile can serve the workload on that machine"},
     "render kubernetes": {3: "that machine cannot be a node that serves the workload"},
     "lint serve": {0: "nothing found, or notes only", 1: "something is left that is more than a note"},

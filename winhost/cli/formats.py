@@ -28,6 +28,8 @@ KINDS: Mapping[str, int] = {
     "lint": 1,
     "lint-autoinstall": 1,
     "recipe": 1,
+    "install-plan": 1,
+    "install-media": 1,
     "profile": 2,
     "serving": 1,
     "serving-change": 1,

@@ -9,10 +9,12 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, MiB
 
-Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file"]
+Kind: TypeAlias = Literal[
+    "facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file", "install-plan"
+]
 
 _WORDS = {"facts": "a facts file", "plan": "a plan", "report": "a report", "lab's fleet": "the fleet file of a lab"}
-_WORDS |= {"mended file": "a mended file"}
+_WORDS |= {"mended file": "a mended file", "install-plan": "a plan of winhost install"}
 _WORDS |= {"fleet": "a fleet file", "playbook": "a playbook", "workload": "a workload", "host": "a host file"}
 _WORDS |= {"rendered": "a file of winhost render"}
 _FOREIGN = "a file that winhost did not write"

@@ -15,6 +15,8 @@ from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
 from winhost.cli.lint_install import LintedInstall
 from winhost.cli.lint_recipes import LintedFile
+from winhost.cli.media_install import MadeMedia
+from winhost.cli.plan_install import PlannedInstall
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.probe import Probed
 from winhost.cli.render_compose import Rendered
@@ -77,6 +79,8 @@ RESULTS: Mapping[str, Any] = {
     "lint": Linted,
     "lint-autoinstall": LintedInstall,
     "recipe": LintedFile,
+    "install-plan": PlannedInstall,
+    "install-media": MadeMedia,
     "profile": Profiled,
     "serving": ServingStatus,
     "serving-change": ServingChange,

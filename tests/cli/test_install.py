@@ -1,0 +1,187 @@
+"""`winhost install`: from facts to media, and to the machine that shows the key that was made for it."""
+
+import io
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.autoinstall.made_disk import missing_tools
+from tests.autoinstall.made_media import made_image, signed_program
+from tests.cli.conftest import Line, Said
+from tests.images.mirror import signer
+from tests.schemas import faults
+from winhost.autoinstall.install_plan import read_install_plan
+from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.medium_files import read_from_image
+from winhost.cli import wait_install
+from winhost.cli.formats import schema_of
+from winhost.images import signed_sums
+from winhost.model.units import GiB
+
+HOST = "win11-pro-1gpu"
+CA = "Microsoft Corporation UEFI CA 2011"
+ISO = "ubuntu-24.04.4-live-server-amd64.iso"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada"
+MACHINE = ("--hostname", "gpu-01", "--ssh-key", "my.pub", "--mac", "00:15:5d:01:02:03")
+needs_xorriso = pytest.mark.skipif(bool(missing_tools(["xorriso"])), reason="no xorriso")
+LINUX = "0fc63daf-8483-4772-8e79-3d69d8477de4"
+TARGET = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def disk(line: Line) -> dict[str, Any]:
+    """The facts file of a host whose Windows has cut a partition for Ubuntu from its end; its disk."""
+    Path("my.pub").write_text(KEY)
+    file = line.facts(HOST)
+    document = json.loads(file.read_text())
+    resources = document["resources"]
+    found: dict[str, Any] = resources["Disk"][0]["state"]
+    windows = next(each["state"] for each in resources["Partition"] if each["state"]["boot"])
+    windows["size"] -= 200 * GiB
+    offset = windows["offset"] + windows["size"]
+    common = {"disk": found["guid"], "offset": offset, "size": 200 * GiB}
+    plain = {"number": 9, "letter": None, "boot": False, "system": False, "hidden": False, "no_letter": True}
+    resources["Partition"].append({"key": {"partition": TARGET}, "state": {**common, **plain, "type": LINUX}})
+    own = {"made": True, "ours": True, "label": "WINHOST-00c0ffee", "partition": TARGET, **common}
+    resources["OwnPartition"] = [{"key": {"name": "linux"}, "state": own}]
+    file.write_text(json.dumps(document))
+    return found
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an image and its signed sums."""
+    key, folder = signer("canonical"), tmp_path / "mirror/24.04.4"
+    monkeypatch.setattr(signed_sums, "media_key", lambda: key.public)
+    monkeypatch.setattr(signed_sums, "MEDIA_KEY", key.fingerprint)
+    folder.mkdir(parents=True)
+    made_image(tmp_path, folder / ISO, signed_program(CA))
+    sums = f"{sha256((folder / ISO).read_bytes()).hexdigest()} *{ISO}\n".encode()
+    (folder / "SHA256SUMS").write_bytes(sums)
+    (folder / "SHA256SUMS.gpg").write_bytes(key.sign(sums))
+    return folder.parent
+
+
+def assert_published(line: Line, kind: str, said: Said) -> None:
+    """It is as `winhost schema` says."""
+    schema = line("schema", kind).json
+    assert said.json["schema"] == schema_of(kind)
+    assert list(faults(said.json, schema, schema)) == []
+
+
+@needs_xorriso
+def test_beside_windows_from_facts_to_an_image(line: Line, disk: dict[str, Any], mirror: Path) -> None:
+    said = line("install", "plan", f"{HOST}.json", *MACHINE, "--with", "criu", "-o", "install.json", "--json")
+    assert said.code == 0, said.err
+    assert_published(line, "install-plan", said)
+    assert TARGET in said.result["writes"][0]
+    assert any("criu" in step for step in said.result["then"])
+    plan = read_install_plan(Path("install.json"))
+    assert plan.beside is not None
+    roles = {each.guid: (each.role, each.filesystem) for each in plan.beside.partitions}
+    assert roles[TARGET] == ("target", None)
+    assert ("windows", "BitLocker") in roles.values()
+    made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso", "--json")
+    assert made.code == 0, made.err
+    assert_published(line, "install-media", made)
+    document = read_from_image(Path("ubuntu.iso"), "autoinstall.yaml")
+    order = json.loads(read_from_image(Path("ubuntu.iso"), "winhost/guard.json"))
+    assert json.loads(document)["user-data"]["ssh_keys"]["ed25519_public"] == made.result["host_key"]
+    assert made.result["installed"] is None
+    assert order["disks"][0]["label"] == "WINHOST-00c0ffee"
+    Path("written.yaml").write_bytes(document)
+    assert line("lint", "autoinstall", "written.yaml", f"{HOST}.json").out.count("autoinstall.") == 1  # its own key
+    assert {each.code for each in lint_autoinstall(document)} == {"autoinstall.secret"}
+    assert line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso").code == 2  # it is there
+
+
+@needs_xorriso
+def test_a_folder_has_our_files_and_a_list_of_all(line: Line, disk: dict[str, Any], mirror: Path) -> None:
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
+    assert line("install", "media", "install.json", "--mirror", mirror, "-o", "staged/").code == 0
+    listed = json.loads(Path("staged/files.json").read_text())
+    for path in listed["ours"]:
+        entry = next(each for each in listed["files"] if each["path"] == path)
+        assert sha256((Path("staged") / path).read_bytes()).hexdigest() == entry["sha256"]
+    assert listed["partition"] == 4 * GiB
+    assert Path("staged/autoinstall.yaml").stat().st_mode & 0o777 == 0o600
+
+
+@needs_xorriso
+def test_whole_disks_are_wiped_for_whoever_types_them(
+    line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = line("install", "plan", f"{HOST}.json", *MACHINE, "--disk", disk["guid"], "--lvm", "-o", "install.json")
+    assert said.code == 0, said.err
+    assert "Lost: esp partition" in " ".join(said.out.split())
+    named = f"{disk['model']}, 1,863.02 GiB, {disk['guid']}"
+    for typed, code in ((disk["guid"], 3), ("", 3), ("yes", 3), (named, 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{typed}\n"))
+        made = line("install", "media", "install.json", "--mirror", mirror, "-o", f"{code}.iso")
+        assert made.code == code, made.err
+        assert Path(f"{code}.iso").exists() == (code == 0)
+    order = json.loads(read_from_image(Path("0.iso"), "winhost/guard.json"))
+    assert [each["wipe"] for each in order["disks"]] == [disk["guid"]]
+    assert "windows_esp" not in order
+
+
+def test_a_consent_in_the_file_was_typed_by_nobody(line: Line, disk: dict[str, Any]) -> None:
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, "--disk", disk["guid"], "-o", "install.json").code == 0
+    document = json.loads(Path("install.json").read_text())
+    document["whole"][0]["wipe"] = disk["guid"]
+    Path("install.json").write_text(json.dumps(document))
+    order = read_install_plan(Path("install.json")).order()
+    assert [each.get("wipe") for each in order["disks"]] == [None]
+
+
+@needs_xorriso
+def test_settings_stay_here_and_the_system_is_known_by_its_key(
+    line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str | None] = [None, "ssh-ed25519 AAAAanother"]
+    asked: list[str] = []
+
+    def show(address: str, port: int) -> str | None:
+        asked.append(address)
+        if shown:
+            return shown.pop(0)
+        said = line.capture.readouterr().err
+        return str(said[said.index("ssh-ed25519") :].splitlines()[0])
+
+    monkeypatch.setattr(wait_install, "shown_host_key", show)
+    monkeypatch.setattr(wait_install, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(wait_install.Waiting.until_it_shows, "__defaults__", (22, 0.01))
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
+    words = ("--serve", "127.0.0.1", "--report", "127.0.0.1", "--reach", "192.0.2.7")
+    made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso", *words, "--json")
+    assert (made.code, made.result["installed"]) == (0, True)
+    assert asked == ["192.0.2.7"] * 3
+    assert b"PRIVATE KEY" not in Path("ubuntu.iso").read_bytes()
+
+
+@needs_xorriso
+def test_media_that_would_not_start_are_not_made(line: Line, disk: dict[str, Any], mirror: Path) -> None:
+    document = json.loads(Path(f"{HOST}.json").read_text())
+    document["resources"]["SecureBoot"][0]["state"]["authorities"] = ["Windows UEFI CA 2023"]
+    Path(f"{HOST}.json").write_text(json.dumps(document))
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
+    made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso")
+    assert (made.code, "none of those who signed" in " ".join(made.err.split())) == (3, True)
+
+
+def test_what_is_not_ready_is_refused_by_name(line: Line, disk: dict[str, Any]) -> None:
+    for words, code, said in (
+        (("--disk", "11111111-0000-4000-8000-000000000000"), 3, "0 disks"),
+        (("--raid", "1"), 2, "--disk"),
+        (("--disk", disk["guid"], "--raid", "1"), 3, "RAID 1"),
+        (("--installer", "24.04.1"), 3, "too old"),
+        (("--address", "192.0.2.9/24"), 2, "gateway"),
+    ):
+        answered = line("install", "plan", f"{HOST}.json", *MACHINE, *words, "-o", "install.json")
+        assert (answered.code, said in " ".join(answered.err.split())) == (code, True), answered.err
+    line.facts(HOST)
+    answered = line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json")
+    assert (answered.code, "--path dual-boot" in answered.err) == (3, True)

@@ -1,0 +1,126 @@
+"""Which disks an installer may touch, from the facts of a Windows host.
+
+Read after Windows has made the partition for Ubuntu, or, where Ubuntu gets whole disks, of those with a table.
+"""
+
+from collections.abc import Sequence
+
+from winhost.autoinstall.guard_order import WholeDisk
+from winhost.autoinstall.manifest import (
+    ESP_TYPE,
+    MSR_TYPE,
+    RECOVERY_TYPE,
+    DiskManifest,
+    MachineIdentity,
+    PartitionRecord,
+    PartitionRole,
+    normal_guid,
+)
+from winhost.autoinstall.storage_section import DiskChoice
+from winhost.core.answers import MissingFact
+from winhost.model.errors import RefusedError, visible
+from winhost.model.facts import Instance
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.bit_locker.resource import BitLocker
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
+from winhost.resources.windows.partition.resource import Partition
+from winhost.resources.windows.secure_boot.resource import SecureBoot
+
+_BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
+_OPEN = "fully-decrypted"
+
+
+def machine_of(facts: HostFacts) -> MachineIdentity:
+    """The SMBIOS UUID. Windows' facts have no serial number yet."""
+    return MachineIdentity(normal_guid(facts.machine_id))
+
+
+def manifest_of_facts(facts: HostFacts) -> DiskManifest:
+    """Of the disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
+    made = {name: _made(facts, name) for name in (LINUX_PARTITION, STAGING)}
+    linux = made[LINUX_PARTITION]
+    if linux is None or linux.disk is None or linux.label is None:
+        raise _not_prepared(
+            f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
+            "First: winhost plan HOST --path dual-boot, apply it, and read the host again with winhost detect",
+        )
+    disk = _disk(facts, linux.disk)
+    roles = {
+        each.partition: role
+        for each, role in ((linux, PartitionRole.TARGET), (made[STAGING], PartitionRole.STAGING))
+        if each
+    }
+    records = tuple(_record(facts, each, roles.get(each.key["partition"])) for each in _partitions(facts, linux.disk))
+    try:
+        found = DiskManifest(
+            machine_of(facts), linux.disk, disk.size, disk.sector, disk.model, records, linux.label[-8:].lower()
+        )
+        found.one(PartitionRole.ESP)
+        found.one(PartitionRole.TARGET)
+    except ValueError as wrong:
+        raise _not_prepared(f"the disk {linux.disk} cannot be described: {wrong}", "Read the host again") from None
+    return found
+
+
+def whole_disks_of(facts: HostFacts, guids: Sequence[str]) -> list[WholeDisk]:
+    """Disks by the GUIDs of their tables; no wipe is consented to. Raises RefusedError (NotPrepared), MissingFact."""
+    found = []
+    for number, guid in enumerate(guids):
+        disk = _disk(facts, guid)
+        records = tuple(_record(facts, each, None) for each in _partitions(facts, guid))
+        found.append(WholeDisk(DiskChoice(f"disk-{number}", disk.size, guid), disk.sector, records))
+    return found
+
+
+def authorities_of(facts: HostFacts) -> tuple[str, ...] | None:
+    """Whose signatures the firmware asks for; None with Secure Boot off. Raises MissingFact."""
+    found = facts.the(SecureBoot)
+    return found.authorities if found.state == "on" else None
+
+
+def model_of(facts: HostFacts, guid: str) -> str:
+    """What is written on the disk."""
+    return _disk(facts, guid).model
+
+
+def _made(facts: HostFacts, name: str) -> OwnPartition | None:
+    found = facts.of(OwnPartition, {"name": name})
+    return found if found is not None and found.made is True and found.ours else None
+
+
+def _disk(facts: HostFacts, guid: str) -> Disk:
+    those = [each.state for each in facts.all(Disk) if each.state.guid == guid]
+    if len(those) != 1:
+        what = f"{len(those)} disks of {visible(facts.host)} have the GUID {visible(guid)[:60]}, and one is needed"
+        raise _not_prepared(what, "The GUIDs of a host's disks: winhost detect HOST")
+    return those[0]
+
+
+def _partitions(facts: HostFacts, guid: str) -> list[Instance[Partition]]:
+    found = [each for each in facts.all(Partition) if each.state.disk == guid]
+    return sorted(found, key=lambda each: each.state.offset)
+
+
+def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | None) -> PartitionRecord:
+    state = each.state
+    known = role or _BY_TYPE.get(state.type) or (PartitionRole.WINDOWS if state.boot else PartitionRole.OTHER)
+    return PartitionRecord(
+        each.key["partition"], state.offset, state.size, state.type, known, state.number, _file_system(facts, state)
+    )
+
+
+def _file_system(facts: HostFacts, state: Partition) -> str | None:
+    """Where it is certain; what is not known is not compared."""
+    if state.type == ESP_TYPE:
+        return "vfat"
+    try:
+        volumes = {each.key["volume"].rstrip(":\\"): each.state for each in facts.all(BitLocker)}
+    except MissingFact:
+        return None
+    volume = volumes.get((state.letter or "").rstrip(":\\"))
+    return "BitLocker" if volume is not None and volume.conversion not in (None, _OPEN, "unknown") else None
+
+
+def _not_prepared(what: str, hint: str) -> RefusedError:
+    return RefusedError("NotPrepared", what=what, hint=hint)

@@ -1,0 +1,145 @@
+"""A plan to install Ubuntu on one machine: which disks, what the system becomes, and what is done afterwards.
+
+It holds no secret and no consent. Keys are made, and a wipe is consented to, when media are made of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_interface
+from pathlib import Path
+from typing import Any
+
+from pydantic import RootModel
+
+from winhost.autoinstall.guard_order import WholeDisk, order_beside, order_whole
+from winhost.autoinstall.install_document import InstallSettings
+from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
+from winhost.autoinstall.storage_section import Action, Scheme, beside_windows, whole_disks
+from winhost.hardware.gpus import known
+from winhost.images.installer_media import InstallerRelease
+from winhost.images.seed import GuestAddress, GuestSeed
+from winhost.model.documents import write_document
+from winhost.model.yamlfile import load_json
+
+SCHEMA = "winhost.install-plan/1"
+EXTRAS = ("criu", "cuda-checkpoint")
+
+
+@dataclass(frozen=True)
+class NewSystem:
+    """hostname, user and keys; mac: of the network card; address: as 192.0.2.10/24, with gateway and name servers, or
+    None for DHCP.
+    """
+
+    hostname: str
+    user: str
+    keys: tuple[str, ...]
+    mac: str
+    address: str | None = None
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+    kernel: str = "generic"
+    timezone: str = "Etc/UTC"
+
+    def seed(self) -> GuestSeed:
+        """Raises ValueError for addresses that are none, UsageError (SeedUnusable)."""
+        address = None
+        if self.address is not None:
+            if self.gateway is None:
+                raise ValueError("an address needs a gateway")
+            resolvers = tuple(map(ip_address, self.dns))
+            address = GuestAddress(ip_interface(self.address), ip_address(self.gateway), resolvers)
+        return GuestSeed(self.hostname, self.user, self.keys, self.mac, address)
+
+    @property
+    def kernel_words(self) -> str | None:
+        """The network of the installer itself, as the kernel takes it; None with DHCP."""
+        if self.address is None or self.gateway is None:
+            return None
+        interface = ip_interface(self.address)
+        return f"{interface.ip}::{self.gateway}:{interface.netmask}:{self.hostname}::off"
+
+
+@dataclass(frozen=True)
+class InstallPlan:
+    """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets, with their models. One of the two.
+
+    authorities: whose signatures the firmware takes; None where Secure Boot is off. gpus: by their PCI ids.
+    """
+
+    host: str
+    machine: MachineIdentity
+    system: NewSystem
+    installer: str
+    beside: DiskManifest | None = None
+    whole: tuple[WholeDisk, ...] = ()
+    models: tuple[str, ...] = ()
+    scheme: Scheme = field(default_factory=Scheme)
+    authorities: tuple[str, ...] | None = None
+    gpus: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema is {self.schema[:60]!r}, not {SCHEMA!r}")
+        if (self.beside is None) == (not self.whole):
+            raise ValueError("it has to name a partition beside Windows, or whole disks")
+        if unknown := set(self.extras) - set(EXTRAS):
+            raise ValueError(f"there is no {min(unknown)!r} to install; there is {' and '.join(EXTRAS)}")
+        InstallerRelease(self.installer)
+        self.system.seed()
+
+    def settings(self, report: str | None = None) -> InstallSettings:
+        return InstallSettings(
+            self.system.seed(), self.beside is not None, self.system.kernel, self.system.timezone, report
+        )
+
+    def storage(self) -> Action:
+        """Raises ValueError, RefusedError (DisksUnusable)."""
+        if self.beside is not None:
+            return beside_windows(self.beside)
+        return whole_disks([each.choice for each in self.whole], self.scheme)
+
+    def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
+        """What the guard compares. wiped: GUIDs of the disks whose wipe was consented to."""
+        if self.beside is not None:
+            return order_beside(self.beside, report)
+        # A consent that stands in the file was typed by nobody.
+        named = {each.choice.id: each.choice.guid if each.choice.guid in wiped else None for each in self.whole}
+        disks = [replace(each, wipe=named[each.choice.id]) for each in self.whole]
+        return order_whole(self.machine, disks, report)
+
+
+def read_install_plan(path: Path) -> InstallPlan:
+    """From its file. Raises UsageError (FileFaults, SeedUnusable)."""
+    return load_json(path, RootModel[InstallPlan]).root
+
+
+def written_install_plan(plan: InstallPlan) -> str:
+    return write_document(plan)
+
+
+def afterwards(plan: InstallPlan) -> list[str]:
+    """What is done over SSH once the system has started, in its order; a driver that fails can be tried again there."""
+    login = f"{plan.system.user}@{plan.system.hostname}"
+    steps = [
+        f"Add {plan.system.hostname} to fleet.yaml with kind: linux and the host key that was made for it",
+        f"winhost detect {plan.system.hostname}",
+        f"winhost plan {plan.system.hostname} --path linux -o plan.json, for the driver, engines and the gateway",
+    ]
+    on_board = [card.name for gpu in plan.gpus if (card := known(gpu)) is not None and "SXM" in card.name]
+    if len(on_board) > 1:
+        exact = '"nvidia-fabricmanager-$(modinfo -F version nvidia | cut -d. -f1)=$(modinfo -F version nvidia)*"'
+        steps.append(
+            f"{len(on_board)} GPUs on a board with NVSwitch need the fabric manager in exactly the driver's version: "
+            f"on {login}, sudo apt-get install {exact} && sudo systemctl enable --now nvidia-fabricmanager"
+        )
+    if "criu" in plan.extras:
+        ppa = "sudo add-apt-repository -y ppa:criu/ppa && " if plan.installer.startswith("24.04") else ""
+        steps.append(f"On {login}: {ppa}sudo apt-get install criu && sudo criu check (unverified: its CUDA plug-in)")
+    if "cuda-checkpoint" in plan.extras:
+        steps.append(
+            "cuda-checkpoint comes from NVIDIA/cuda-checkpoint, for driver 550 or later, as a program of its own"
+        )
+    return steps

@@ -1,0 +1,100 @@
+"""Arguments, options and help of `winhost install`."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.options import force_option
+from winhost.cli.outputs import answers
+
+
+@click.group(cls=WinhostGroup)
+def install() -> None:
+    """Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named."""
+
+
+@install.command()
+@click.argument("facts", metavar="FACTS", type=click.Path(path_type=Path))
+@click.option(
+    "--disk",
+    "disks",
+    metavar="GUID",
+    multiple=True,
+    help="Give this disk to Ubuntu whole; several with --raid. Default: the partition that Windows made.",
+)
+@click.option("--raid", type=int, metavar="LEVEL", help="Join the disks: 0, 1, 5, 6 or 10.")
+@click.option("--lvm", is_flag=True, help="Put the root into a volume group, on whole disks.")
+@click.option("--hostname", metavar="NAME", required=True, help="The new system's name.")
+@click.option("--user", metavar="NAME", default="winhost", show_default=True, help="Who logs on to it.")
+@click.option(
+    "--ssh-key",
+    "keys",
+    metavar="FILE.pub",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A public key of that user. There is no password.",
+)
+@click.option("--mac", metavar="ADDRESS", required=True, help="The MAC address of its network card.")
+@click.option("--address", metavar="ADDRESS", help="As 192.0.2.10/24. Default: by DHCP.")
+@click.option("--gateway", metavar="ADDRESS", help="The gateway of its network.")
+@click.option("--dns", metavar="ADDRESSES", help="Its name servers, with commas between them.")
+@click.option(
+    "--installer", metavar="VERSION", default="24.04.4", show_default=True, help="The point release of Ubuntu Server."
+)
+@click.option(
+    "--kernel",
+    type=click.Choice(("generic", "hwe")),
+    default="generic",
+    show_default=True,
+    help="The kernel that it gets.",
+)
+@click.option("--timezone", metavar="NAME", default="Etc/UTC", show_default=True, help="Its time zone.")
+@click.option(
+    "--with",
+    "extras",
+    multiple=True,
+    type=click.Choice(("criu", "cuda-checkpoint")),
+    help="Say how to install this afterwards.",
+)
+@force_option
+@answers("FILE", "The plan to write.", required=True)
+@implemented_in("winhost.cli.plan_install")
+def plan() -> None:
+    """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
+
+    Beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk, everything on that
+    disk is lost; the consent to that is typed when media are made.
+    """  # fmt: skip
+
+
+@install.command()
+@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.option("--mirror", metavar="PLACE", help="Another place of Ubuntu's releases, or a folder with a copy.")
+@click.option(
+    "--serve",
+    "address",
+    metavar="ADDRESS",
+    help="Hand out the settings once from this address of this computer, and keep them off the media.",
+)
+@click.option("--report", metavar="ADDRESS", help="Hear at this address of this computer how far the installer is.")
+@click.option("--reach", metavar="ADDRESS", help="Where the new system answers. Default: the address of the plan.")
+@click.option(
+    "--wait",
+    "minutes",
+    type=click.IntRange(1, 1440),
+    default=120,
+    show_default=True,
+    metavar="MINUTES",
+    help="How long to wait for the new system, with --serve or --report.",
+)
+@force_option
+@answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
+@implemented_in("winhost.cli.media_install")
+def media() -> None:
+    """Make installation media of PLAN, with a host key that is made now.
+
+    The image of Ubuntu is taken by Canonical's signature. Where a disk with something on it is wiped, its model, size
+    and GUID are to be typed.
+    """  # fmt: skip

@@ -1,0 +1,172 @@
+"""winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from winhost.autoinstall.install_document import FETCHED, ON_MEDIUM, install_document, new_host_key
+from winhost.autoinstall.install_plan import InstallPlan, read_install_plan
+from winhost.autoinstall.medium_files import (
+    SHIM,
+    MediumFile,
+    read_from_image,
+    staged,
+    staging_size,
+    with_settings,
+    without_settings,
+)
+from winhost.autoinstall.remastered import remastered
+from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.shim_signers import check_starts
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.plan_install import written_to
+from winhost.cli.wait_install import Waiting
+from winhost.images.guest_disk import image_cache
+from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.model.documents import write_document
+from winhost.model.errors import Exit, RefusedError, UsageError, visible
+from winhost.model.files import write_whole
+from winhost.model.units import size
+
+_LIST = "files.json"
+
+
+@dataclass(frozen=True)
+class MadeMedia:
+    """place: the image or the folder; host_key: by which the new system is known; installed: whether it was seen with
+    that key, null where nobody waited for it.
+    """
+
+    place: str
+    host: str
+    host_key: str
+    size: int
+    installed: bool | None
+
+
+def media(
+    plan_file: Path,
+    mirror: str | None,
+    address: str | None,
+    report: str | None,
+    reach: str | None,
+    minutes: int,
+    force: bool,
+    output: Output,
+) -> int:
+    """Make installation media of a plan."""
+    plan, out = read_install_plan(plan_file), output.required_path
+    _check_place(out, output.folder, force)
+    wiped = _typed(plan)
+    try:
+        image = InstallerRelease(plan.installer, mirror or MEDIA_MIRROR).fetched(image_cache())
+        if plan.authorities is not None:
+            check_starts(read_from_image(image, SHIM), plan.authorities, secure_boot=True)
+        with ExitStack() as stack:
+            return _made(plan, wiped, image, (address, report), (reach, minutes), output, stack)
+    except OSError as error:
+        raise from_os_error(error) from error
+
+
+def _check_place(out: Path, folder: bool, force: bool) -> None:
+    """Raises UsageError (MediaThere): what holds a key replaces nothing that somebody else has a use for."""
+    there = any(out.iterdir()) if folder and out.is_dir() else out.exists()
+    if there and not (force and out.is_file()):
+        hint = "Name another place with -o" + ("" if folder else ", or write over the file with --force")
+        raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
+    out.unlink(missing_ok=True) if out.is_file() else None
+
+
+def _typed(plan: InstallPlan) -> list[str]:
+    """GUIDs of the disks whose wipe somebody typed. Raises RefusedError (NotTyped)."""
+    found = []
+    for disk, words in zip(plan.whole, written_to(plan) if plan.whole else (), strict=True):
+        guid = disk.choice.guid
+        if not disk.partitions or guid is None:
+            continue
+        click.echo(
+            f"Everything on this disk of {visible(plan.host)} will be lost. To go on, type its model, size and GUID:",
+            err=True,
+        )
+        click.echo(f"  {visible(words)}", err=True)
+        if click.prompt("Disk", err=True, default="", show_default=False).strip() != words:
+            raise RefusedError(
+                "NotTyped", what="that is not the disk; no media were made", hint="Type the line as it is shown"
+            )
+        found.append(guid)
+    return found
+
+
+def _made(
+    plan: InstallPlan,
+    wiped: Sequence[str],
+    image: Path,
+    here: tuple[str | None, str | None],
+    there: tuple[str | None, int],
+    output: Output,
+    stack: ExitStack,
+) -> int:
+    address, hear = here
+    key, waiting = new_host_key(), Waiting(there[1])
+    url = stack.enter_context(heard_progress(hear, waiting.hear)) if hear else None
+    storage, order = plan.storage(), plan.order(wiped, url)
+    document = install_document(plan.settings(url), storage, key, FETCHED if address else ON_MEDIUM)
+    if address:
+        data = json.dumps({"autoinstall": document, "guard": order}).encode("ascii")
+        offer = stack.enter_context(offered_settings(data, address, there[1] * 60))
+        added = without_settings(offer.for_medium, plan.system.kernel_words)
+    else:
+        added = with_settings(document, order, plan.system.kernel_words)
+    total = _written(image, added, output)
+    say_to = f"The new system is known by its host key: {key.public}"
+    installed = None
+    if address or hear:
+        click.echo(say_to, err=True)
+        target = there[0] or (plan.system.address or plan.system.hostname).partition("/")[0]
+        installed = waiting.until_it_shows(key.public, target)
+    made = MadeMedia(str(output.path), plan.host, key.public, total, installed)
+
+    def show(_: MadeMedia) -> None:
+        say(
+            f"{made.place}: {size(total)}"
+            + ("" if address else "; it holds the host's private key: keep it to yourself.")
+        )
+        say(say_to)
+        if installed is not None:
+            say("It is installed: it shows that key." if installed else f"It did not show that key. {waiting.said}")
+
+    show_results("install-media", output.shape, [(plan.host, made)], show)
+    return int(Exit.FAILURE if installed is False else Exit.SUCCESS)
+
+
+def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
+    out = output.required_path
+    if not output.folder:
+        remastered(image, added, out)
+        return out.stat().st_size
+    listed = staged(image, added)
+    room = staging_size(listed)
+    for path, data in added.items():
+        (out / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(out / path, [data], mode=0o600)
+    write_whole(out / _LIST, [write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))])
+    return room
+
+
+@dataclass(frozen=True)
+class StagedMedia:
+    """files.json: what a FAT32 partition of this size holds. ours: those that lie beside this file; all others are of
+    the image.
+    """
+
+    image: str
+    partition: int
+    files: tuple[MediumFile, ...]
+    ours: tuple[str, ...]

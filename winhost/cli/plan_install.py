@@ -1,0 +1,128 @@
+"""winhost install plan: which disks, what the system becomes, what is lost and what is done afterwards."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from winhost.autoinstall.facts_manifest import (
+    authorities_of,
+    machine_of,
+    manifest_of_facts,
+    model_of,
+    whole_disks_of,
+)
+from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
+from winhost.autoinstall.storage_section import Scheme
+from winhost.cli.envelope import show_results
+from winhost.cli.named_files import the_file
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.overwrite import refuse_other_kind
+from winhost.core.answers import MissingFact
+from winhost.model.errors import UsageError, visible
+from winhost.model.facts import Facts
+from winhost.model.files import write_whole
+from winhost.model.units import gib, size
+from winhost.paths.public_key import public_key
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
+
+
+@dataclass(frozen=True)
+class PlannedInstall:
+    """writes: the partition or the disks that the installer writes to; lost: what is on them; then: what is done once
+    the new system has started.
+    """
+
+    file: str
+    host: str
+    writes: tuple[str, ...]
+    lost: tuple[str, ...]
+    then: tuple[str, ...]
+
+
+def plan(
+    facts: Path,
+    disks: tuple[str, ...],
+    raid: int | None,
+    lvm: bool,
+    hostname: str,
+    user: str,
+    keys: tuple[Path, ...],
+    mac: str,
+    address: str | None,
+    gateway: str | None,
+    dns: str | None,
+    installer: str,
+    kernel: str,
+    timezone: str,
+    extras: tuple[str, ...],
+    force: bool,
+    output: Output,
+) -> int:
+    """Plan the installation of Ubuntu on one host."""
+    known = HostFacts(read_facts(the_file(facts, Facts)))
+    refuse_other_kind(output.required_path, "install-plan", force)
+    if (raid is not None or lvm) and not disks:
+        raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
+    resolvers = tuple(filter(None, (dns or "").split(",")))
+    new = NewSystem(hostname, user, tuple(map(_key, keys)), mac, address, gateway, resolvers, kernel, timezone)
+    try:
+        made = InstallPlan(
+            known.host,
+            machine_of(known),
+            new,
+            installer,
+            None if disks else manifest_of_facts(known),
+            tuple(whole_disks_of(known, [each.strip("{}").lower() for each in disks])),
+            tuple(model_of(known, each.strip("{}").lower()) for each in disks),
+            Scheme(raid, lvm),
+            authorities_of(known),
+            tuple(card.gpu.key["device"] for card in known.cards),
+            extras,
+        )
+        made.storage()
+    except MissingFact as missing:
+        raise UsageError("FactMissing", what=f"{missing}", hint="Read the host again: winhost detect") from missing
+    except ValueError as wrong:
+        raise click.UsageError(visible(str(wrong))) from None
+    write_whole(output.required_path, [written_install_plan(made)])
+    _show(made, output)
+    return 0
+
+
+def _key(file: Path) -> str:
+    try:
+        return public_key(file.read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.BadParameter(f"{visible(str(file))} cannot be read: {why}", param_hint="--ssh-key") from None
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="--ssh-key") from None
+
+
+def written_to(plan: InstallPlan) -> tuple[str, ...]:
+    """Where the installer writes, for people."""
+    if plan.beside is not None:
+        target = next(each for each in plan.beside.partitions if each.role == "target")
+        return (f"partition {target.guid}, {size(target.size)} of {plan.beside.model} ({plan.beside.guid})",)
+    rows = zip(plan.whole, plan.models, strict=True)
+    return tuple(f"{model}, {gib(each.choice.size)}, {each.choice.guid}" for each, model in rows)
+
+
+def _show(made: InstallPlan, output: Output) -> None:
+    lost = tuple(
+        f"{each.role} partition {each.guid}, {size(each.size)}" for disk in made.whole for each in disk.partitions
+    )
+    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, tuple(afterwards(made)))
+
+    def show(_: PlannedInstall) -> None:
+        say(f"Ubuntu {made.installer} on {planned.host} writes to {'; '.join(planned.writes)}.")
+        say("Everything else on that disk stays." if made.beside else f"Lost: {'; '.join(lost) or 'nothing is on it'}.")
+        say("Afterwards:")
+        for number, step in enumerate(planned.then, 1):
+            say(f"  {number}. {step}")
+        say(f"Media: winhost install media {planned.file} -o ubuntu.iso")
+
+    show_results("install-plan", output.shape, [(made.host, planned)], show)
