@@ -48,7 +48,7 @@ MAY_IMPORT = {
     },
     "cluster": {"model", "gateway", "resources", "resources/linux", "sizing", "compat", "serving"},
     "symptoms": {"model", "knowledge", "resources", "compat"},
-    "recipes": {"model", "knowledge", "resources", "hardware", "compat", "serving"},
+    "recipes": {"model", "knowledge", "resources", "hardware", "wslconfig", "compat", "serving"},
     "engine": {
         "model",
         "symptoms",

@@ -13,8 +13,8 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.serving.situations import shipped
-from winhost.compat.wslconfig_limits import wslconfig_limits
 from winhost.model.errors import UsageError
+from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
 from winhost.wslconfig.findings import codes
 from winhost.wslconfig.format import HARMLESS

@@ -11,10 +11,10 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
-from winhost.compat.wslconfig_limits import wslconfig_limits
 from winhost.model.errors import Exit, Fault, file_faults
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, KiB
+from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, LintFinding, LintSeverity, lint
