@@ -20,6 +20,7 @@ USERS = (
     "bundle",
     "cli",
     "compat",
+    "recipes",
     "engine",
     "hardware",
     "paths",
