@@ -47,11 +47,10 @@ BY_ANOTHER_NAME = {
 # What is read for a plan that winhost does not make yet, or that only agents and scripts go by on the machine itself.
 ELSEWHERE = {
     "CdiSpec": {"devices"},  # said in its title where a container asks for one
-    "Disk": {"number", "sector"},  # of dual-boot, as the next ones
-    "EfiVolume": {"file_system", "files"},
+    "EfiVolume": {"file_system", "files"},  # of dual-boot, as the next ones
     "FirmwareBoot": {"current"},
     "KernelModule": {"loaded"},  # decides restart_due where it is read
-    "Partition": {"hidden", "no_letter", "number"},
+    "Partition": {"hidden", "no_letter"},
     "PowerSource": {"batteries"},
     "ResizeLimit": {"largest"},
     "SecureBoot": {"revoked", "sbat"},
