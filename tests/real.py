@@ -73,6 +73,7 @@ PARTS = {
             f"{LINUX}test_by_hand.py",
             "tests/render/test_report.py",
             "tests/recipes/test_own_recipes.py",
+            "tests/test_contradictions.py",
             *(
                 f"tests/serving/test_{name}.py"
                 for name in ("command", "one_plan_abandoned", "one_plan_drift", "profiles")
