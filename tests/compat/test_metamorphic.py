@@ -251,7 +251,8 @@ def forbidden(*_: object, **__: object) -> NoReturn:
 
 
 def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    assess(HostFacts(SHIPPED["server2025-3gpu"]))  # catalogues are read once
+    for name in ("server2025-3gpu", "win11-wsl-served"):  # catalogues are read once
+        assess(HostFacts(SHIPPED[name]))
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
     dda_mmio.forget()

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -16,7 +16,7 @@ import winhost.knowledge
 import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
-from winhost.knowledge import catalogue
+from winhost.knowledge import catalogue, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond
 from winhost.model.capabilities import CAPABILITIES
@@ -121,7 +121,12 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {*lost.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
     used |= {key for row in recipe_rows().values() for key in row.evidence}
+    used |= {row["evidence"] for rows in versions.table().values() for row in _rows(rows) if "evidence" in row}
     assert used == catalogue.evidence().keys()
+
+
+def _rows(written: Any) -> list[Any]:
+    return list(written.values()) if isinstance(written, dict) else written
 
 
 def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:

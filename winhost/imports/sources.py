@@ -56,11 +56,13 @@ SOURCES: Mapping[str, FileKind] = {
         near=re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)\s+:", re.MULTILINE),
     ),
     "systeminfo": FileKind(
-        "systeminfo, in English",
+        "systeminfo",
         systeminfo.read,
-        looks=re.compile(rf"{systeminfo.LIST.pattern}|{systeminfo.CSV.pattern}", re.MULTILINE),
-        near=systeminfo.ELSEWHERE,
-        why="is systeminfo in a language other than English, which is not read",
+        looks=re.compile(
+            rf"{systeminfo.LIST.pattern}|{systeminfo.CSV.pattern}|(?i:{systeminfo.ELSEWHERE.pattern})", re.MULTILINE
+        ),
+        near=systeminfo.PART,
+        why="is only a part of systeminfo",
         instead="Get-ComputerInfo | ConvertTo-Json, which says the same in every language",
     ),
     "lspci": FileKind(

@@ -8,10 +8,14 @@ from winhost.imports.observation import FileObservations, Misread, Observation, 
 LOCATION = re.compile(r"^[ \t]*(PCIROOT\([0-9A-F]+\)(?:#PCI\([0-9A-F]{4}\))+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _INSTANCE = re.compile(r"PCIP?\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)\S*", re.IGNORECASE)
 _MMIO = re.compile(r"it requires at least:\s*(\d{1,9})\s*MB of MMIO")
-# The survey has no device class. These are the words in which Windows names GPUs, with or without a driver.
+# The survey has no device class. Where a vendor's id stands in it, that tells: NVIDIA's boards have GPUs, their sound
+# and USB, and switches. Elsewhere these are the words in which Windows names GPUs, with or without a driver.
+_OF_NVIDIA = re.compile(r"PCIP?\\VEN_10DE&", re.IGNORECASE)
 _GPU = re.compile(
-    r"geforce|quadro|tesla|\brtx\b|\bnvidia [a-z]{1,2}\d|radeon|firepro|instinct|\barc\b.*graphics|graphics$"
-    r"|(?:uhd|hd|iris|vega).*graphics|video controller|vga|basic display|display adapter|graphics processing unit",
+    r"geforce|quadro|tesla|\btitan\b|\bgrid\b|\bnvs\b|\bcmp \d|\bnvidia graphics|\brtx\b|\bnvidia [a-z]{1,2}\d"
+    r"|radeon|firepro|instinct|\barc\b.*graphics|graphics$|(?:uhd|hd|iris|vega).*graphics|graphics processing unit"
+    r"|video ?controller|contr\S+ (?:de )?v[ií]d[eé]o|ビデオ ?コントローラ|视频控制器|видеоконтроллер"
+    r"|vga|basic display|display adapter",
     re.IGNORECASE,
 )
 _NO_GPU = re.compile(
@@ -65,7 +69,8 @@ def _is_gpu(block: list[str]) -> bool:
     if not _has_result(block):
         return False
     name = block[0][:_LONGEST_NAME]
-    return _CONTROLLER in block or bool(_GPU.search(name) and not _NO_GPU.search(name))
+    known = _OF_NVIDIA.search("\n".join(block[1:])) or _GPU.search(name)
+    return _CONTROLLER in block or bool(known and not _NO_GPU.search(name))
 
 
 def _function(block: list[str]) -> SeenFunction:

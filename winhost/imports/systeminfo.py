@@ -1,7 +1,7 @@
-"""`systeminfo`, as a list or with /fo csv: which Windows, its machine and roughly its memory. English alone.
+"""`systeminfo`, as a list or with /fo csv: which Windows, its machine and roughly its memory.
 
-It words what it tells in the language of Windows, so that its other languages cannot be read; Get-ComputerInfo tells
-the same and more in any.
+It words names and some values in the language of Windows, and tells them in the same order in each. In English all of
+it is read; in other languages what stands beside values that are the same in each: a version, a type, an amount.
 """
 
 import csv
@@ -14,13 +14,21 @@ from winhost.model.units import MiB
 
 LIST = re.compile(r"^OS Name:\s", re.MULTILINE)
 CSV = re.compile(r'^"?Host Name"?,"?OS Name"?,', re.MULTILINE)
-ELSEWHERE = re.compile(r"\b10\.0\.\d{5}\b[\s\S]*\b(?:x64|ARM64)-", re.IGNORECASE)
+ELSEWHERE = re.compile(
+    r"^[^\s<\[{\"][^:\n]{0,60}:\s+10\.0\.\d{5}\b[\s\S]*?^[^\s<\[{\"][^:\n]{0,60}:\s+(?:x64|ARM64)-"
+    r"|^\"[^\"\n]*\",\"[^\"\n]*\",\"10\.0\.\d{5}\b.*,\"(?:x64|ARM64)-",
+    re.IGNORECASE | re.MULTILINE,
+)
 """Of any language: a version of Windows, and behind it the type of the system."""
+PART = re.compile(r"^\S[^:\n]{0,60}:\s+10\.0\.\d{5}\b", re.MULTILINE)
 
 NAMES_AND_VALUES = 2  # lines
 _KEY = re.compile(r"([A-Z][^:]{1,60}):(?:\s+(.*))?")
 _VERSION = re.compile(r"(\d+\.\d+)\.(\d{4,6})\b")
 _MEGABYTES = re.compile(r"(\d[\d.,\u00a0\u202f' ]*) MB")
+_AMOUNT = re.compile(r"(\d{1,3}(?:[^\w\n]\d{3}|\u00ff\d{3})*|\d+)[\s\u00ff]?[^\W\d_]{2}")  # 65.324 MB, 16 223 Mo
+_TYPE = re.compile(r"(?:x64|ARM64)-", re.IGNORECASE)
+_ITEM = re.compile(r"[^\s\[:][^:]{0,80}:(?:\s+(.*))?")
 _MOST_DIGITS = 12
 _HYPERVISOR = "A hypervisor has been detected"
 _PRODUCT_TYPES = {"Workstation": 1, "Domain Controller": 2, "Server": 3}
@@ -35,13 +43,26 @@ _EDITIONS = {
     "Enterprise multi-session": (175, "ServerRdsh"),
     "Standard": (7, "ServerStandard"),
     "Datacenter": (8, "ServerDatacenter"),
+    "Enterprise Evaluation": (72, "EnterpriseEval"),
+    "Professionnel": (48, "Professional"),
+    "Famille": (101, "Core"),
+    "Entreprise": (4, "Enterprise"),
+    "专业版": (48, "Professional"),
+    "家庭版": (101, "Core"),
+    "家庭中文版": (100, "CoreCountrySpecific"),
+    "企业版": (4, "Enterprise"),
+    "教育版": (121, "Education"),
+    "专业工作站版": (161, "ProfessionalWorkstation"),
 }
-_NAME = re.compile(r"Microsoft Windows (?:1[01]|Server \d{4}) (.+)")
+_NAME = re.compile(r"\S+ Windows (?:1[01]|Server \d{4}) (.+)")
+_CLIENT = re.compile(r"\S+ Windows 1[01]\b")
 _UNREPORTED = Unreported("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
 
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
+    if not LIST.search(text) and not CSV.search(text):
+        return _elsewhere(text)
     info = _csv(text) if CSV.search(text) else _list(text)
     if "OS Name" not in info:
         raise Misread("is no whole output of systeminfo")
@@ -54,6 +75,57 @@ def read(text: str) -> FileObservations:
         },
         advice="systeminfo rounds memory and leaves out the revision: Get-ComputerInfo | ConvertTo-Json tells more",
     )
+
+
+def _elsewhere(text: str) -> FileObservations:
+    """By order and by values that no language changes. Raises Misread."""
+    values = _values(text)
+    version = next((at for at, value in enumerate(values) if _VERSION.match(value)), None)
+    kind = next((at for at, value in enumerate(values) if _TYPE.match(value)), None)
+    if version is None or kind is None or not 1 < version < kind - 2:
+        raise Misread("is no whole output of systeminfo")
+    name, host = values[version - 1], values[version - 2]
+    memory = [value for value in values[kind:] if _AMOUNT.fullmatch(value)]
+    edition = _NAME.fullmatch(name)
+    sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
+    client = (
+        1 if _CLIENT.match(name) else None
+    )  # of a server, systeminfo says in words whether it is a domain controller
+    found = _VERSION.match(values[version])
+    return FileObservations(
+        host=host or None,
+        resources={
+            "OperatingSystem": {
+                "": {
+                    "hostname": _text(host),
+                    "caption": _text(name),
+                    "product_type": _value_of(client),
+                    "product_options": _value_of(_PRODUCT_OPTIONS.get(client or 0)),
+                    "sku": _value_of(sku, Worth.ROUGH),
+                    "edition_id": _value_of(edition_id, Worth.ROUGH),
+                    "build": _value_of(int(found[2]) if found else None),
+                    "architecture": _value_of(_architecture(values[kind])),
+                }
+            },
+            "Firmware": {"": {"manufacturer": _text(values[kind - 2]), "model": _text(values[kind - 1])}},
+            "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, "", ""]), strict=False))},
+        },
+        advice="of other languages systeminfo is read by its order alone: Get-ComputerInfo | ConvertTo-Json tells more",
+    )
+
+
+def _values(text: str) -> list[str]:
+    """In the order of the list or of the CSV; what is indented or numbered goes on from the line before it."""
+    rows = [row for row in csv.reader(StringIO(text.lstrip())) if row] if text.lstrip().startswith('"') else []
+    if len(rows) == NAMES_AND_VALUES:
+        return [value.strip() for value in rows[1]]
+    return [(found[1] or "").strip() for line in text.splitlines() if (found := _ITEM.match(line))]
+
+
+def _amount(written: str) -> Value:
+    found = _AMOUNT.fullmatch(written)
+    digits = re.sub(r"\D", "", found[1]) if found else ""
+    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _UNREPORTED
 
 
 def _list(text: str) -> Mapping[str, str]:
