@@ -2,22 +2,26 @@
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, made, of_kind, pods, request, the, wide
+from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, machine, made, of_kind, pods, request, the, wide
 from tests.serving.situations import model
 from tests.serving.stacks import FILES, KEY
 from winhost.cluster.cluster_names import engine_name, literal
+from winhost.cluster.engine_manifests import engine_manifests
+from winhost.cluster.engine_pod import EnginePod
 from winhost.cluster.manifest_text import stream
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 from winhost.model.workload import Exposure, KvMirror, Mirror, Video
+from winhost.serving.choice import serving
 from winhost.sizing.host_memory import engine_ram
 
 PLACES = [(workload, "wsl" if workload == "over-two-cards" else "l4") for workload in WORKLOADS]
@@ -271,3 +275,34 @@ def test_a_manifest_says_what_nobody_has_seen() -> None:
     assert any("not seen them in a real cluster" in line for line in comments)
     assert any("LeaderWorkerSet" in line for line in comments)
     assert IMAGE in text
+
+
+@cache
+def _served() -> Any:
+    return serving(machine("metal"), request().workload).models[0]
+
+
+@given(
+    tensor=st.integers(1, 8),
+    stages=st.integers(1, 4),
+    nodes=st.integers(1, 4),
+    copies=st.integers(1, 4),
+    staging=st.none() | st.integers(1, 1 << 42),
+    weights=st.integers(1, 1 << 44),
+)
+def test_a_pod_has_room_for_what_its_engine_takes_whatever_the_workload(
+    tensor: int, stages: int, nodes: int, copies: int, staging: int | None, weights: int
+) -> None:
+    chat = model("chat", tensor=tensor, pipeline=stages * nodes, nodes=nodes, data=1 if nodes > 1 else copies)
+    files = {"chat": {**FILES, "files": [f"sha256:{'ef' * 32} {weights} model.safetensors"]}}
+    asked = request(chat, files=files, kv_mirror=KvMirror(Mirror.TIERS, staging) if staging else None)
+    found = EnginePod(asked, chat, _served(), shared=False)
+    assert found.shared_memory % GiB == found.memory % GiB == 0
+    assert found.shared_memory >= 8 * GiB + (staging or 0) * chat.data
+    assert found.memory >= found.shared_memory + engine_ram(chat)
+    manifests = {each["kind"]: each for each in list[Any](engine_manifests(found))}
+    claim = manifests["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"]
+    assert int(claim.removesuffix("Gi")) * GiB > weights
+    serves = manifests["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]["leaderTemplate"] if nodes > 1 else None
+    pod = (serves or manifests["Deployment"]["spec"]["template"])["spec"]
+    assert int(vllm(pod)["resources"]["limits"]["nvidia.com/gpu"]) * nodes == tensor * stages * nodes * chat.data

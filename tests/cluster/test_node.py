@@ -64,9 +64,9 @@ def cluster(here: LinuxWorld) -> SimulatedCluster:
 # --- What is written -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [node(), node(files=(PROGRAM, IMAGES)), node(join=JOIN), node(in_wsl=True)])
+@pytest.mark.parametrize("asked", [node(), node(files=(PROGRAM, IMAGES)), node(join=JOIN), node(wsl="mirrored")])
 def test_entries_are_ones_that_a_playbook_can_have(asked: NodeRequest) -> None:
-    for each in list[Any](cluster_stack(machine("metal"), asked).entries):
+    for each in list[Any](cluster_stack(machine("wsl" if asked.wsl else "metal"), asked).entries):
         type_ = RESOURCE_TYPES[each["resource"]]
         assert type_.misfit(each["key"], each["desired"]) is None
         assert type_.wrong_value(each["desired"]) is None
@@ -93,11 +93,19 @@ def test_a_cluster_that_starts_keeps_its_secrets() -> None:
 
 
 def test_in_wsl_the_network_has_one_adapter_and_it_is_said_what_is_one_there() -> None:
-    found = cluster_stack(machine("wsl"), node(in_wsl=True))
-    assert yaml.safe_load(config_file(node(in_wsl=True)))["flannel-iface"] == "eth0"
-    assert "mount --make-rshared /" in unit_file(node(in_wsl=True))
+    found = cluster_stack(machine("wsl"), node(wsl="mirrored"))
+    assert yaml.safe_load(config_file(node(wsl="mirrored")))["flannel-iface"] == "eth0"
+    assert "mount --make-rshared /" in unit_file(node(wsl="mirrored"))
     assert any("swap is off, and bridged networking is preferred" in note for note in found.notes)
     assert any("kubernetes-per-gpu.one-device" in note for note in found.notes)
+
+
+def test_behind_nat_no_cluster_can_be_joined() -> None:
+    with pytest.raises(RefusedError) as refused:
+        cluster_stack(machine("wsl"), node(wsl="nat", join=JOIN))
+    assert refused.value.code == "JoinsBehindNat"
+    assert any("behind-nat" in note for note in cluster_stack(machine("wsl"), node(wsl="nat")).notes)
+    assert any("behind-nat" in note for note in cluster_stack(machine("wsl"), node(wsl="bridged")).notes) is False
 
 
 def test_what_is_put_into_the_cluster_fits_its_schemas_and_brings_no_second_runtime_class() -> None:

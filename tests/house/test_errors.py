@@ -39,7 +39,7 @@ MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable
 NoPciDriver NoRecipe
 NotSwitched
-AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster
+AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 """
 
 

@@ -73,8 +73,8 @@ def check_node_words(parts: StackParts, words: ClusterWords) -> None:
         raise click.BadParameter(str(wrong), param_hint="'--join-token'") from None
 
 
-def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, *, in_wsl: bool) -> NodeRequest:
-    """Asks where releases of k3s are, and as `cluster_request` does."""
+def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, wsl: str | None) -> NodeRequest:
+    """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
     assets = parts.once(
         "k3s",
         lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror),
@@ -86,5 +86,5 @@ def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, *
         files=tuple(NodeFile(places[each.name], each.source, each.sha256, each.bytes) for each in assets),
         cluster=cluster_request(parts, words, path),
         join=Join(words.join, words.join_token) if words.join and words.join_token else None,
-        in_wsl=in_wsl,
+        wsl=wsl,
     )

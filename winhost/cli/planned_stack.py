@@ -93,7 +93,7 @@ class PlannedStack:
 
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
         target = node_target(facts, request)
-        wanted = node_request(self.parts, self.cluster, facts.host, target.request.path, in_wsl=target.in_wsl)
+        wanted = node_request(self.parts, self.cluster, facts.host, target.request.path, target.network)
         try:
             found = cluster_stack(target.facts, wanted)
         except ValueError as wrong:

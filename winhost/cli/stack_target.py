@@ -32,7 +32,8 @@ _GUESTS = "serving_guests"
 class StackTarget:
     """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
     program; waits_for: the list of the path's decisions for which what serves there waits; peers: networks that all
-    connections come from there, where Windows forwards them and has judged them already: none where nobody knows.
+    connections come from there, where Windows forwards them and has judged them already: none where nobody knows;
+    network: the mode of WSL, where a distro becomes a node.
     """
 
     facts: HostFacts
@@ -40,10 +41,7 @@ class StackTarget:
     by: str
     waits_for: str | None = None
     peers: tuple[str, ...] | None = None
-
-    @property
-    def in_wsl(self) -> bool:
-        return isinstance(self.request.playbook.parsed_settings, Wsl2Settings)
+    network: str | None = None
 
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
         """With what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
@@ -86,7 +84,8 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
                 hint="Leave swap out, or: --set swap=0",
                 host=facts.host,
             )
-        return StackTarget(facts, _with(request, {**book.settings, "swap": NO_SWAP}), NONE)
+        made = _with(request, {**book.settings, "swap": NO_SWAP})
+        return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
     if isinstance(settings, DdaSettings):
         new = settings.new_vm
         if new is None or new.guest is None:

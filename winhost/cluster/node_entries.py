@@ -22,9 +22,12 @@ _STAYS = (
 
 
 def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
-    """Raises as `rendered` does, RefusedError (SpansNodes)."""
+    """Raises as `rendered` does, RefusedError (SpansNodes, AlreadyNode, JoinsBehindNat)."""
     # k3s makes the RuntimeClass by itself, of the runtime that it finds.
-    found = rendered(facts, replace(request.cluster, runtime_class=False))
+    wsl = f"wsl2/{request.wsl}" if request.wsl else None
+    found = rendered(facts, replace(request.cluster, runtime_class=False, variant=wsl))
+    if request.join is not None and request.wsl == "nat":
+        raise _behind_nat(facts.host)
     _refuse_another(facts)
     wide = [model.name for model in request.cluster.workload.models if model.nodes > 1]
     if wide and request.join is None:
@@ -79,12 +82,13 @@ def _node(request: NodeRequest) -> Iterator[Json]:
 
 
 def _notes(request: NodeRequest) -> Iterator[str]:
+    yield "unverified: winhost has seen k3s as a stand-in alone, which keeps what its documentation says"
     yield f"k3s {request.release} from {request.files[0].source}"
     yield _STAYS
     if request.join is not None:
         yield f"joins {request.join.server}; {_PORTS}"
         yield "the workload is not put into that cluster: winhost render kubernetes prints its manifests"
-    if request.in_wsl:
+    if request.wsl is not None:
         yield "WSL: all GPUs are one device to Kubernetes, swap is off, and bridged networking is preferred"
 
 
@@ -94,5 +98,15 @@ def _spans(host: str, wide: list[str]) -> RefusedError:
         what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
         meaning="It also needs LeaderWorkerSet, which winhost does not install.",
         hint="Join a cluster that has both (--join), then: winhost render kubernetes",
+        host=host,
+    )
+
+
+def _behind_nat(host: str) -> RefusedError:
+    return RefusedError(
+        "JoinsBehindNat",
+        what=f"the distro of {visible(host)} is behind NAT, so it can join no cluster",
+        meaning="Its pod network uses UDP, which Windows does not forward. [kubernetes-per-gpu.behind-nat]",
+        hint="Give it an address of its own: --set network=bridged --set bridge.switch=NAME",
         host=host,
     )

@@ -11,7 +11,7 @@ PROGRAM = "/usr/local/bin/k3s"
 def config_file(request: NodeRequest) -> str:
     """The token of a cluster that is joined is in a file of its own, which root alone reads."""
     lines = ["# Written by winhost.", f"node-name: {request.node}", "node-label:", f"- {GPU_NODE}=true"]
-    if request.in_wsl:
+    if request.wsl is not None:
         # All distros share one network, whose adapter this is.
         lines.append("flannel-iface: eth0")
     if request.join is not None:
@@ -24,7 +24,7 @@ def config_file(request: NodeRequest) -> str:
 
 def unit_file(request: NodeRequest) -> str:
     """Pods outlive a restart of k3s, as its own installer has it."""
-    shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] * request.in_wsl
+    shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] if request.wsl else []
     return "\n".join(
         [
             "# Written by winhost: a node of a Kubernetes cluster.",

@@ -29,7 +29,7 @@ class Join:
 @dataclass(frozen=True)
 class NodeRequest:
     """release: the version of k3s; files: its program, and images for a Linux without a network; join: None where k3s
-    starts a cluster, in which the workload is then put; in_wsl: it is a distro.
+    starts a cluster, in which the workload is then put; wsl: the network mode of WSL, where it is a distro.
     """
 
     node: str
@@ -37,7 +37,7 @@ class NodeRequest:
     files: tuple[NodeFile, ...]
     cluster: ClusterRequest
     join: Join | None = None
-    in_wsl: bool = False
+    wsl: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ class ClusterRequest:
     """All images are pinned by digest. files: the desired `ModelFiles` by model; keys: lines of the gateway's file,
     none where the Secret `keys_secret` is there already; tls_secret: of the type kubernetes.io/tls; allow: networks
     that reach an endpoint beyond the cluster; device_plugin: its image, None where the cluster has one; runtime_class:
-    whether the cluster lacks that of NVIDIA; video_image: with an FFmpeg that knows NVENC.
+    whether the cluster lacks that of NVIDIA; video_image: with an FFmpeg that knows NVENC; variant: of the path, where
+    a plan says which.
     """
 
     workload: Workload
@@ -31,6 +32,7 @@ class ClusterRequest:
     namespace: str = NAMESPACE
     storage_class: str | None = None
     path: str | None = None
+    variant: str | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _RAY = "unverified: whether this image of vLLM has Ray was not seen; the engine 
 def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
     """facts: of the machine that is to be a node. Raises as `serving` does, RefusedError (NotInPods), ValueError."""
     found = _served(facts, request)
-    variant = found[0].variant
+    variant = request.variant or found[0].variant
     judged = _judged(facts, request, variant)
     shared = path_of(variant) == "wsl2"
     pods = [
