@@ -59,7 +59,6 @@ class Download:
     def run(self, **more: str) -> subprocess.CompletedProcess[str]:
         here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said")}
         words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
-        (self.folder / "volume/model").mkdir(exist_ok=True)
         environment = {**os.environ, **here, "SERVES": str(self.folder / "serves.json"), **more}
         return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
 
@@ -73,6 +72,8 @@ def test_a_model_comes_at_its_commit_and_once(tmp_path: Path) -> None:
     assert here.run(HF_TOKEN="hf_secret").returncode == 0
     names = ["model.safetensors", "sub/config.json"]
     assert here.said == [["https://hub.example.com", "org/model", "a" * 40, names, "hf_secret"]]
+    assert (tmp_path / "volume/kv").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "volume/cache").is_dir()
     assert here.run().returncode == 0
     assert len(here.said) == 1, "what was checked is not asked for again"
     (tmp_path / "volume/model/model.safetensors").write_bytes(b"other")

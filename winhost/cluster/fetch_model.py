@@ -18,6 +18,10 @@ def main(listing: str, folder: str) -> int:
     """listing: a file with source, revision and files, each `HASH SIZE PATH`."""
     wanted = json.loads(Path(listing).read_text("utf-8"))
     here = Path(folder)
+    here.mkdir(parents=True, exist_ok=True)
+    # What the engine mounts beside it, as its user's; in the mirror of its KV cache is what users asked.
+    for name, mode in (("cache", 0o770), ("kv", 0o700)):
+        here.with_name(name).mkdir(mode, exist_ok=True)
     there = marks(here, wanted)
     if there is not None and there == known(here):
         return 0
