@@ -1,6 +1,7 @@
 """Hostile input: whatever is pasted is read, its secrets stay, and a mend touches nothing but what it names."""
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -10,11 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.recipes.test_recipes import CASES, linted, target_of
+from winhost.recipes.command_editor import replaced
 from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.read_recipe import read_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.shell_words import ShellKind, commands
+from winhost.recipes.yaml_nodes import documents
 
 NOWHERE = RecipeTarget()
 WSL = RecipeTarget("wsl2")
@@ -55,6 +58,23 @@ def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) 
             letters = [text[place] for place in word.at[2 if dashes else 0 :]]
             assert letters == list(word.value[2 if dashes else 0 :])
     assert all(0 <= slip.start <= len(text) for slip in slips)
+
+
+@pytest.mark.parametrize("style", [None, "'", '"', "|", ">"])
+@given(value=st.text(alphabet="ab -=:#'\"\\\\\n{[,&*%\u00e9", min_size=1, max_size=60))
+@example(value="--model a \\\\\n--dtype 'b'\n\n--seed 1\n")
+def test_a_word_within_yaml_is_replaced_where_it_stands(style: str | None, value: str) -> None:
+    """In whatever style the scalar is written: another parser then reads the value with that word replaced."""
+    text = yaml.dump({"a": 1, "k": {"v": value}}, default_style=style, width=30, allow_unicode=True)
+    (document,) = documents(SourceFile(text, "utf-8", b""))
+    scalar = document.get("k", "v").text
+    assert scalar.value == value
+    for word in re.finditer(r"[ab=é-]+", value):
+        part = scalar.part(*word.span())
+        if not part.solid:
+            continue
+        edited = SourceFile(text, "utf-8", b"").edited(replaced(part, "z" * len(word[0])))
+        assert yaml.safe_load(edited)["k"]["v"] == value[: word.start()] + "z" * len(word[0]) + value[word.end() :]
 
 
 @given(SIGNS, st.sampled_from(["vllm serve m ", "docker run -v a:b vllm/vllm-openai:v0.33.0 ", "", "A=1 "]))

@@ -212,6 +212,8 @@ def read_environment(source: SourceFile) -> Recipe:
             first = place + line.index(bare) + (bare.startswith("export ") and len("export "))
             setting = variable(source.whole.part(first, place + line.index(bare) + len(bare)), ())
             engine.variables.append(_unquoted(setting))
+            if engine.variables[-1].value != setting.value or bare.startswith("export "):
+                engine.slips.append(Slip("not-for-docker", place + line.index(bare)))
         place += len(line) + 1
     engine.editor = EnvironmentEditor(source)
     return Recipe(RecipeForm.ENVIRONMENT, (engine,) if engine.variables else ())
