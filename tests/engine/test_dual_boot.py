@@ -9,6 +9,7 @@ import pytest
 from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.world import World, world
 from tests.errors import raises
+from winhost.autoinstall.facts_manifest import manifest_of_facts
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, make_plan
@@ -17,10 +18,8 @@ from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.documents import parse_document, plain
 from winhost.model.plan import Plan, PlanRequest
-from winhost.model.refusal import Refusal
 from winhost.model.shipped import shipped
 from winhost.model.units import GiB, MiB
-from winhost.paths.disk_manifest import manifest_beside
 from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
@@ -170,10 +169,10 @@ def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: 
 
 def test_the_manifest_for_the_installer_has_every_partition_and_one_target(tmp_path: Path) -> None:
     here = world(tmp_path, "win11-pro-1gpu")
-    with pytest.raises(Refusal, match="no partition for Ubuntu"):
-        manifest_beside(HostFacts(here.facts()))
+    with raises("NotPrepared"):
+        manifest_of_facts(HostFacts(here.facts()))
     assert here.apply(plan(here, **TYPED, **STAGED), DATA).holds
-    manifest = manifest_beside(HostFacts(here.facts()))
+    manifest = manifest_of_facts(HostFacts(here.facts()))
     listed = here.machine.instances("Partition")
     assert {each.guid for each in manifest.partitions} == {record.key["partition"] for record in listed}
     assert [str(each.role) for each in manifest.partitions] == [

@@ -17,6 +17,7 @@ from winhost.resources.registry import LINUX_STATES, WINDOWS_STATES
 
 # The rooms that decide, plan or show something; the others read, carry or simulate.
 USERS = (
+    "autoinstall",
     "bundle",
     "cli",
     "compat",

@@ -53,7 +53,7 @@ class DualBootDecisions:
         if self.protected and keys is None:
             names = ", ".join(each.key["volume"] for each in self.protected)
             raise Refusal(
-                "dual-boot.unproven-key",
+                "disk.unproven-key",
                 f"BitLocker protects {names}, and nothing says how it is proven that the recovery keys are kept",
                 "Add --set keys.by=active-directory or keys.by=entra; or keys.by=typed with "
                 "--set keys.last_group=env:NAME, the last six digits of the recovery key.",
@@ -86,7 +86,7 @@ class DualBootDecisions:
         if windows is None or windows.state.disk is None or room < self._needed(room):
             needed = about(self._needed(room))
             raise Refusal(
-                "dual-boot.too-large",
+                "disk.too-large",
                 f"Windows can give {about(room)}, and {needed} are wanted",
                 "Plan a smaller partition with --set linux=SIZE, or free space on the Windows volume.",
             )
