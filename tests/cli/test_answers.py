@@ -62,7 +62,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
 
 # Theirs need a hub, a registry, an endpoint, a key, an image or a machine with two systems: test_workload_init,
 # test_fetch, test_serve_target, test_render, test_install and test_boot have them.
-ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-media", "install-plan", "rendered"}
+ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-bmc", "install-media", "install-plan", "rendered"}
 ELSEWHERE |= {"serving", "serving-change", "serving-log", "serving-test"}
 
 

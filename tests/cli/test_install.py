@@ -10,6 +10,7 @@ import pytest
 
 from tests.autoinstall.made_disk import missing_tools
 from tests.autoinstall.made_media import made_image, signed_program
+from tests.autoinstall.stand_in_bmc import CD, PASSWORD, S1, StandInBmc, served_bmc, system, things
 from tests.cli.conftest import Line, Said
 from tests.images.mirror import signer
 from tests.schemas import faults
@@ -19,6 +20,7 @@ from winhost.autoinstall.medium_files import read_from_image
 from winhost.cli import wait_install
 from winhost.cli.formats import schema_of
 from winhost.images import signed_sums
+from winhost.lab.running_lab import Lab
 from winhost.model.units import GiB
 
 HOST = "win11-pro-1gpu"
@@ -185,3 +187,49 @@ def test_what_is_not_ready_is_refused_by_name(line: Line, disk: dict[str, Any]) 
     line.facts(HOST)
     answered = line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json")
     assert (answered.code, "--path dual-boot" in answered.err) == (3, True)
+
+
+# --- Through a BMC ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bmc_that_is_the_hosts_gets_the_media(
+    line: Line, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("redfish", reason="winhost[redfish] is not installed")
+    monkeypatch.setenv("BMC_PASSWORD", PASSWORD)
+    assert line("detect", "gpu-03", "-o", "seen/").code == 0
+    resources = json.loads(Path("seen/gpu-03.json").read_text())["resources"]
+    uuid = resources["OperatingSystem"][0]["state"]["machine_id"]
+    serial = resources["Firmware"][0]["state"]["serial"]
+    with served_bmc(StandInBmc(things(system(S1, uuid, serial))), tmp_path) as served:
+        words = [
+            "--bmc",
+            served.url,
+            "--bmc-user",
+            "admin",
+            "--bmc-password",
+            "env:BMC_PASSWORD",
+            "--bmc-ca",
+            served.ca,
+        ]
+        image = "https://192.0.2.1/ubuntu.iso"
+        for more, restarts in (
+            (("--image", image), 0),
+            (("--take-back",), 0),
+            (("--image", image, "--accept", "restart"), 1),
+        ):
+            said = line("install", "bmc", "gpu-03", *words, *more, "--json")
+            assert said.code == 0, said.err
+            assert_published(line, "install-bmc", said)
+            assert bool(served.things[CD]["Inserted"]) is ("--image" in more)
+            assert sum(path.endswith("Reset") for _, path, _ in served.asked) == restarts
+        line("install", "bmc", "gpu-03", *words, "--take-back")
+        served.asked.clear()
+        served.things[S1]["SerialNumber"] = "another"
+        said = line("install", "bmc", "gpu-03", *words, "--image", image)
+        assert (said.code, served.asked) == (3, [])
+    assert PASSWORD not in said.err
+    assert line("install", "bmc", "gpu-03", *words).code == 2
+    words[5] = PASSWORD
+    refused = line("install", "bmc", "gpu-03", *words, "--take-back")
+    assert (refused.code, PASSWORD in refused.err) == (2, False)

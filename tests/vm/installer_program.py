@@ -17,7 +17,10 @@ boot, option = import_module("boot"), import_module("options").option  # as they
 VARIABLES = boot.BootVariables(Path("/"))
 ESP = json.loads(Path("/cdrom/winhost/guard.json").read_text())["windows_esp"]
 WORDS = "initrd=\\EFI\\initramfs console=ttyS0 no_timer_check quiet role="
-LOADERS = {"windows": (0, boot.WINDOWS), "installer": (1, "\\efi\\winhost\\installer.efi"), "ubuntu": (2, boot.UBUNTU)}
+INSTALLER = "\\efi\\winhost\\installer.efi"
+# Numbers that the firmware has no use for: it takes the first free ones for what it finds, and one that no order names
+# counts as free.
+LOADERS = {"windows": (0x10, boot.WINDOWS), "installer": (0x11, INSTALLER), "ubuntu": (0x12, boot.UBUNTU)}
 
 
 def enter(role: str) -> None:
@@ -33,21 +36,21 @@ def run(*words: str) -> tuple[int, str]:
 
 
 def act(role: str, told: str) -> dict[str, object]:
-    if role == "setup":  # as Windows and winhost leave them: Windows alone in the order, the installer next, once
+    if role == "setup":  # as Windows and winhost leave them: Windows first, the installer last, and next, once
         enter("windows")
         enter("installer")
-        VARIABLES.write("BootOrder", [0])
-        VARIABLES.write("BootNext", [1])
+        VARIABLES.write("BootOrder", [0x10, 0x11])
+        VARIABLES.write("BootNext", [VARIABLES.entry(ESP, INSTALLER)])
     elif role == "installer":
         code, words = run("/cdrom/winhost/guard.py")
         resolved = json.loads(Path("/autoinstall.yaml").read_text())["storage"]["config"][0]
         if code:
             return {"guard": code, "said": words, "disk": resolved, "back": run("/cdrom/winhost/boot.py", "windows")}
         enter("ubuntu")
-        VARIABLES.write("BootOrder", [2, *VARIABLES.read("BootOrder")])  # as grub-install does
+        VARIABLES.write("BootOrder", [0x12, *VARIABLES.read("BootOrder")])  # as grub-install does
         return {"guard": code, "disk": resolved, "order": run("/cdrom/winhost/boot.py", "order")}
     elif told == "arm":
-        VARIABLES.write("BootNext", [1])
+        VARIABLES.write("BootNext", [VARIABLES.entry(ESP, INSTALLER)])  # by what it starts, whatever its number is now
     return {}
 
 

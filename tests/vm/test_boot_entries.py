@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 # The ESP holds kernel and initramfs, three times and once.
 ROWS = tuple((role, type_, 200 if role is PartitionRole.ESP else 32, kind) for role, type_, _, kind in WINDOWS_11)
 MANIFEST = manifest_of(ROWS)
-BOOT_S = 400  # of an emulated processor on a busy machine
+WINDOWS, INSTALLER, UBUNTU = 0x10, 0x11, 0x12  # the numbers of their entries
+BOOT_S = 150  # of an emulated processor on a busy machine
 
 
 class BootRig:
@@ -107,25 +108,25 @@ def test_each_entry_starts_once_and_windows_stays_first(rig: BootRig) -> None:
     before = digest(rig.disk)
     words = "console=ttyS0 no_timer_check quiet role=setup"
     armed = rig.start("-kernel", str(rig.kernel), "-initrd", str(rig.initramfs), "-append", words)
-    assert armed["after"] == {"BootNext": [1], "BootOrder": [0]}
+    assert armed["after"] == {"BootNext": [INSTALLER], "BootOrder": [WINDOWS, INSTALLER]}
 
     installer = rig.start()
-    assert (installer["role"], installer["before"]["BootCurrent"]) == ("installer", [1])
+    assert (installer["role"], installer["before"]["BootCurrent"]) == ("installer", [INSTALLER])
     assert installer["before"]["BootNext"] == []  # consumed
-    assert installer["before"]["BootOrder"][0] == 0
+    assert installer["before"]["BootOrder"][:2] == [WINDOWS, INSTALLER]
     assert installer["guard"] == 0
     assert installer["disk"]["path"] == "/dev/vda"
     assert installer["order"][0] == 0, installer["order"]
-    assert installer["after"]["BootOrder"][:2] == [0, 2]
-    assert installer["after"]["BootNext"] == [2]
+    assert installer["after"]["BootOrder"][:3] == [WINDOWS, UBUNTU, INSTALLER]
+    assert installer["after"]["BootNext"] == [UBUNTU]
 
     ubuntu = rig.start()
-    assert (ubuntu["role"], ubuntu["before"]["BootCurrent"], ubuntu["before"]["BootNext"]) == ("ubuntu", [2], [])
-    assert ubuntu["before"]["BootOrder"][:2] == [0, 2]
+    assert (ubuntu["role"], ubuntu["before"]["BootCurrent"], ubuntu["before"]["BootNext"]) == ("ubuntu", [UBUNTU], [])
+    assert ubuntu["before"]["BootOrder"][:3] == [WINDOWS, UBUNTU, INSTALLER]
 
     windows = rig.start(sku="arm")
-    assert (windows["role"], windows["before"]["BootCurrent"]) == ("windows", [0])
-    assert windows["after"]["BootNext"] == [1]
+    assert (windows["role"], windows["before"]["BootCurrent"]) == ("windows", [WINDOWS])
+    assert windows["after"]["BootNext"] == [INSTALLER]
 
     stopped = rig.start(uuid=guid_of(0xBAD))  # the disk in another machine
     assert stopped["role"] == "installer"
@@ -133,9 +134,9 @@ def test_each_entry_starts_once_and_windows_stays_first(rig: BootRig) -> None:
     assert "stopped before the first write: machine-uuid" in stopped["said"]
     assert stopped["disk"]["serial"] == "WINHOST-UNRESOLVED"
     assert stopped["back"][0] == 0, stopped["back"]
-    assert stopped["after"]["BootNext"] == [0]
+    assert stopped["after"]["BootNext"] == [WINDOWS]
 
     back = rig.start()
-    assert (back["role"], back["before"]["BootCurrent"], back["before"]["BootNext"]) == ("windows", [0], [])
-    assert back["before"]["BootOrder"][:2] == [0, 2]
+    assert (back["role"], back["before"]["BootCurrent"], back["before"]["BootNext"]) == ("windows", [WINDOWS], [])
+    assert back["before"]["BootOrder"][:3] == [WINDOWS, UBUNTU, INSTALLER]
     assert digest(rig.disk) == before  # no byte of the disk was written in six starts

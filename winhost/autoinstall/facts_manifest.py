@@ -14,6 +14,7 @@ from winhost.autoinstall.manifest import (
     MachineIdentity,
     PartitionRecord,
     PartitionRole,
+    is_placeholder,
     normal_guid,
 )
 from winhost.autoinstall.storage_section import DiskChoice
@@ -32,8 +33,12 @@ _OPEN = "fully-decrypted"
 
 
 def machine_of(facts: HostFacts) -> MachineIdentity:
-    """The SMBIOS UUID. Windows' facts have no serial number yet."""
-    return MachineIdentity(normal_guid(facts.machine_id))
+    """The SMBIOS UUID, and the serial number where the maker set one and Windows told it."""
+    try:
+        serial = facts.firmware.serial
+    except MissingFact:
+        serial = None
+    return MachineIdentity(normal_guid(facts.machine_id), None if serial is None or is_placeholder(serial) else serial)
 
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:

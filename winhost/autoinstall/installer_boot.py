@@ -86,7 +86,7 @@ def windows_next(esp: str, firmware: BootVariables) -> None:
 def windows_first(esp: str, firmware: BootVariables) -> None:
     first, order = firmware.entry(esp, WINDOWS), firmware.read("BootOrder")
     if order[:1] != [first]:
-        firmware.write("BootOrder", [first, *(number for number in order if number != first)])
+        firmware.write("BootOrder", list(dict.fromkeys([first, *order])))
     firmware.write("BootNext", [firmware.entry(esp, UBUNTU)])
 
 

@@ -103,8 +103,10 @@ class BmcSession:
         listed = self._asked("get", path).get("Members", [])[:_MOST_MEMBERS]
         return [self._asked("get", place) for each in listed if (place := _place(each))]
 
-    def system(self, wanted: MachineIdentity) -> BmcSystem:
-        """The one that is this machine, with a drive that is free. Raises RefusedError (OtherMachine, NoDrive)."""
+    def system(self, wanted: MachineIdentity, *, free: bool = True) -> BmcSystem:
+        """The one that is this machine, with a drive that is free, or else any. Raises RefusedError (OtherMachine,
+        NoDrive).
+        """
         found = [each for each in self._members(f"{_ROOT}Systems") if _is(each, wanted)]
         if not wanted.is_unique or wanted.serial is None or len(found) != 1:
             raise RefusedError(
@@ -113,14 +115,15 @@ class BmcSession:
                 meaning="SMBIOS UUID and serial number must both be the host's, and be no placeholder of the vendor.",
                 hint="Check the BMC's address; or use another kind of media",
             )
-        return BmcSystem(found[0]["@odata.id"], self._drive(found[0]))
+        return BmcSystem(found[0]["@odata.id"], self._drive(found[0], free))
 
-    def _drive(self, system: Mapping[str, Any]) -> str:
+    def _drive(self, system: Mapping[str, Any], free: bool) -> str:
         holders = [system, *(self._asked("get", place) for each in _managers(system) if (place := _place(each)))]
         for holder in holders:
             place = _place(holder.get("VirtualMedia"))
             for drive in self._members(place) if place else ():
-                if _DISCS & {str(kind).upper() for kind in drive.get("MediaTypes", ())} and not drive.get("Inserted"):
+                is_for_discs = bool(_DISCS & {str(kind).upper() for kind in drive.get("MediaTypes", ())})
+                if is_for_discs and not (free and drive.get("Inserted")):
                     return str(drive["@odata.id"])
         hint = "Take out what somebody has inserted; some BMCs need a licence for virtual media"
         raise RefusedError("NoDrive", what=f"the BMC at {visible(self._url)} has no free drive for discs", hint=hint)

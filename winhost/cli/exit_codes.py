@@ -48,6 +48,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
         1: "something is found that is more than a note",
     },
     "install plan": {3: "the host or its disks are not ready for it"},
+    "install bmc": {3: "the BMC is not shown to be that of the host, or has no free drive", **_UNREACHED},
     "install media": {
         1: "the new system was not seen in time",
         3: "the media would not start, or no wipe was consented to",

@@ -30,6 +30,7 @@ KINDS: Mapping[str, int] = {
     "recipe": 1,
     "install-plan": 1,
     "install-media": 1,
+    "install-bmc": 1,
     "profile": 2,
     "serving": 1,
     "serving-change": 1,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from winhost.cli.apply import Checked
+from winhost.cli.bmc_install import InsertedMedia
 from winhost.cli.bundle import Bundled
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import print_json
@@ -81,6 +82,7 @@ RESULTS: Mapping[str, Any] = {
     "recipe": LintedFile,
     "install-plan": PlannedInstall,
     "install-media": MadeMedia,
+    "install-bmc": InsertedMedia,
     "profile": Profiled,
     "serving": ServingStatus,
     "serving-change": ServingChange,

@@ -88,6 +88,7 @@ def _firmware(info: Mapping[str, Json]) -> State:
         "manufacturer": _text(info, "CsManufacturer"),
         "model": _text(info, "CsModel"),
         "bios_version": _text(info, "BiosSMBIOSBIOSVersion"),
+        "serial": _text(info, "BiosSeralNumber"),  # so it is called there
         "hypervisor_present": present if isinstance(present, Observation) else _flag(info, "CsHypervisorPresent"),
         "virtualization_enabled": _flag(info, "HyperVRequirementVirtualizationFirmwareEnabled"),
         "second_level_translation": _flag(info, "HyperVRequirementSecondLevelAddressTranslation"),

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, implemented_in
-from winhost.cli.options import force_option
+from winhost.cli.options import accept_option, fleet_option, force_option
 from winhost.cli.outputs import answers
 
 
@@ -97,4 +98,38 @@ def media() -> None:
 
     The image of Ubuntu is taken by Canonical's signature. Where a disk with something on it is wiped, its model, size
     and GUID are to be typed.
+    """  # fmt: skip
+
+
+@install.command()
+@click.argument("host", metavar="HOST", **completion.HOSTS)
+@click.option(
+    "--bmc", "url", metavar="ADDRESS", required=True, help="The host's BMC, as https://bmc-gpu-01.example.org."
+)
+@click.option("--bmc-user", "user", metavar="NAME", required=True, help="Who logs on to it.")
+@click.option(
+    "--bmc-password",
+    "password",
+    metavar="REFERENCE",
+    required=True,
+    help="Where the password is: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
+)
+@click.option(
+    "--bmc-ca",
+    "ca",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The certificate that it shows, or of who signed that. Default: public authorities.",
+)
+@click.option("--image", metavar="ADDRESS", help="The media, at an https address that the BMC can read.")
+@click.option("--take-back", is_flag=True, help="Take the media out, and start as usual again.")
+@accept_option
+@fleet_option
+@answers()
+@implemented_in("winhost.cli.bmc_install")
+def bmc() -> None:
+    """Insert media through the BMC of HOST, and start from them once.
+
+    HOST is read first: a BMC that does not say the same SMBIOS UUID and serial number gets nothing. With --accept
+    restart, the machine restarts by force, whatever runs on it.
     """  # fmt: skip

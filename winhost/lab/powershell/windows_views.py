@@ -77,7 +77,10 @@ def _product(machine: HostState) -> Iterator[WindowsObject]:
 
 
 def _bios(machine: HostState) -> Iterator[WindowsObject]:
-    yield of_type("Win32_BIOS", SMBIOSBIOSVersion=_state(machine, "Firmware").get("bios_version"))
+    firmware = _state(machine, "Firmware")
+    # Makers fill it up with blanks.
+    serial = f"{firmware.get('serial') or ''}  "
+    yield of_type("Win32_BIOS", SMBIOSBIOSVersion=firmware.get("bios_version"), SerialNumber=serial)
 
 
 def _processors(machine: HostState) -> Iterator[WindowsObject]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from winhost.resources.base import ResourceType, State, Within, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, Within, resource
 
 DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
@@ -14,6 +14,7 @@ class Firmware(State):
     virtualization_enabled and second_level_translation read false once a hypervisor runs: ask hypervisor_present first.
     security_properties: of Win32_DeviceGuard; 3 (DMA protection) is the best hint at an IOMMU before the role is there.
     address_width: physical address bits; no Windows interface exposes them, so a real host answers unknown.
+    serial: of the machine, as its maker wrote it, which may be a placeholder; null where there is none.
     """
 
     manufacturer: str
@@ -24,3 +25,4 @@ class Firmware(State):
     second_level_translation: bool
     security_properties: tuple[int, ...]
     address_width: Annotated[int, Within(1, 64)]
+    serial: str | None = ADDED_SINCE

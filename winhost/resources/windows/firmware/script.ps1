@@ -1,18 +1,33 @@
-# key {}   state {manufacturer, model, bios_version: text, hypervisor_present, virtualization_enabled, second_level_translation: bool, security_properties: [int], address_width: int}
+# key {}   state {manufacturer, model, bios_version: text, hypervisor_present, virtualization_enabled, second_level_translation: bool, security_properties: [int], address_width: int, serial: text or null}
 function Get-WinhostFirmware {
     $machine = Get-CimInstance -ClassName Win32_ComputerSystem -ErrorAction Stop
     $state = @{
         manufacturer = "$($machine.Manufacturer)"
         model = "$($machine.Model)"
-        bios_version = Read-WinhostValue { "$((Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop).SMBIOSBIOSVersion)" }
+        bios_version = Read-WinhostValue { "$((Read-WinhostBios).SMBIOSBIOSVersion)" }
         hypervisor_present = [bool]$machine.HypervisorPresent
         virtualization_enabled = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled }
         second_level_translation = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions }
         security_properties = Read-WinhostList { Read-WinhostSecurityProperties }
         # CPUID tells it, but no Windows interface hands it out.
         address_width = Read-WinhostValue { Assert-WinhostKnown $null }
+        serial = Read-WinhostValue { Read-WinhostSerial }
     }
     @{ key = @{}; state = $state }
+}
+
+function Read-WinhostBios {
+    Read-WinhostOnce 'bios' { Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop }
+}
+
+function Read-WinhostSerial {
+    $serial = "$((Read-WinhostBios).SerialNumber)".Trim()
+    if ($serial) {
+        $serial
+    }
+    else {
+        $null
+    }
 }
 
 function Read-WinhostFirstProcessor {
