@@ -144,6 +144,7 @@ PARTS = {
             f"{LINUX}test_debian_killed.py",
             f"{LINUX}test_debian_stack.py",
             f"{LINUX}test_debian_kernel.py",
+            f"{LINUX}test_debian_mirror.py",
             f"{LINUX}test_debian_mount.py",
             f"{LINUX}test_debian_probe.py",
             f"{LINUX}test_debian_restart.py",

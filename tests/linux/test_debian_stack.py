@@ -196,6 +196,22 @@ def test_an_engine_that_ends_while_it_starts_is_not_waited_for(served: Debian, a
     asked.set("ServingReady", {}, {"ready": True}, {}, {})
 
 
+def test_a_new_version_that_fails_gives_its_place_back_to_the_old_one(served: Debian, asked: Agent) -> None:
+    """systemd would start the new one again and again; a rollback writes the old text, and the old engine runs."""
+    broken = served.root / "opt/stand-in/newer"
+    broken.write_text("#!/bin/sh\necho this driver is too old\nexit 1\n")
+    broken.chmod(0o755)
+    old = asked.get("EngineUnit", {"unit": UNIT})["text"]
+    with pytest.raises(RemoteError, match="this driver is too old"):
+        asked.set("EngineUnit", {"unit": UNIT}, {"text": old.replace(PROGRAM, "/opt/stand-in/newer")}, {}, {})
+    assert asked.set("EngineUnit", {"unit": UNIT}, {"text": old}, {}, {"undoing": True}).after["active"] is True
+    asked.set("ServingReady", {}, {"ready": True}, {}, {})
+    asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
+    stopped = asked.set("EngineUnit", {"unit": UNIT}, {"text": old + "# newer\n"}, {}, {}).after
+    assert stopped["active"] is False, "what somebody stopped stays stopped"
+    asked.set("EngineUnit", {"unit": UNIT}, {"text": old, "active": True}, {}, {})
+
+
 def test_an_endpoint_that_does_not_serve_is_told(served: Debian, asked: Agent) -> None:
     asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
     over = time.monotonic() + 30  # the gateway believes an answer for 15 seconds
