@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -58,8 +59,8 @@ class Download:
 
     def run(self, **more: str) -> subprocess.CompletedProcess[str]:
         here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said")}
-        words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
         environment = {**os.environ, **here, "SERVES": str(self.folder / "serves.json"), **more}
+        words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
         return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
 
     @property
@@ -80,6 +81,18 @@ def test_a_model_comes_at_its_commit_and_once(tmp_path: Path) -> None:
     assert here.run().returncode == 0
     assert (tmp_path / "volume/model/model.safetensors").read_bytes() == WEIGHTS
     assert here.said[-1][-1] is False, "without a token none is looked for"
+
+
+def test_of_a_group_one_fetches_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Download(tmp_path)
+    monkeypatch.setattr(fetch_model, "BETWEEN_S", 0.05)
+    ended: list[int] = []
+    words = (str(tmp_path / "model.json"), str(tmp_path / "volume/model"), "wait")
+    waits = Thread(target=lambda: ended.append(fetch_model.main(*words)), daemon=True)
+    waits.start()
+    assert here.run().returncode == 0
+    waits.join(30)
+    assert (ended, len(here.said)) == ([0], 1)
 
 
 @pytest.mark.parametrize("wrong", ["changed" * 1000, "short"])

@@ -248,6 +248,8 @@ def test_one_model_over_nodes_is_a_group_whose_leader_serves() -> None:
     assert worker["command"] == ["/bin/sh", "/winhost/ray_group.sh", "worker", "$(LWS_LEADER_ADDRESS)"]
     assert "startupProbe" in leader
     assert "startupProbe" not in worker
+    roles = [group[each]["spec"]["initContainers"][0]["command"][-1] for each in ("leaderTemplate", "workerTemplate")]
+    assert roles == ["fetch", "wait"], "they share a volume"
     for each in (leader, worker):
         assert each["resources"]["limits"]["nvidia.com/gpu"] == "2"
         assert environment(each)["VLLM_HOST_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}

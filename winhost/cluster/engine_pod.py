@@ -77,7 +77,7 @@ class EnginePod:
             **pod_basics(),
             "runtimeClassName": RUNTIME_CLASS,
             "terminationGracePeriodSeconds": self._grace,
-            "initContainers": [self._fetch],
+            "initContainers": [self._fetch("fetch" if serves else "wait")],
             "containers": [container, *self._beside] if serves else [container],
             "volumes": [*self._volumes()],
         }
@@ -109,9 +109,8 @@ class EnginePod:
             "limits": {GPU: "1" if self.shared else str(self.model.cards), "memory": memory},
         }
 
-    @property
-    def _fetch(self) -> dict[str, Json]:
-        """Before the engine: it has no GPU, and alone knows the hub's token."""
+    def _fetch(self, role: str) -> dict[str, Json]:
+        """Before the engine: it has no GPU, and alone knows the hub's token. Of a group one fetches for all."""
         token: list[Json] = []
         if self.model.token is not None:
             key = {"name": HUB_TOKEN, "key": "token"}
@@ -119,7 +118,7 @@ class EnginePod:
         return {
             "name": "model",
             "image": self.request.image,
-            "command": ["python3", f"{_SCRIPTS}/fetch_model.py", f"{_SCRIPTS}/model.json", f"{_VOLUME}/model"],
+            "command": ["python3", f"{_SCRIPTS}/fetch_model.py", f"{_SCRIPTS}/model.json", f"{_VOLUME}/model", role],
             "env": [{"name": "HOME", "value": f"{_VOLUME}/cache"}, *token],
             "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
             "securityContext": container_security(),

@@ -7,15 +7,20 @@ import hashlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 CHECKED = ".winhost-checked.json"
+LONGEST_S = 6 * 3600
+BETWEEN_S = 10.0
 
 
-def main(listing: str, folder: str) -> int:
-    """listing: a file with source, revision and files, each `HASH SIZE PATH`."""
+def main(listing: str, folder: str, role: str = "fetch") -> int:
+    """listing: a file with source, revision and files, each `HASH SIZE PATH`; role: `wait` where another pod fetches
+    them into the same volume.
+    """
     wanted = json.loads(Path(listing).read_text("utf-8"))
     here = Path(folder)
     here.mkdir(parents=True, exist_ok=True)
@@ -25,6 +30,8 @@ def main(listing: str, folder: str) -> int:
     there = marks(here, wanted)
     if there is not None and there == known(here):
         return 0
+    if role == "wait":
+        return waited(here, wanted)
     download(wanted, here)
     for line in wanted["files"]:
         kept, size, name = line.split(" ", 2)
@@ -34,6 +41,17 @@ def main(listing: str, folder: str) -> int:
             return 1
     (here / CHECKED).write_text(json.dumps(marks(here, wanted)), "utf-8")
     return 0
+
+
+def waited(here: Path, wanted: dict[str, Any]) -> int:
+    until = time.monotonic() + LONGEST_S
+    while time.monotonic() < until:
+        there = marks(here, wanted)
+        if there is not None and there == known(here):
+            return 0
+        time.sleep(BETWEEN_S)
+    sys.stderr.write("the files did not come\n")
+    return 1
 
 
 def known(here: Path) -> object:
