@@ -1,19 +1,24 @@
 """winhost plan for a workload in a cluster, as people call it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Line
-from tests.cli.test_render_kubernetes import DIGEST, key, workload
+from tests.cli.test_render_kubernetes import DIGEST, hub, key, workload
 from winhost.cli import cluster_options
 from winhost.images import k3s_release
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 PLAN = ("plan", "--facts", LINUX, "--path", "linux", "--api-key", "alice=env:ALICE", "--digest", DIGEST)
 
-__all__ = ["key"]
+__all__ = ["hub", "key"]
+
+SECRET = "K10abc::server:canary-of-the-token"
 
 
 @pytest.mark.parametrize(
@@ -43,3 +48,37 @@ def test_options_of_a_cluster_are_for_a_workload(line: Line) -> None:
 
 def test_defaults_are_those_of_the_release() -> None:
     assert cluster_options.K3S == k3s_release.NEWEST
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setenv("K3S_TOKEN", SECRET)
+    asset = k3s_release.ReleaseAsset("k3s", "https://releases.example.com/k3s", "ab" * 32, 70_000_000)
+    monkeypatch.setattr(k3s_release, "k3s_release", lambda *_, **__: (asset,))
+    with Lab([LINUX], tmp_path, scale=0.001) as running:
+        yield running
+
+
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.usefixtures("hub")
+def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab: Lab, joins: bool) -> None:
+    host = next(iter(lab.own_linuxes))
+    words = ("--join", "https://10.0.0.5:6443", "--join-token", "env:K3S_TOKEN") if joins else ()
+    serves = ("--workload", workload(line), "--api-key", "alice=env:ALICE", "--digest", DIGEST)
+    plugin = ("--device-plugin", f"nvcr.io/nvidia/k8s-device-plugin@{DIGEST}")
+    said = line("plan", host, "--path", "linux", *serves, *plugin, *words, "-o", "plan.json")
+    assert said.code == 0, said.err
+    shown = " ".join(said.out.split())
+    assert "unverified: winhost has seen k3s as a stand-in alone" in shown
+    assert ("winhost render kubernetes prints its manifests" in shown) is joins
+    applied = line("apply", "plan.json", "--accept", "restart,packages,containers,network", "--yes")
+    assert applied.code == 0, applied.err
+    cluster = lab.own_linuxes[host].linux.part(SimulatedCluster)
+    assert (cluster.node, cluster.serves) == ("llm-01", not joins)
+    assert line("verify", "plan.json").code == 0
+    (run,) = [each["run"] for each in line("runs", "--json").results]
+    back = line("rollback", run, "--yes")
+    assert back.code == 0, back.err
+    assert (cluster.releases, cluster.secrets, cluster.objects) == ({}, {}, {})
+    written = [path.read_text("utf-8", "replace") for path in line.folder.rglob("*") if path.is_file()]
+    assert not any(SECRET in text for text in [*written, said.out, applied.out, applied.err, back.out, back.err])
