@@ -104,7 +104,7 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     write_file(path, after)
     take_effect(path)
     unit = path.rpartition("/")[2]
-    if path == K3S_CONFIG:
+    if path == K3S_CONFIG and status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None:
         unit = K3S_UNIT  # which reads it when it starts
     ours = ("winhost-gateway.service", "winhost-keeper.service", K3S_UNIT)
     if unit in ours and after["text"] is not None and systemd_runs():
