@@ -70,6 +70,7 @@ def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab
     assert said.code == 0, said.err
     shown = " ".join(said.out.split())
     assert "unverified: winhost has seen k3s as a stand-in alone" in shown
+    assert "network: interrupt the host's network, or open a port on it" in shown
     assert ("winhost render kubernetes prints its manifests" in shown) is joins
     applied = line("apply", "plan.json", "--accept", "restart,packages,containers,network", "--yes")
     assert applied.code == 0, applied.err
@@ -77,7 +78,7 @@ def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab
     assert (cluster.node, cluster.serves) == ("llm-01", not joins)
     assert line("verify", "plan.json").code == 0
     (run,) = [each["run"] for each in line("runs", "--json").results]
-    back = line("rollback", run, "--yes")
+    back = line("rollback", run, "--accept", "network", "--yes")
     assert back.code == 0, back.err
     assert (cluster.releases, cluster.secrets, cluster.objects) == ({}, {}, {})
     written = [path.read_text("utf-8", "replace") for path in line.folder.rglob("*") if path.is_file()]

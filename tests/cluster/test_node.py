@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.clusters import check, machine, request, wide
-from tests.engine.linux_world import LinuxWorld, linux_world
+from tests.engine.linux_world import CONSENTS, LinuxWorld, linux_world
 from tests.serving.situations import model
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_files import CONFIG, TOKEN, config_file, unit_file
@@ -32,6 +32,7 @@ IMAGES = NodeFile(
     200_000_000,
 )
 JOIN = Join("https://10.0.0.5:6443", "env:K3S_TOKEN")
+ACCEPTED = (*CONSENTS, "network")
 SECRET = "K10abc::server:canary-of-the-token"
 
 
@@ -154,20 +155,20 @@ def test_a_node_of_another_cluster_is_left_alone(tmp_path: Path, port: str, ours
 def test_a_cluster_starts_serves_and_is_taken_back(tmp_path: Path, example: str) -> None:
     here = world(tmp_path, node(files=(PROGRAM, IMAGES)), example)
     before = here.state()
-    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan(), ACCEPTED).holds
     assert cluster(here).node == "llm-01"
     assert cluster(here).serving == {"winhost"}
-    assert here.apply(here.plan()).changed == 0
-    assert here.rollback().outcome == "rolled back"
+    assert here.apply(here.plan(), ACCEPTED).changed == 0
+    assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
 
 
 def test_a_machine_joins_and_its_token_reaches_no_file_of_ours(tmp_path: Path) -> None:
     here = world(tmp_path, node(join=JOIN))
     before = here.state()
-    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan(), ACCEPTED).holds
     assert (cluster(here).node, cluster(here).serves) == ("llm-01", False)
-    assert here.rollback().outcome == "rolled back"
+    assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
     kept = [path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file()]
     assert kept
@@ -178,30 +179,30 @@ def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
     asked = node(cluster=request(model("chat", token=SecretRef.parse("env:K3S_TOKEN"))))
     here = world(tmp_path, asked)
     before = here.state()
-    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan(), ACCEPTED).holds
     assert cluster(here).tokens == {"winhost": "env:K3S_TOKEN"}
-    assert here.apply(here.plan()).changed == 0
-    assert here.rollback().outcome == "rolled back"
+    assert here.apply(here.plan(), ACCEPTED).changed == 0
+    assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
     assert not any(SECRET in path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_another_workload_changes_what_is_in_the_cluster_and_comes_back(tmp_path: Path) -> None:
     here = world(tmp_path)
-    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan(), ACCEPTED).holds
     first = cluster(here).objects["winhost"]
     stack_on(here, node(cluster=request(model("chat"), model("coder"))))
     plan = here.plan()
     assert [step.resource for step in plan.steps] == ["ClusterObjects"]
-    assert here.apply(plan).holds
+    assert here.apply(plan, ACCEPTED).holds
     assert "engine-coder" in cluster(here).objects["winhost"]
-    assert here.rollback().outcome == "rolled back"
+    assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert cluster(here).objects["winhost"] == first
 
 
 def test_a_node_that_stopped_is_drift(tmp_path: Path) -> None:
     here = world(tmp_path)
-    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan(), ACCEPTED).holds
     here.own.linux.systemd.stop("winhost-k3s.service")
     assert "k3s" in [step.title for step in here.plan().steps]
 
@@ -219,6 +220,6 @@ def test_without_a_network_nothing_starts(tmp_path: Path) -> None:
     plan = here.plan()
     here.own.linux.online = False
     with pytest.raises(EndOfRun):
-        here.apply(plan)
-    assert here.rollback().outcome == "rolled back"
+        here.apply(plan, ACCEPTED)
+    assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.own.linux.file(CONFIG)["text"] is None

@@ -51,6 +51,10 @@ ON_FILES_OF_SSH = tuple(
 )
 # API keys and prompts can be read on their way: what the gateway's settings in such a folder agree to.
 PLAIN_HTTP = ConsentRule("network", (Condition("path", of="key", starts_with="/opt/winhost/gateway-plain-http-"),))
+# k3s listens for other nodes on all addresses, and puts rules of its own before those of the machine.
+OF_A_NODE = ConsentRule(
+    "network", (Condition("path", of="key", starts_with="/usr/local/lib/systemd/system/winhost-k3s.service"),)
+)
 # It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made.
 ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
 

@@ -2,7 +2,7 @@
 
 from winhost.core.rules import UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import ACCESS, DISTROS, ON_FILES_OF_SSH, PACKAGES, PLAIN_HTTP, UNITS
+from winhost.resources.shared import ACCESS, DISTROS, OF_A_NODE, ON_FILES_OF_SSH, PACKAGES, PLAIN_HTTP, UNITS
 from winhost.resources.values import or_nothing, text
 
 
@@ -20,7 +20,7 @@ from winhost.resources.values import or_nothing, text
         },
         requires=ACCESS,
         asks=("network",),
-        risks=(*ON_FILES_OF_SSH, PLAIN_HTTP),
+        risks=(*ON_FILES_OF_SSH, PLAIN_HTTP, OF_A_NODE),
         lasts=lambda change: 900 if change.key["path"] == "/etc/cloud/cloud-init.disabled" else 0,  # waits for its end
         rests=(PACKAGES, UNITS),
         within=DISTROS,
