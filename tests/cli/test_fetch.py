@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
+from pysequoia import Cert
 
 from tests.cli.conftest import Line, Said
 from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.hub.stand_in_hub import serving as serving_hub
+from tests.images.mirror import Mirror, served, signer
 from tests.images.stand_in_registry import StandInRegistry
 from tests.images.stand_in_registry import serving as serving_registry
+from tests.offline.test_package_archive import Archive, stanza
 from winhost.hub.hub_listing import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
+from winhost.offline import package_archive
 from winhost.web import large_files
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -237,3 +241,60 @@ def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
     plan = json.loads(Path("offline/plan.json").read_text("utf-8"))
     (step,) = (each for each in plan["stages"][0]["steps"] if each["resource"] == "ReleaseFile")
     assert step["desired"] == {**desired, "source": "/srv/copies/releases/k3s"}
+
+
+def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the plan's own source become a source again, of the same key; the others go into apt's cache."""
+    theirs, vendors = signer("a distribution"), signer("a vendor")
+    wanted = [each.split("=") for each in site.fetch("--json").result["packages"]]
+    own = [each for each in wanted if each[0].startswith("nvidia-container-toolkit")]
+    assert own
+    with served(Mirror()) as mirror:
+        document, armoured = json.loads(Path("plan.json").read_text("utf-8")), str(Cert.from_bytes(vendors.public))
+        for each in sources_in(document):
+            each |= {"uri": f"{mirror.url}/vendor/$(ARCH)", "key": armoured}
+        Path("plan.json").write_text(json.dumps(document), "utf-8")
+        published(Archive(mirror, vendors, flat=True, base="/vendor/amd64"), {"": own})
+        rest = [each for each in wanted if each not in own] + [["unwanted", "1"]]
+        for suite in ("noble", "noble-updates", "noble-security"):
+            made = Archive(mirror, theirs, base="/ubuntu", suite=suite)
+            published(made, {"main": rest if suite == "noble-updates" else [], "universe": []})
+        monkeypatch.setattr(package_archive, "known_keys", lambda: (theirs.public,))
+        said = site.fetch("--release", "ubuntu-24.04", "--archive", f"{mirror.url}/ubuntu")
+    assert said.code == 0, said.err + said.out
+    files = folder_files()
+    debs = {path.rpartition("/")[2].split("_")[0]: path for path in files if path.endswith(".deb")}
+    assert debs.keys() == {name for name, _ in wanted}
+    assert {path.split("/")[0] for name, path in debs.items() if [name, dict(wanted)[name]] in own} == {"apt"}
+    sums = dict(reversed(line.split("  ", 1)) for line in files["SHA256SUMS"].decode().splitlines())
+    assert all(sums[path] == hashlib.sha256(files[path]).hexdigest() for path in debs.values())
+    assert "Not fetched" not in said.out
+    uris = {each["uri"] for each in sources_in(json.loads(files["plan.json"]))}
+    assert uris == {"file:/srv/winhost-offline/apt/winhost-nvidia-container-toolkit"}
+
+
+def published(archive: Archive, packages: dict[str, list[list[str]]]) -> None:
+    """Packages by component: their names and versions."""
+    for component, listed in packages.items():
+        stanzas = []
+        for name, version in listed:
+            path, data = f"pool/{name}_{version}_amd64.deb", f"{name} {version}".encode()
+            archive.mirror.files[f"{archive.base}/{path}"] = data
+            stanzas.append(stanza(name, version, "amd64", data, path))
+        archive.lists[component] = "\n".join(stanzas)
+    archive.publish()
+
+
+def test_a_mirror_is_that_of_a_release(site: Site) -> None:
+    said = site.fetch("--archive", "https://mirror.example.com/ubuntu")
+    assert (said.code, "name that with --release" in said.err) == (2, True)
+
+
+def sources_in(document: Any) -> list[dict[str, Any]]:
+    """Desired states of sources of packages, in stages and steps; a playbook only refers to them."""
+    found: list[dict[str, Any]] = []
+    if isinstance(document, dict):
+        if document.get("resource") == "AptSource" and isinstance(document.get("desired"), dict):
+            found += [document["desired"]] if ":/" in str(document["desired"].get("uri")) else []
+        found += [each for part in document.values() for each in sources_in(part)]
+    return found + [each for part in document for each in sources_in(part)] if isinstance(document, list) else found

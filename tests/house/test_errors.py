@@ -36,7 +36,7 @@ BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
 NotInPods
 MirrorConflict
-NotLocked NoWheel WhichPython LockUnreadable
+NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
 NotSwitched
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat

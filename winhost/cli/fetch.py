@@ -30,13 +30,14 @@ from winhost.model.files import write_whole
 from winhost.model.plan import Plan
 from winhost.model.units import about
 from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
+from winhost.offline.package_archive import PackageSource, sources_of
 
 _PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
 
 
 @dataclass(frozen=True)
 class FetchedFolder:
-    """there: its path on the Linux that serves; packages: that the plan installs, which are not fetched.
+    """there: its path on the Linux that serves; packages: that the plan installs and that were not fetched.
 
     not_known: what only a later stage of the plan decides.
     """
@@ -48,10 +49,12 @@ class FetchedFolder:
     not_known: tuple[str, ...]
 
 
-def fetch(plan_file: Path, there: str, platform: str, output: Output) -> int:
+def fetch(plan_file: Path, there: str, platform: str, release: str | None, archive: str | None, output: Output) -> int:
     """Collect what PLAN downloads, for a host without a network."""
     if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", there) is None:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
+    if archive and not release:
+        raise click.UsageError("--archive is a mirror of that of a release: name that with --release")
     source = the_file(plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
@@ -59,7 +62,7 @@ def fetch(plan_file: Path, there: str, platform: str, output: Output) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=0):
-            fetched = _filled(checked, source.parent, folder, there, platform)
+            fetched = _filled(checked, source.parent, folder, there, platform, release, archive)
     except Timeout:
         hint = "Wait for that one to end"
         raise UsageError(
@@ -78,7 +81,15 @@ def _check_place(folder: Path) -> None:
         raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
 
 
-def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platform: str) -> FetchedFolder:
+def _filled(
+    checked: CheckedPlan,
+    beside: Path,
+    folder: Path,
+    there: str,
+    platform: str,
+    release: str | None,
+    archive: str | None,
+) -> FetchedFolder:
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
         WantedImage(key["image"], desired.get("credentials"))
@@ -97,12 +108,14 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, there: str, platfo
             collection.collect(images, models, _guest(checked), platform)
             for name, image in saved.items():
                 collection.keep(name, image, beside)
+            packages = tuple(dict.fromkeys(packages_of(checked)))
+            if release:
+                packages = _packages(collection, checked, packages, platform.partition("/")[2], release, archive)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
     plan = folder / _PLAN
     write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
-    packages = tuple(dict.fromkeys(packages_of(checked)))
     return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(not_known_yet(checked)))
 
 
@@ -112,6 +125,26 @@ def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
         if source.startswith(("https://", "http://")):
             line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
             yield WantedModel(source, None, (line,), folder="releases")
+
+
+def _packages(
+    collection: Collection,
+    checked: CheckedPlan,
+    wanted: tuple[str, ...],
+    machine: str,
+    release: str,
+    archive: str | None,
+) -> tuple[str, ...]:
+    """Those that nobody has. A source of the plan's own becomes a folder; apt finds the others in its cache."""
+    found: set[str] = set()
+    for key, desired in wanted_of(checked, "AptSource"):
+        uri, suite = str(desired.get("uri")), str(desired.get("suite"))
+        if desired.get("present") and uri.startswith(("https://", "http://")):
+            base, keys = uri.replace("$(ARCH)", machine), (str(desired["key"]).encode("ascii"),)
+            source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
+            found |= collection.own_source(key["name"], uri, source, wanted, machine)
+    left = [each for each in wanted if each not in found]
+    return collection.packages(sources_of(release, archive), left, machine)
 
 
 def _guest(checked: CheckedPlan) -> RemoteImage | None:
@@ -148,6 +181,8 @@ def _show(fetched: FetchedFolder) -> None:
     if fetched.packages:
         named = ", ".join(fetched.packages)
         say(f"Not fetched: {len(fetched.packages)} packages. That Linux needs a source of them: {named}", hang=2)
+    if any(each.path.startswith("packages/") for each in fetched.files):
+        say(f"Where apt looks for them first: cp {fetched.there}/packages/*.deb /var/cache/apt/archives/", hang=2)
     for each in fetched.not_known:
         say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
     say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")

@@ -53,6 +53,8 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
         place, _, name = str(desired.get("source")).rpartition("/")
         copy = offline.models.get(f"{place}@None")
         return {"source": f"{copy}/{name}"} if copy else {}
+    if resource == "AptSource" and (source := offline.sources.get(f"{desired.get('uri')} {desired.get('suite')}")):
+        return {"uri": source}
     if resource in ("LinuxFile", "EngineUnit") and isinstance(desired.get("text"), str):
         return dict(_renamed(desired["text"], offline))
     return {}

@@ -5,7 +5,7 @@ of 2012, of installation media; their fingerprints are what makes the files besi
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,20 @@ def _signatures(text: bytes) -> Iterator[bytes]:
         yield from (bytes(packet) for packet in PacketPile.from_bytes(text) if packet.tag == Tag.Signature)
     except Exception:  # noqa: BLE001 - the library has no class of its own for what is no OpenPGP
         return
+
+
+def signed_text(data: bytes, keys: Sequence[bytes]) -> bytes | None:
+    """What stands in a text with its signature around it, where that is good and by one of these keys, armoured."""
+    import pysequoia
+
+    try:
+        known = [pysequoia.Cert.from_bytes(each) for each in keys]
+        verified = pysequoia.verify(bytes=data, store=lambda ids: known)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    ours = {str(each.fingerprint).lower() for each in known}
+    good = any(str(each.certificate).lower() in ours for each in verified.valid_sigs)
+    return bytes(verified.bytes) if good and verified.bytes is not None else None
 
 
 def _is_good(sums: bytes, signature: bytes, key: bytes, fingerprint: str) -> bool:

@@ -1,7 +1,7 @@
 """A plan: the differences between what a host is and what a path wants. A file to read, review, diff and apply."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from winhost.core.answers import Json
@@ -75,11 +75,12 @@ class OfflineImage:
 class Offline:
     """What a Linux takes in place of the internet: paths on that Linux, as `winhost fetch` named them.
 
-    images: by REGISTRY/NAME@DIGEST; models: folders, by ADDRESS@COMMIT.
+    images: by REGISTRY/NAME@DIGEST; models: folders, by ADDRESS@COMMIT; sources: of packages, by URI SUITE.
     """
 
     images: Mapping[str, OfflineImage]
     models: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB, about
+from winhost.offline.package_archive import PackageFile, PackageSource, signed_lists
 from winhost.web.asking import NotAnswered, OpenAnswer, opened
 from winhost.web.large_files import bring
 
@@ -68,12 +69,13 @@ class Collection:
         self._folder, self._there, self._tell = folder, there.rstrip("/"), tell
         self._images: dict[str, OfflineImage] = {}
         self._models: dict[str, str] = {}
+        self._sources: dict[str, str] = {}
         self.copied: list[Copied] = []
 
     @property
     def offline(self) -> Offline:
         """What a plan takes from there."""
-        return Offline(self._images, self._models)
+        return Offline(self._images, self._models, self._sources)
 
     def collect(
         self, images: Iterable[WantedImage], models: Iterable[WantedModel], guest: RemoteImage | None, platform: str
@@ -186,6 +188,46 @@ class Collection:
             why = f"{visible(name)}: {visible(file.path)} came with another hash"
             raise _not_brought(why, "Run the command again; if it stays so, do not use this hub")
         part.replace(path)
+
+    # ---- packages
+
+    def packages(self, sources: Iterable[PackageSource], wanted: Iterable[str], machine: str) -> tuple[str, ...]:
+        """For apt's own cache; those that no source has are returned. Raises as `signed_lists`, OSError."""
+        left = dict.fromkeys(wanted)
+        for source in sources:
+            for each in signed_lists(source, left, machine).packages if left else ():
+                self._package(each, self._folder / "packages" / each.cached_as)
+                left.pop(f"{each.name}={each.version}", None)
+        return tuple(left)
+
+    def own_source(
+        self, name: str, uri: str, source: PackageSource, wanted: Iterable[str], machine: str
+    ) -> frozenset[str]:
+        """A source of the plan's own, as a folder that apt reads: its signed lists, and what is wanted of it, which is
+        returned. uri: as the plan has it. Raises as `signed_lists`, OSError.
+        """
+        lists, folder = signed_lists(source, tuple(wanted), machine), self._folder / "apt" / name
+        below = "" if source.suite.endswith("/") else f"dists/{source.suite}/"
+        for path, data in lists.files.items():
+            file = folder / f"{below}{path}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+            self._copied(file, len(data), hashlib.sha256(data).hexdigest())
+        for each in lists.packages:
+            self._package(each, folder.joinpath(*PurePosixPath(each.path).parts))
+        self._sources[f"{uri} {source.suite}"] = f"file:{self._there}/apt/{name}"
+        return frozenset(f"{each.name}={each.version}" for each in lists.packages)
+
+    def _package(self, package: PackageFile, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _File("sha256", package.sha256, package.bytes, path.name)
+        if not (path.is_file() and file.is_in(path)):
+
+            def from_byte(_: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
+                return opened(package.url, headers={"Range": f"bytes={at}-"} if at else {})
+
+            self._bring(from_byte, file, path, package.name, 0, package.bytes)
+        self._copied(path, package.bytes, package.sha256)
 
     # ---- the guest
 

@@ -24,12 +24,18 @@ from winhost.cli.outputs import answers
     show_default=True,
     help="For which machine images are fetched.",
 )
+@click.option(
+    "--release",
+    type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
+    help="Fetch packages as well, from the archive of this release, by its signed lists.",
+)
+@click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
 @answers("FOLDER", "The folder to fill.", required=True)
 @implemented_in("winhost.cli.fetch")
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 
-    Fills a folder with the images of containers, the files of models and the image of a new VM, each checked by its
-    hash, with checksums, and with the plan that takes them from there. Run it again to go on where it ended. Carry the
-    folder to the host and to the computer that applies its plan.json.
+    Fills a folder with the images of containers, the files of models and the image of a new VM, and with --release the
+    packages, each checked by its hash, with checksums, and with the plan that takes them from there. Run it again to go
+    on where it ended. Carry the folder to the host and to the computer that applies its plan.json.
     """
