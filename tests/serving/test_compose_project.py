@@ -12,6 +12,7 @@ from tests.serving.stacks import FILES, IMAGE, KEY
 from winhost.compat.stated_linux import stated_linux
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import UsageError
+from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAnswer, ReduceRate
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 from winhost.model.workload import ModelState, Workload
@@ -135,3 +136,16 @@ def test_gpus_are_those_of_the_facts_or_what_is_said_of_them() -> None:
     for wrong in ("2", "0x48GiB", "2x48", "x"):
         with pytest.raises(ValueError, match="such as 2"):
             stated_linux(wrong, 256 * GiB)
+
+
+def test_in_a_guest_gpus_copy_to_each_other_once_that_was_measured() -> None:
+    guest = linux("ubuntu-2xh100", "microsoft")
+    ran = PartOutcome("nccl", "done", 1.8)
+    for transports, apart in ((("P2P/CUMEM",), False), (("SHM/direct/direct",), True), (None, True)):
+        reduced = AllReduce(22803, 2, transports, (ReduceRate(268435456, 896.0, 299.6),), True) if transports else None
+        answer = ProbeAnswer("6.8.0", (ran,), nccl=reduced)
+        probe = Measurement("linux", "ubuntu-2xh100", "2026-11-25T00:00:00+00:00", "0" * 64, answer)
+        shown = HostFacts(replace(guest.document, measured=(probe,)))
+        engine = services(made(asked(tensor=2), shown))["engine-chat"]
+        assert ("--disable-custom-all-reduce" in engine["command"]) is apart, transports
+        assert (engine["environment"].get("NCCL_P2P_DISABLE") == "1") is apart, transports

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from winhost.compat.capabilities.gpu_cards import in_a_guest, listed
-from winhost.compat.capabilities.nccl import SHM, transport
+from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
@@ -56,7 +56,7 @@ def _blackwell(case: Case) -> bool:
 def _peers(case: Case) -> bool:
     """Whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
     if case.target.path in ("dda", "linux") and in_a_guest(case.target):
-        return False
+        return shown_transport(case.target) == PEERS
     found = transport(case.target)
     return found is None or found.name != SHM
 

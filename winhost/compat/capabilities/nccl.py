@@ -14,6 +14,7 @@ from winhost.compat.capabilities.gpu_cards import (
     untold,
     without_peers,
 )
+from winhost.compat.capabilities.settled import goes_directly, reduced_by
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
@@ -62,9 +63,18 @@ def transport(target: Target) -> NcclTransport | None:
         return None
     if target.path in SHARED:
         return NcclTransport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
-    if target.path == "dda" or without_peers(cards) or hung(cards):
+    shown = shown_transport(target)
+    if shown == PEERS:
+        return NcclTransport(PEERS)
+    if shown or target.path == "dda" or without_peers(cards) or hung(cards):
         return NcclTransport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
     return NcclTransport(EITHER if untold(cards) or by_bridge(cards) else PEERS)
+
+
+def shown_transport(target: Target) -> str | None:
+    """By what `winhost probe` measured here, whatever is said of these GPUs elsewhere; None where nothing was."""
+    found = reduced_by(target.measurement) if target.measurement else None
+    return None if found is None else PEERS if goes_directly(found) else SHM
 
 
 @measure("nccl-transport")

@@ -1,11 +1,12 @@
 """What `winhost probe` measured on this host settles, in the place of what documents and reports say, both ways."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from winhost.compat.capability import EVERYWHERE, SHARED, capability, settles
 from winhost.compat.rule import NOTES, Finding, degraded, note, unsupported
 from winhost.compat.target import Target
-from winhost.model.measured import ManagedMemory, Measurement, PeerLink
+from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
 from winhost.model.units import Bytes, GiB, size
 
 PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes
@@ -19,6 +20,7 @@ _CALLS = {
     "copies": ("cuMemHostAlloc",),
     "checkpoint": ("cuCheckpoint",),
     "video": ("cuvid",),
+    "nccl": ("nccl",),
 }
 
 
@@ -60,6 +62,43 @@ def _without_peers(links: Iterable[PeerLink]) -> str | None:
     if wrong:
         return f"what arrives is wrong: {', '.join(wrong)}"
     return f"no access: {', '.join(refused)}" if refused else None
+
+
+@settles(
+    "nccl-transport", over=("behind-windows", "many-behind-windows", "assigned", "no-peers", "card-untold", "partition")
+)
+def all_gpus_reduced(measured: Measurement) -> Finding | None:
+    """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
+    tried = _where_it_serves(measured)
+    found, ended = tried.found.nccl, tried.found.of("nccl")
+    if ended and ended.error and ended.error.number < 0:
+        return None  # there is no NCCL
+    if why := _said_no(tried, "nccl") or (found and found.intact is False and "what arrives is wrong"):
+        return unsupported("nccl-transport.measured-none", observed=why)
+    if (reduced := reduced_by(measured)) is None:
+        return None
+    largest = max(reduced.rates, key=lambda each: each.bytes)
+    observed = f"{', '.join(reduced.transports)}; {size(largest.bytes)} in {largest.microseconds / 1000:.1f} ms"
+    if goes_directly(reduced):
+        return note("nccl-transport.measured", observed=observed)
+    return degraded("nccl-transport.measured-indirect", observed=observed)
+
+
+def reduced_by(measured: Measurement) -> AllReduce | None:
+    """The all-reduce that came out right."""
+    found = _where_it_serves(measured).found.nccl
+    return found if found and found.intact and found.transports and found.rates else None
+
+
+def goes_directly(found: AllReduce) -> bool:
+    """From each GPU to the others; else through the memory of the host, or a network."""
+    return all(name.startswith("P2P") for name in found.transports)
+
+
+def _where_it_serves(measured: Measurement) -> Measurement:
+    """In a container, where that was tried."""
+    inside = measured.found.container and measured.found.container.answer
+    return replace(measured, found=inside) if inside and inside.of("nccl") else measured
 
 
 @settles("cuda-ipc", over=("legacy-only", "old-driver", "unknown"))
