@@ -27,7 +27,7 @@ HOST = "win11-pro-1gpu"
 CA = "Microsoft Corporation UEFI CA 2011"
 ISO = "ubuntu-24.04.4-live-server-amd64.iso"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada"
-MACHINE = ("--hostname", "gpu-01", "--ssh-key", "my.pub", "--mac", "00:15:5d:01:02:03")
+MACHINE = ("--hostname", "gpu-01", "--ssh-key", "my.pub", "--mac", "00:15:5d:01:02:03", "--allow-unverified")
 needs_xorriso = pytest.mark.skipif(bool(missing_tools(["xorriso"])), reason="no xorriso")
 LINUX = "0fc63daf-8483-4772-8e79-3d69d8477de4"
 TARGET = "11111111-2222-4333-8444-555555555555"
@@ -167,7 +167,7 @@ def test_settings_stay_here_and_the_system_is_known_by_its_key(
 @needs_xorriso
 def test_media_that_would_not_start_are_not_made(line: Line, disk: dict[str, Any], mirror: Path) -> None:
     document = json.loads(Path(f"{HOST}.json").read_text())
-    document["resources"]["SecureBoot"][0]["state"]["authorities"] = ["Windows UEFI CA 2023"]
+    document["resources"]["SecureBoot"][0]["state"]["authorities"] = ["Microsoft UEFI CA 2023"]
     Path(f"{HOST}.json").write_text(json.dumps(document))
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
     made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso")
@@ -184,9 +184,19 @@ def test_what_is_not_ready_is_refused_by_name(line: Line, disk: dict[str, Any]) 
     ):
         answered = line("install", "plan", f"{HOST}.json", *MACHINE, *words, "-o", "install.json")
         assert (answered.code, said in " ".join(answered.err.split())) == (code, True), answered.err
+    unproven = line("install", "plan", f"{HOST}.json", *MACHINE[:-1], "-o", "install.json")
+    assert (unproven.code, "--allow-unverified" in unproven.err, "dual-boot." in unproven.err) == (3, True, True)
     line.facts(HOST)
     answered = line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json")
     assert (answered.code, "--path dual-boot" in answered.err) == (3, True)
+
+
+def test_a_host_that_cannot_take_it_is_refused_with_its_reasons(line: Line, disk: dict[str, Any]) -> None:
+    document = json.loads(Path(f"{HOST}.json").read_text())
+    document["resources"]["Disk"][0]["state"]["style"] = "MBR"
+    Path(f"{HOST}.json").write_text(json.dumps(document))
+    said = line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json")
+    assert (said.code, "dual-boot is unsupported" in said.err, "[dual-boot." in said.err) == (3, True, True), said.err
 
 
 # --- Through a BMC ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
-NoSuchMedia MediaTooOld NotInRelease BmcFailed FactMissing MediaThere NotPrepared NotTyped
+NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared NotTyped
 BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
 NotInPods

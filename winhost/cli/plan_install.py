@@ -19,10 +19,14 @@ from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
-from winhost.model.errors import UsageError, visible
+from winhost.engine.planning import format_reason
+from winhost.knowledge.catalogue import remedies
+from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
+from winhost.model.reason import Severity, Verdict
 from winhost.model.units import gib, size
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
@@ -31,14 +35,15 @@ from winhost.resources.host import HostFacts
 
 @dataclass(frozen=True)
 class PlannedInstall:
-    """writes: the partition or the disks that the installer writes to; lost: what is on them; then: what is done once
-    the new system has started.
+    """writes: the partition or the disks that the installer writes to; lost: what is on them; heed: reasons of the
+    verdict; then: what is done once the new system has started.
     """
 
     file: str
     host: str
     writes: tuple[str, ...]
     lost: tuple[str, ...]
+    heed: tuple[str, ...]
     then: tuple[str, ...]
 
 
@@ -58,6 +63,7 @@ def plan(
     kernel: str,
     timezone: str,
     extras: tuple[str, ...],
+    allow_unverified: bool,
     force: bool,
     output: Output,
 ) -> int:
@@ -66,6 +72,7 @@ def plan(
     refuse_other_kind(output.required_path, "install-plan", force)
     if (raid is not None or lvm) and not disks:
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
+    heeded = _judged(known, "bare-metal" if disks else "dual-boot", allow_unverified)
     resolvers = tuple(filter(None, (dns or "").split(",")))
     new = NewSystem(hostname, user, tuple(map(_key, keys)), mac, address, gateway, resolvers, kernel, timezone)
     try:
@@ -88,8 +95,26 @@ def plan(
     except ValueError as wrong:
         raise click.UsageError(visible(str(wrong))) from None
     write_whole(output.required_path, [written_install_plan(made)])
-    _show(made, output)
+    _show(made, heeded, output)
     return 0
+
+
+def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, ...]:
+    """What is to be heeded. Raises RefusedError (NotForThisHost) where a rule speaks against the path."""
+    found = judge(facts, path)
+    grave = [each for each in found.every_reason if each.severity.rank >= Severity.UNVERIFIED.rank]
+    bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
+    if found.verdict in bad:
+        helps = dict.fromkeys(remedies()[each.remedy].do for each in grave if each.remedy)
+        accept = [] if found.verdict is Verdict.UNSUPPORTED else ["Or go on all the same: --allow-unverified"]
+        raise RefusedError(
+            "NotForThisHost",
+            what=f"{path} is {found.verdict} on {visible(facts.host)}",
+            meaning="\n".join(map(format_reason, grave)),
+            hint="\n".join([*helps, *accept]) or None,
+            host=facts.host,
+        )
+    return tuple(map(format_reason, found.every_reason))
 
 
 def _key(file: Path) -> str:
@@ -111,15 +136,17 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
     return tuple(f"{model}, {gib(each.choice.size)}, {each.choice.guid}" for each, model in rows)
 
 
-def _show(made: InstallPlan, output: Output) -> None:
+def _show(made: InstallPlan, heeded: tuple[str, ...], output: Output) -> None:
     lost = tuple(
         f"{each.role} partition {each.guid}, {size(each.size)}" for disk in made.whole for each in disk.partitions
     )
-    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, tuple(afterwards(made)))
+    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heeded, tuple(afterwards(made)))
 
     def show(_: PlannedInstall) -> None:
         say(f"Ubuntu {made.installer} on {planned.host} writes to {'; '.join(planned.writes)}.")
         say("Everything else on that disk stays." if made.beside else f"Lost: {'; '.join(lost) or 'nothing is on it'}.")
+        for reason in planned.heed:
+            say(f"  {reason}")
         say("Afterwards:")
         for number, step in enumerate(planned.then, 1):
             say(f"  {number}. {step}")

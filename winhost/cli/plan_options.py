@@ -101,7 +101,9 @@ class PlanOptions:
             raise UsageError(
                 "NoPlaybook",
                 what=f"winhost evaluates {path} but cannot plan it yet; it can plan: {', '.join(sorted(known))}",
-                hint="To see which of them this host supports: winhost assess HOST",
+                hint="Ubuntu on whole disks: winhost install plan FACTS --disk GUID"
+                if path == "bare-metal"
+                else "To see which of them this host supports: winhost assess HOST",
             )
         playbook = self._edited or read_playbook(known[path])
         if playbook.path != path:

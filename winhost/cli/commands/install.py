@@ -59,6 +59,9 @@ def install() -> None:
     type=click.Choice(("criu", "cuda-checkpoint")),
     help="Say how to install this afterwards.",
 )
+@click.option(
+    "--allow-unverified", is_flag=True, help="Plan even if a required fact could not be read or the option is unproven."
+)
 @force_option
 @answers("FILE", "The plan to write.", required=True)
 @implemented_in("winhost.cli.plan_install")
