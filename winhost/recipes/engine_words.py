@@ -106,6 +106,6 @@ def _taken(name: str, rest: list[PlacedText]) -> list[PlacedText]:
 
 def _place(word: PlacedText, engine: RecipeEngine) -> None:
     if engine.model is None:
-        engine.model = word
+        engine.model, engine.leads = word, not engine.options
     else:
         engine.strays.append(word)

@@ -201,7 +201,7 @@ def with_command(
     if found is None:
         read_engine(inside, engine)
         return engine
-    engine.entered, engine.model, engine.options = found.entered, found.model, found.options
+    engine.entered, engine.model, engine.leads, engine.options = found.entered, found.model, found.leads, found.options
     engine.strays, engine.variables = found.strays, [*engine.variables, *found.variables]
     if own and entry is None:  # the image's own `vllm serve` gets these words
         engine.entered = "twice"

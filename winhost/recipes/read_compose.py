@@ -64,7 +64,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
         found = engine_of([*words_of(entry, slips), *inside], RecipeForm.COMPOSE, slips)
         if found is None:
             return None
-        for each in ("entered", "model", "options", "strays"):
+        for each in ("entered", "model", "leads", "options", "strays"):
             setattr(engine, each, getattr(found, each))
         engine.variables += found.variables
     elif with_command(engine, inside, slips) is None:

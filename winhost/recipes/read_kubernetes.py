@@ -59,7 +59,7 @@ def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
         found = engine_of([*entry, *inside], RecipeForm.KUBERNETES, slips)
         if found is None:
             return None
-        for each in ("entered", "model", "options", "strays"):
+        for each in ("entered", "model", "leads", "options", "strays"):
             setattr(engine, each, getattr(found, each))
         engine.variables += found.variables
     elif with_command(engine, inside, slips) is None:

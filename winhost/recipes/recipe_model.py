@@ -72,8 +72,8 @@ class RecipeEngine:
     """One engine as the recipe starts it.
 
     where: for people, `service llm`; at: where it is written; known: whether its command is there, and not only its
-    environment; entered: how its command begins, `vllm serve`, or nothing where the image has it; container: by the
-    name of docker's option, whatever the form; outside: variables
+    environment; entered: how its command begins, `vllm serve`, or nothing where the image has it; leads: its model is
+    the first word behind that; container: by the name of docker's option, whatever the form; outside: variables
     of the shell that starts the container; probes, places: of Kubernetes and units, by name.
     """
 
@@ -85,6 +85,7 @@ class RecipeEngine:
     entered: str = ""
     program: str = ""
     model: PlacedText | None = None
+    leads: bool = False
     options: list[Setting] = field(default_factory=list)
     variables: list[Setting] = field(default_factory=list)
     container: list[Setting] = field(default_factory=list)

@@ -218,8 +218,11 @@ def model(case: RecipeCase) -> Iterator[Found]:
         words = [Setting("", None, word, None, (word,), "") for word in again]
         edits = [edit for each in words for edit in engine.editor.remove(each)]
         yield Found("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
-    named = engine.model or engine.option("--model") or engine.option("--config")
-    if engine.known and named is None:
+    told = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
+    name = engine.option("--served-model-name")
+    if name and not told and not engine.leads and engine.entered in ("", "vllm serve"):
+        yield Found("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
+    elif engine.known and not told and engine.model is None:
         yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
     if trusts := engine.option("--trust-remote-code"):
         revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
