@@ -69,19 +69,39 @@ def _without_peers(links: Iterable[PeerLink]) -> str | None:
 )
 def all_gpus_reduced(measured: Measurement) -> Finding | None:
     """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
+    if why := _without_nccl(measured):
+        return unsupported("nccl-transport.measured-none", observed=why)
+    if (reduced := reduced_by(measured)) is None:
+        return None
+    if goes_directly(reduced):
+        return note("nccl-transport.measured", observed=_shown(reduced))
+    return degraded("nccl-transport.measured-indirect", observed=_shown(reduced))
+
+
+@settles("tensor-parallel", over=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
+def layers_would_be_exchanged(measured: Measurement) -> Finding | None:
+    """The parts of a layer are put together by all-reduces."""
+    if why := _without_nccl(measured):
+        return unsupported("tensor-parallel.measured-none", observed=why)
+    if (reduced := reduced_by(measured)) is None:
+        return None
+    if goes_directly(reduced):
+        return note("tensor-parallel.measured", observed=_shown(reduced))
+    return degraded("tensor-parallel.measured-indirect", observed=_shown(reduced))
+
+
+def _without_nccl(measured: Measurement) -> str | None:
+    """Why it does not work."""
     tried = _where_it_serves(measured)
     found, ended = tried.found.nccl, tried.found.of("nccl")
     if ended and ended.error and ended.error.number < 0:
         return None  # there is no NCCL
-    if why := _said_no(tried, "nccl") or (found and found.intact is False and "what arrives is wrong"):
-        return unsupported("nccl-transport.measured-none", observed=why)
-    if (reduced := reduced_by(measured)) is None:
-        return None
+    return _said_no(tried, "nccl") or ("what arrives is wrong" if found and found.intact is False else None)
+
+
+def _shown(reduced: AllReduce) -> str:
     largest = max(reduced.rates, key=lambda each: each.bytes)
-    observed = f"{', '.join(reduced.transports)}; {size(largest.bytes)} in {largest.microseconds / 1000:.1f} ms"
-    if goes_directly(reduced):
-        return note("nccl-transport.measured", observed=observed)
-    return degraded("nccl-transport.measured-indirect", observed=observed)
+    return f"{', '.join(reduced.transports)}; {size(largest.bytes)} in {largest.microseconds / 1000:.1f} ms"
 
 
 def reduced_by(measured: Measurement) -> AllReduce | None:
