@@ -10,6 +10,7 @@ from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import Deadlock, in_virtual_time
 from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine
 from winhost.gateway.turn_state import TurnState
+from winhost.gateway.turns import Busy
 
 Story = Callable[[Turning], Awaitable[None]]
 
@@ -124,6 +125,17 @@ def test_what_waits_too_long_is_told_when_to_come_again() -> None:
         assert await long == "a: long"
 
     told(story, turning(engines(), hold=10, drain=300))
+
+
+def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
+    async def story(found: Turning) -> None:
+        assert await found.ask("b", "x") == "b: x"
+        with pytest.raises(Busy) as busy:
+            async with found.turns.turn("a", now() + 10):
+                pass
+        assert 47 < busy.value.after <= 60, "its last start took 47 s"
+
+    told(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
 
 
 def test_more_than_may_wait_are_told_at_once() -> None:

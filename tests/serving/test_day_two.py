@@ -3,6 +3,7 @@
 `verify` names what no longer holds, and a new plan repairs exactly that.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from packaging.version import Version
 
 from tests.engine.linux_world import LinuxWorld
+from tests.engine.test_wsl2_day_two import restart, update_driver, update_wsl
+from tests.engine.wsl2_world import Wsl2World
+from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.stacks import IMAGE, request, served_world, stack_on
 from winhost.engine.failures import EndOfRun
 from winhost.engine.planning import check_plan
@@ -32,7 +36,7 @@ def made(folder: Path) -> tuple[LinuxWorld, Plan]:
     return here, plan
 
 
-def named(here: LinuxWorld, plan: Plan) -> set[tuple[str, str]]:
+def named(here: LinuxWorld | Wsl2World, plan: Plan) -> set[tuple[str, str]]:
     checked = check_plan(plan)
     checks = verify_plan(checked, HostFacts(here.facts(checked.named)))
     return {(check.resource, check.property) for check in checks if not check.holds}
@@ -103,3 +107,32 @@ def test_where_the_new_vllm_does_not_answer_the_way_back_leads_to_the_old_one(
     assert here.own.linux.part(ServedEngines).serves()
     assert named(here, plan) == set()
     assert NEWER.pinned not in images(here)
+
+
+# --- A distro of WSL that serves -------------------------------------------------------------------------------------
+
+VERSION = {("Wsl", "version"), ("Wsl", "package")}
+STOPPED = {("WslDistro", "running"), ("WslAccess", "active")}
+DAYS: dict[str, tuple[Callable[[Wsl2World], None], set[tuple[str, str]], set[tuple[str, str]]]] = {
+    "windows restarted": (restart, set(), set()),
+    "the driver of windows was updated": (update_driver, {("CdiSpec", "fresh")}, set()),
+    "wsl was updated": (update_wsl, VERSION | STOPPED, VERSION),
+}
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_what_serves_in_wsl_is_named_and_repaired_with_its_windows(tmp_path: Path, day: str) -> None:
+    """What stays is the plan's word for a WSL that is newer now."""
+    change, differ, stays = DAYS[day]
+    here = windows(tmp_path, "wsl2")
+    assert isinstance(here, Wsl2World)
+    with hub_of_model() as hub:
+        join(here, tmp_path, hub)
+        plan = here.plan()
+        assert here.apply(plan, CONSENTS).holds
+        change(here)
+        assert named(here, plan) == differ
+        join(here, tmp_path, hub)
+        assert here.apply(here.plan(), CONSENTS).holds
+    assert named(here, plan) == stays
+    assert inside(here).part(ServedEngines).serves()

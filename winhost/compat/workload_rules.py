@@ -107,6 +107,12 @@ def lmcache_and_suspend(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
+def shares_weights_and_sleeps(case: WorkloadOnVariant) -> Finding | None:
+    """Weights that a cache daemon holds for several engines cannot be taken off the GPU by one of them."""
+    found = [model for model in case.sleepers if model.load_format is LoadFormat.IPC_CACHE]
+    return unsupported("sleep-l1.weight-cache", observed=_named(found)) if found else None
+
+
 def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
     """Level 2 needs a loader that can reload all weights."""
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
@@ -188,7 +194,8 @@ def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
 
 
 WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
-    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, drops_what_it_cannot_reload),
+    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, shares_weights_and_sleeps),
+    drops_what_it_cannot_reload,
     *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),

@@ -94,9 +94,10 @@ class CardGroup:
             self._changed.set()
 
     def expected(self, name: str) -> float:
-        """Seconds until a new request may find this model awake."""
+        """Seconds until a new request may find this model awake: others stay, and it takes as long as the last time."""
         ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
-        return max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
+        stay = max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
+        return stay + self._metrics.last_move(name)
 
     # ---- turns
 

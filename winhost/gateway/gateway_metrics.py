@@ -45,6 +45,10 @@ class TurnMetrics:
         """Its engine has just been woken or started, which took so long."""
         self._last[model] = seconds, time.time()
 
+    def last_move(self, model: str) -> float:
+        """Seconds; 0 where it was not moved yet."""
+        return self._last[model][0] if model in self._last else 0.0
+
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
         """states: by model; counts: by what is counted, and model."""
         yield from _head("engine_state", "gauge", "1 for the state that the engine of a model is in.")

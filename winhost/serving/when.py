@@ -108,6 +108,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "level": lambda case: case.model.sleep_level,
     "backs_up": lambda case: case.model.sleeps and case.model.sleep_level == 1,
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
+    "weight_cache": lambda case: case.model.load_format is LoadFormat.IPC_CACHE,
     "reloads": lambda case: case.model.load_format in RELOADING,
     "backups_fit": _backups_fit,
     "residues_fit": _residues_fit,
