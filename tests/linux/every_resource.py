@@ -58,6 +58,16 @@ K3S_FILES = {CONFIG: config_file(NODE), UNIT_FILE: unit_file(NODE)}
 OBJECTS = listed(thing("DaemonSet", "nvidia-device-plugin", "kube-system"))
 
 
+def _hello() -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as archive:
+        archive.writestr("hello.py", "print('hello')\n")
+    return raw.getvalue()
+
+
+_WHEEL, _HELLO = "hello-1.0-py3-none-any.whl", _hello()
+
+
 @dataclass
 class Furnished:
     """A Debian with what it takes from elsewhere."""
@@ -95,6 +105,7 @@ def furnish(debian: Debian, keyring: Keyring) -> Furnished:
     (root / INCOMING.lstrip("/")).mkdir()
     (root / INCOMING.lstrip("/") / "model.safetensors").write_bytes(WEIGHTS)
     (root / INCOMING.lstrip("/") / "k3s").write_bytes(K3S)
+    (root / INCOMING.lstrip("/") / _WHEEL).write_bytes(_HELLO)
     (root / ARCHIVE.lstrip("/")).write_bytes(archive_of(made.image))
     debian.run("update-initramfs", "-u")
     debian.run("systemctl", "start", "docker.service")
@@ -141,11 +152,7 @@ def _files(here: Furnished) -> Sequence[Entry]:
 
 
 def _venv(here: Furnished) -> Sequence[Entry]:
-    raw = io.BytesIO()
-    with zipfile.ZipFile(raw, "w") as archive:
-        archive.writestr("hello.py", "print('hello')\n")
-    (here.debian.root / INCOMING.lstrip("/") / "hello-1.0-py3-none-any.whl").write_bytes(raw.getvalue())
-    wheels = [f"sha256:{hashlib.sha256(raw.getvalue()).hexdigest()} hello-1.0-py3-none-any.whl"]
+    wheels = [f"sha256:{hashlib.sha256(_HELLO).hexdigest()} {_WHEEL}"]
     desired = {"python": "3.11", "source": INCOMING, "wheels": wheels}  # of Debian 12
     return [entry({"folder": "/opt/winhost/python-0123456789abcdef"}, desired)]
 
