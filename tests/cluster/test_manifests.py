@@ -14,7 +14,7 @@ from tests.serving.situations import model
 from tests.serving.stacks import FILES, KEY
 from winhost.cluster.cluster_names import engine_name, literal
 from winhost.cluster.engine_manifests import engine_manifests
-from winhost.cluster.engine_pod import EnginePod
+from winhost.cluster.engine_pod import ELSEWHERE, EnginePod
 from winhost.cluster.manifest_text import stream
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
@@ -22,6 +22,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 from winhost.model.workload import Exposure, KvMirror, Mirror, Video
 from winhost.serving.choice import serving
+from winhost.serving.profile import NAMES, profile
 from winhost.sizing.host_memory import engine_ram
 
 PLACES = [(workload, "wsl" if workload == "over-two-cards" else "l4") for workload in WORKLOADS]
@@ -73,6 +74,15 @@ def test_an_engine_is_what_its_profile_says_and_no_development_mode() -> None:
     assert "VLLM_SERVER_DEV_MODE" not in said
     assert said["HF_HUB_OFFLINE"] == "1"
     assert "CUDA_VISIBLE_DEVICES" not in said, "the plugin shows it its own GPUs alone"
+
+
+def test_every_option_of_a_container_has_its_place_in_a_pod() -> None:
+    """One that profiles get later is not left out unseen."""
+    rows = [row for name in NAMES for row in profile(name).rows if row.kind == "container"]
+    assert {row.name for row in rows} <= {*ELSEWHERE}
+    volumes = {str(row.value) for row in rows if row.name == "--volume"}
+    socket = "${engine.folder}"  # in a pod it is a port
+    assert volumes == {socket, "${model.folder}", "${kv.folder}", "winhost-vllm:/root/.cache/vllm"}
 
 
 def test_shared_memory_counts_in_the_limit_of_the_pod() -> None:

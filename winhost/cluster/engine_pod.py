@@ -20,7 +20,7 @@ _EVERY_S, _PRUNED_EVERY_S = 10, 600
 PRUNE = "prune_kv.py"
 # What a profile says of a machine's own containers, and what stands in its place in a pod. The network, because a
 # NetworkPolicy shuts the port; the socket, because the gateway is another pod; the GPUs, which the device plugin gives.
-_ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
+ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
 _OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
 _DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
 
@@ -53,7 +53,7 @@ class EnginePod:
     @property
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
-        lines = [line for line in self._lines("engine") if line.name not in (*_ELSEWHERE, *_DEV_MODE)]
+        lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
         arguments = [literal(line.name if line.value is None else f"{line.name}={line.value}") for line in lines]
         remote = ["--trust-remote-code"] * self.model.trust_remote_code
         ray = ["--distributed-executor-backend=ray"] * (self.model.nodes > 1)

@@ -104,6 +104,9 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
     yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {gib(size)} to download"
     if model.nodes > 1:
         yield _RAY.format(model.name)
+    for line in served.lines:
+        if line.kind == "wslconfig":
+            yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
     for line in (*served.lines, *served.left_out):
         if line.unverified:
             name = line.name if line.value is None else f"{line.name}={line.value}"
