@@ -19,8 +19,14 @@ ALL = {
     for machine in MACHINES
     for version in VERSIONS
 }
-REFUSED = {("two", "wsl"), ("with-video", "wsl"), ("with-video", "metal"), ("with-video", "guest")}
-"""One device for all GPUs; and GPUs without an encoder."""
+REFUSED = {
+    ("over-two-nodes", "wsl"),
+    ("two", "wsl"),
+    ("with-video", "wsl"),
+    ("with-video", "metal"),
+    ("with-video", "guest"),
+}
+"""A node that is alone in its cluster, one device for all GPUs, and GPUs without an encoder."""
 
 
 @pytest.mark.parametrize("case", few(ALL, one_in=7))

@@ -21,6 +21,8 @@ from winhost.serving.choice import Serving, serving
 
 _NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
 _NO_ENCODER = "video-codec.no-encoder"
+_ONE_NODE = {"kubernetes-per-gpu.behind-nat", "kubernetes-per-gpu.mirrored"}
+"""Where a node is alone in its cluster."""
 _RAY = "unverified: whether this image of vLLM has Ray was not seen; the engine of {0} needs it, and LeaderWorkerSet"
 
 
@@ -62,6 +64,8 @@ def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[Cap
         # What FFmpeg's pod does first is to encode.
         if each.verdict is Verdict.UNSUPPORTED or _NO_ENCODER in each.because:
             raise _refused(facts.host, variant, each)
+    if any(model.nodes > 1 for model in request.workload.models) and _ONE_NODE & {each.code for each in pods.reasons}:
+        raise _refused(facts.host, variant, pods)
     return [pods, *video]
 
 
