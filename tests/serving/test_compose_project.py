@@ -15,7 +15,7 @@ from winhost.model.errors import UsageError
 from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAnswer, ReduceRate
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import ModelState, Workload
+from winhost.model.workload import KvMirror, Mirror, ModelState, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.compose_project import ComposeProject, ComposeRequest, compose_project
 
@@ -49,6 +49,27 @@ def test_an_engine_has_no_port_and_no_network_and_the_gateway_none_but_its_own()
         assert service["security_opt"] == ["no-new-privileges:true"]
     assert {found[name]["network_mode"] for name in ("engine-chat", "engine-coder")} == {"none"}
     assert found["gateway"]["user"] == "65534:0"
+
+
+def mirrored(through: Mirror) -> ComposeRequest:
+    plain = asked("chat", "coder")
+    return replace(plain, workload=replace(plain.workload, kv_mirror=KvMirror(through, 10 * GiB, 50 * GiB)))
+
+
+def test_mirrors_are_volumes_of_their_engines_and_kept_within_their_size() -> None:
+    project = made(mirrored(Mirror.TIERS))
+    found, document = services(project), yaml.safe_load(project.text)
+    assert "kv-chat:/var/lib/winhost-kv-chat" in found["engine-chat"]["volumes"]
+    assert not any("kv-coder" in each for each in found["engine-chat"]["volumes"])
+    assert {"kv-chat", "kv-coder"} <= document["volumes"].keys()
+    prune = found["kv-prune"]
+    places = ["/var/lib/winhost-kv-chat", "/var/lib/winhost-kv-coder"]
+    assert prune["command"] == ["/opt/winhost/prune_kv.py", str(50 * GiB), *places]
+    assert (prune["network_mode"], prune["cap_drop"]) == ("none", ["ALL"])
+    assert prune["configs"] == [{"source": "kv-prune", "target": "/opt/winhost/prune_kv.py"}]
+    assert "os.unlink" in document["configs"]["kv-prune"]["content"]
+    with pytest.raises(ValueError, match="lmcache takes a server beside each engine"):
+        made(mirrored(Mirror.LMCACHE))
 
 
 def test_engines_do_not_reach_each_other() -> None:

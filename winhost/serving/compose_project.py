@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.model.workload import Model, Workload
+from winhost.model.workload import KvMirror, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import ProfileLine, Served, Serving, serving
 from winhost.serving.compose_words import compose_text, compose_word, hardened
 from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
-from winhost.serving.engine_names import MODEL, model_folder, slug, socket_folder
+from winhost.serving.engine_names import MODEL, kv_folder, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import gateway_files
+from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
 from winhost.serving.stack import LOOPBACK, revision_of
 
+_PRUNE = "/opt/winhost/prune_kv.py"
 _FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
 # No capability: whoever reaches its sockets is of their group, root's.
 _USER = "65534:0"
@@ -69,6 +71,9 @@ class ComposeProject:
 
 def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> ComposeProject:
     """version: of winhost. Raises UsageError (NoRevision), ValueError, and as `serving` does."""
+    mirror = request.workload.kv_mirror
+    if mirror and mirror.through is Mirror.LMCACHE:
+        raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
     found = awake(facts, request.workload, request.path)
     settings = _settings(request)
     files = gateway_files(settings, request.keys, request.tls)
@@ -80,11 +85,15 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         if not model.sleeps:
             before |= dict.fromkeys(served.cards, f"engine-{slug(model.name)}")
     services["gateway"] = _gateway(request, files)
+    configs = {_config(path): {"content": compose_word(text)} for path, text in files.items()}
+    if mirror:
+        services["kv-prune"] = _prune(request, mirror)
+        configs["kv-prune"] = {"content": compose_word(prune_program())}
     document = {
         "name": "winhost",
         "services": services,
         "volumes": dict(_volumes(request.workload)),
-        "configs": {_config(path): {"content": compose_word(text)} for path, text in files.items()},
+        "configs": configs,
     }
     return ComposeProject(
         found.host, compose_text(document, _head(request, found, version)), tuple(_notes(request, found))
@@ -108,6 +117,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
     del service["container_name"]  # compose names it after the project
     del service["pull_policy"]
     sources = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
+    sources[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
     volumes = [each.split(":", 1) for each in service["volumes"]]
     service["volumes"] = [f"{sources.get(source, source)}:{target}" for source, target in volumes]
     shell, flag, start = service["entrypoint"]
@@ -144,6 +154,20 @@ def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
         "command": [compose_word(model.id), revision_of(model)],
         "environment": environment,
         "volumes": [f"model-{slug(model.name)}:{MODEL}"],
+    }
+
+
+def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
+    """What keeps mirrors of KV caches within their size. As root, whose files they are."""
+    folders = [kv_folder(model.name) for model in request.workload.models]
+    return {
+        **hardened(request.image, "unless-stopped"),
+        "network_mode": "none",
+        "entrypoint": ["/bin/sh", "-c", 'while sleep 600; do python3 -I "$$0" "$$@"; done'],
+        "command": [_PRUNE, str(mirror.keep), *folders],
+        "environment": {"NVIDIA_VISIBLE_DEVICES": "void"},
+        "volumes": [f"kv-{slug(model.name)}:{kv_folder(model.name)}" for model in request.workload.models],
+        "configs": [{"source": "kv-prune", "target": _PRUNE}],
     }
 
 
@@ -189,6 +213,8 @@ def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
     for model in workload.models:
         yield f"model-{slug(model.name)}", None
         yield f"socket-{slug(model.name)}", {"driver": "local", "driver_opts": entered}
+        if workload.kv_mirror:
+            yield f"kv-{slug(model.name)}", None
     yield CACHE, None
 
 

@@ -39,9 +39,14 @@ def _config(connector: str, extra: dict[str, Json]) -> str:
 # ---- files on a disk: what keeps them within their size
 
 
+def prune_program() -> str:
+    """The text of what removes the least used files."""
+    return files(__package__).joinpath(_PRUNE).read_text("utf-8")
+
+
 def prune_entries(models: Sequence[str], keep: int) -> Iterator[tuple[str, str, str]]:
     """Title, path and text of each file. keep: bytes of each model's mirror."""
-    program = files(__package__).joinpath(_PRUNE).read_text("utf-8")
+    program = prune_program()
     folder = f"/opt/winhost/kv-prune-{hashlib.sha256(program.encode()).hexdigest()[:16]}"
     yield "What keeps mirrors within their size", f"{folder}/{_PRUNE}", program
     mirrors = [kv_folder(model) for model in models]
