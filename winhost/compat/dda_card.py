@@ -67,6 +67,15 @@ def consumer_card(facts: HostFacts, card: Card) -> Finding | None:
     return None
 
 
+@rule("dda", unknown=BLOCKS, each=CARD)
+def unlisted_card(facts: HostFacts, card: Card) -> Finding | None:
+    """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
+    device = card.gpu.key["device"]
+    if serves(card) and device and known(device) is None:
+        return unverified("dda.card-unlisted", observed=pci_id(device))
+    return None
+
+
 @rule("dda", unknown=NOTES, each=CARD)
 def dismounted(facts: HostFacts, card: Card) -> Finding | None:
     """The GPU left the host and belongs to no VM, as after an attempt that was given up."""

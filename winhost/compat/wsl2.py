@@ -225,6 +225,17 @@ def mcdm_unseen(facts: HostFacts) -> Finding | None:
     return None
 
 
+@rule("wsl2", unknown=BLOCKS)
+def device_problem(facts: HostFacts) -> Finding | None:
+    """Device Manager reports a problem code of a GPU: WSL uses the host's own driver."""
+    ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
+    if not ill:
+        return None
+    say = note if any(card not in ill for card in _driven(facts)) else unverified
+    codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
+    return say("wsl2.device-problem", observed=codes)
+
+
 @rule("wsl2", unknown=NOTES)
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
