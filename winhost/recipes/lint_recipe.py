@@ -1,8 +1,10 @@
 """A recipe linted, and mended as far as that can be done by itself."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 from winhost.recipes import (
     rules_of_containers,
@@ -26,7 +28,8 @@ RULES = (
     *(*rules_of_pods_and_units.RULES, *rules_of_machines.RULES, by_rows),
 )
 PREFIX = "serve"
-ROUNDS = 6  # a mend can make room for another
+ROUNDS = 7  # a mend can make room for another
+Find = Callable[[SourceFile], list[tuple[str, Found]]]
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,21 @@ class LintedRecipe:
 
 
 def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
-    """All findings, by line and column. mend: with the recipe in `mended` as --fix writes it, else as it was."""
+    """All findings, by line and column. mend: with the recipe in `mended` as --fix writes it, and with what shows only
+    in that, else as it was.
+    """
     source = SourceFile.of(data)
     recipe = read_recipe(source)
     if recipe is None:
         return LintedRecipe(None, (), (), data)
     secrets = tuple(secret for engine in recipe.engines for secret in secrets_of(engine))
     cases = [RecipeCase(engine, recipe, target, source) for engine in recipe.engines]
+    rounds = list(_rounds(data, partial(_in_recipe, target=target), ROUNDS if mend else 1))
     return LintedRecipe(
         form=recipe.form,
         versions=tuple(str(case.version) if case.version else None for case in cases),
-        findings=_told(source, list(_found(recipe, source, target)), PREFIX, secrets),
-        mended=_mended(data, partial(_in_recipe, target=target)) if mend else data,
+        findings=_over(rounds, PREFIX, secrets),
+        mended=rounds[-1].data,
         secrets=secrets,
     )
 
@@ -63,16 +69,15 @@ def lint_docker_daemon(data: bytes, target: RecipeTarget, *, mend: bool = False)
     def found(source: SourceFile) -> list[tuple[str, Found]]:
         return [("", each) for each in daemon_findings(source, target.path)]
 
-    source = SourceFile.of(data, mark=True)
-    mended = _mended(data, found, mark=True) if mend else data
-    return LintedRecipe("daemon.json", (), _told(source, found(source), "docker-daemon", ()), mended)
+    rounds = list(_rounds(data, found, ROUNDS if mend else 1, mark=True))
+    return LintedRecipe("daemon.json", (), _over(rounds, "docker-daemon", ()), rounds[-1].data)
 
 
 def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
     """The same of a specification of CDI, which is never mended but written anew."""
     source = SourceFile.of(data)
-    found = [("", each) for each in cdi_findings(source, target)]
-    return LintedRecipe("cdi", (), _told(source, found, "cdi", ()), data)
+    only = _Round(data, source, [("", each) for each in cdi_findings(source, target)])
+    return LintedRecipe("cdi", (), _over([only], "cdi", ()), data)
 
 
 def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[tuple[str, Found]]:
@@ -94,18 +99,48 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
                     yield engine.where, replace(each, edits=()) if each.doubt else each
 
 
-def _told(
-    source: SourceFile, found: list[tuple[str, Found]], prefix: str, secrets: Sequence[str]
-) -> tuple[RecipeFinding, ...]:
-    every = [told(each, prefix, where, source.position(each.place), secrets) for where, each in found]
+# --- Mending, and what was found in the course of it ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Round:
+    """A file as it stands between two mendings, with what is found in it."""
+
+    data: bytes
+    source: SourceFile
+    found: list[tuple[str, Found]]
+
+
+def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterator[_Round]:
+    """The file as it is; then as it is mended, until nothing more can be."""
+    for _ in range(most):
+        source = SourceFile.of(data, mark=mark)
+        found = find(source)
+        yield _Round(data, source, found)
+        new = source.edited(apart([each.edits for _, each in found if each.edits]))
+        if new == data:
+            return
+        data = new
+
+
+def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[RecipeFinding, ...]:
+    """What was found first, and what a mend brought to light: `--tensor-parallel-size`, once it is spelt so, needs
+    /dev/shm. What is gone at the end is mended.
+    """
+    by_round = [_told(each, prefix, secrets) for each in rounds]
+    every, seen = list(by_round[0]), {each.sentence for each in by_round[0]}
+    for before, after in pairwise(by_round):
+        stays = Counter((each.code, each.where) for each in before if not each.fixed)
+        for each in after:
+            stays[each.code, each.where] -= 1
+            if each.sentence not in seen and stays[each.code, each.where] < 0:
+                seen.add(each.sentence)
+                every.append(each)
+    if len(by_round) > 1:
+        left = {(each.code, each.where) for each in by_round[-1]}
+        every = [replace(each, fixed=each.fixed or (each.code, each.where) not in left) for each in every]
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))
 
 
-def _mended(data: bytes, find: Callable[[SourceFile], list[tuple[str, Found]]], *, mark: bool = False) -> bytes:
-    for _ in range(ROUNDS):
-        source = SourceFile.of(data, mark=mark)
-        new = source.edited(apart([each.edits for _, each in find(source) if each.edits]))
-        if new == data:
-            return data
-        data = new
-    return data
+def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[RecipeFinding]:
+    return [told(each, prefix, where, one.source.position(each.place), secrets) for where, each in one.found]

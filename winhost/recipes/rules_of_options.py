@@ -202,10 +202,11 @@ def abbreviations(case: RecipeCase) -> Iterator[Found]:
 
 def repeated(case: RecipeCase) -> Iterator[Found]:
     """Options that are given twice, where one counts."""
-    last = {setting.name: setting for setting in case.engine.options if "." not in setting.written}
-    for setting in case.engine.options:
-        counts = last.get(setting.name)
-        if counts is not None and counts is not setting and "." not in setting.written:
+    plain = [each for each in case.engine.options if "." not in each.written and each.written != "-O"]
+    last = {setting.name: setting for setting in plain}  # -O is a level of its own in newer versions
+    for setting in plain:
+        counts = last[setting.name]
+        if counts is not setting:
             words = {"name": setting.name, "line": case.source.position(counts.text.start)[0]}
             yield Found("set-twice", setting.text.start, words, case.engine.editor.remove(setting))
 
