@@ -57,7 +57,7 @@ def test_keys_come_first_then_space_and_then_what_is_made_in_it(tmp_path: Path) 
     made = plan(here, **TYPED, **STAGED)
     order = [resource for resource, _ in steps(made)]
     assert (order[0], set(order[1:3])) == ("KeyEscrow", {"BitLocker", "FastStartup"})
-    assert order[3:] == ["Partition", "OwnPartition", "OwnPartition"]
+    assert order[3:] == ["Partition", "OwnPartition", "OwnPartition", "EfiBackup"]
     assert made.risks == DATA
     assert [later.resource for later in made.stages[0].deferred] == ["OwnBootEntry"]
     (shrunk,) = [desired for resource, desired in steps(made) if resource == "Partition"]
@@ -71,7 +71,7 @@ def test_keys_come_first_then_space_and_then_what_is_made_in_it(tmp_path: Path) 
 def test_where_space_is_free_windows_stays_as_large_as_it_is(tmp_path: Path) -> None:
     here = world(tmp_path, "win11-free-space")
     made = plan(here)
-    assert [resource for resource, _ in steps(made)] == ["FastStartup", "OwnPartition"]
+    assert [resource for resource, _ in steps(made)] == ["FastStartup", "OwnPartition", "EfiBackup"]
     (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
     assert linux["offset"] == 117 * MiB + 900 * GiB
 
@@ -165,6 +165,19 @@ def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: 
         part.restarted()
     assert here.machine.part(Disks).volumes["C:"]["protection"] == "on"
     assert_gives_back(here, found, "restarted")
+
+
+def test_what_an_installer_left_on_the_efi_partition_goes_with_a_rollback(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-pro-1gpu")
+    found = here.state()
+    assert here.apply(plan(here, **TYPED), DATA).holds
+    disks = here.machine.part(Disks)
+    disks.physics = disks.physics.model_copy(update={"installs": True})
+    disks.restarted()
+    (copied,) = here.machine.instances("EfiBackup")
+    assert copied.state["changed"] == ["EFI\\Boot\\bootx64.efi"]
+    assert copied.state["added"] == ["EFI\\BOOT\\fbx64.efi", "EFI\\ubuntu\\grubx64.efi"]
+    assert_gives_back(here, found, "installed")
 
 
 def test_the_manifest_for_the_installer_has_every_partition_and_one_target(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ NEVER = {
     "Read-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
     "Write-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
     "Read-WinhostVolumeFiles": "a volume without a drive letter",
+    "Copy-WinhostVolumeFile": "a volume without a drive letter",
+    "Remove-WinhostVolumeFile": "a volume without a drive letter",
 }
 
 

@@ -317,6 +317,10 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         {**NO_PARTITION, "made": None, "size": 5, "partition": "a"},
         Keep("it is not where winhost put it, or not as large any more"),
     ),
+    "a copy of the efi partition": (
+        *("EfiBackup", {"kept": False}, {"kept": True}, {"kept": True, "changed": ["a"], "added": ["b"]}),
+        "back",
+    ),
     "a boot entry that was made": (
         *("OwnBootEntry", {"made": False, "path": None}, {"made": True, "path": "a"}),
         {"made": True, "partition": "b", "path": "a", "entry": "0010"},

@@ -9,11 +9,12 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size
-from winhost.paths.disk_space import LEAST_FOR_LINUX, can_give, largest_gap, windows_partition
+from winhost.paths.disk_space import LEAST_FOR_LINUX, can_give, largest_gap, on_disk, windows_partition
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker.resource import BitLocker
 from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
+from winhost.resources.windows.partition.resource import EFI
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
@@ -142,6 +143,12 @@ class DualBootDecisions:
             return made.label
         told = f"{self._facts.machine_id} {self.places.disk} {self.places.offset} {self.places.linux}"
         return f"WINHOST-{sha256(told.encode()).hexdigest()[:8]}"
+
+    @property
+    def boot_partitions(self) -> tuple[Item, ...]:
+        """On which the firmware finds Windows, and the installer puts its boot loader."""
+        on_it = on_disk(self._facts, self.places.disk)
+        return tuple({"partition": each.key["partition"]} for each in on_it if each.state.type == EFI)
 
     @property
     def entries(self) -> tuple[Item, ...]:

@@ -104,6 +104,7 @@ VOCABULARIES = {
             "suspended": ("volume", "restarts"),
             "shrunk": ("partition", "size", "given"),
             "partitions": ("name", "disk", "offset", "size", "label", "title"),
+            "boot_partitions": ("partition",),
             "entries": ("name", "partition", "path"),
         },
         DualBootSettings,

@@ -73,6 +73,15 @@ public static class WinhostNative
     private static extern bool FindClose(IntPtr search);
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool CopyFileW(string from, string to, bool refuse);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool DeleteFileW(string path);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool RemoveDirectoryW(string path);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
 
     public static string Kind()
@@ -195,6 +204,24 @@ public static class WinhostNative
         }
     }
 
+    public static void Copy(string from, string to)
+    {
+        if (!CopyFileW(from, to, false))
+        {
+            throw new Win32Exception();
+        }
+    }
+
+    public static void Delete(string path)
+    {
+        if (!DeleteFileW(path))
+        {
+            throw new Win32Exception();
+        }
+        // The folder goes with its last file.
+        RemoveDirectoryW(path.Substring(0, path.LastIndexOf('\\')));
+    }
+
     public static string Hash(string path, out long length)
     {
         using (SafeFileHandle handle = CreateFileW(path, 0x80000000, 7, IntPtr.Zero, 3, 0, IntPtr.Zero))
@@ -257,4 +284,17 @@ function Read-WinhostVolumeFiles {
         }
         @{ path = $name; size = $length; sha256 = $hash }
     }
+}
+
+function Copy-WinhostVolumeFile {
+    param([string]$Source, [string]$Target)
+    # Over what is there.
+    Import-WinhostNative
+    [WinhostNative]::Copy($Source, $Target)
+}
+
+function Remove-WinhostVolumeFile {
+    param([string]$Path)
+    Import-WinhostNative
+    [WinhostNative]::Delete($Path)
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.lab.contract.set_call import SetCall
-from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.disks import Disks, efi_folder
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
@@ -234,3 +234,31 @@ def _bcdedit(firmware: FirmwarePart, *arguments: str) -> None:
     code, output = firmware.bcdedit(arguments)
     if code:
         raise own_error("BcdRefused", "InvalidOperation", f"bcdedit.exe: {code} {' '.join(output.split())}")
+
+
+# ---- files of EFI system partitions
+
+
+def set_backup(machine: Machine, asked: SetCall) -> None:
+    """Copied, or put back by the copy. Raises CmdletError."""
+    disks = machine.part(Disks)
+    record = next(r for r in machine.instances("EfiBackup") if r.key["partition"] == asked.key["partition"].lower())
+    guid = record.key["partition"]
+    files = disks.files_on(guid)
+    if asked.desired["kept"]:
+        machine.files.make_folders("C:\\ProgramData\\winhost", efi_folder(guid))
+        whole = [{"path": each["path"], "sha256": each["sha256"]} for each in files if each["sha256"]]
+        for each in whole:
+            size = next(other["size"] for other in files if other["path"] == each["path"])
+            disks.keep_efi_file(f"{efi_folder(guid)}\\{each['sha256']}", each["sha256"], size)
+        machine.files.write(f"{efi_folder(guid)}\\files.json", json.dumps({"files": whole}).encode())
+        return
+    _check_accepted(asked, "Files of the EFI system partition")
+    copy = disks.efi_copy(guid) or []
+    changed, added = disks.since_copy(guid, copy)
+    for file in (each for each in copy if each["path"] in changed):
+        kept = json.loads(machine.files.read(f"{efi_folder(guid)}\\{file['sha256']}") or b"{}")
+        disks.put_efi_file(guid, str(file["path"]), kept)
+    for path in added:
+        disks.put_efi_file(guid, path, None)
+    machine.files.remove_folder(efi_folder(guid))

@@ -113,6 +113,7 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "OwnPartition": disk_changes.set_own_partition,
     "BitLocker": disk_changes.set_suspension,
     "KeyEscrow": disk_changes.set_escrow,
+    "EfiBackup": disk_changes.set_backup,
     "OwnBootEntry": disk_changes.set_boot_entry,
     "FirmwareBoot": disk_changes.set_next,
     "NatSwitch": nat_changes.set_nat,

@@ -41,6 +41,8 @@ _HANDED_ON = (
     "Read-WinhostFileTime Path",
     "Read-WinhostFirmwareKind",
     "Read-WinhostVolumeFiles Root",
+    "Copy-WinhostVolumeFile Source Target",
+    "Remove-WinhostVolumeFile Path",
     "Read-WinhostHash Path",
     "Read-WinhostLength Path",
     "Read-WinhostGroup Sid",

@@ -1,6 +1,7 @@
 """Disks of a simulated host: partitions, how far they shrink, what is on the EFI partition, BitLocker, controllers."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,16 @@ from winhost.resources.windows.partition.resource import BASIC_DATA, EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
-_FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume")
+_FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume", "EfiBackup")
+_OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
+_INSTALLED = {
+    path.casefold(): (path, sha)
+    for path, sha in (
+        ("EFI\\Boot\\bootx64.efi", "d1" * 32),
+        ("EFI\\BOOT\\fbx64.efi", "d2" * 32),
+        ("EFI\\ubuntu\\grubx64.efi", "d3" * 32),
+    )
+}
 
 
 class DisksPhysics(Closed):
@@ -37,10 +47,16 @@ class DisksPhysics(Closed):
         description="of each volume that has one: what no answer may ever hold",
     )
     stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
+    installs: bool = Field(default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition")
     misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
     keeps_keys: tuple[str, ...] = Field(
         default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
     )
+
+
+def efi_folder(guid: str) -> str:
+    """Where the host has a copy of an EFI system partition."""
+    return f"C:\\ProgramData\\winhost\\esp-{guid}"
 
 
 class Disks:
@@ -87,10 +103,13 @@ class Disks:
             "StorageController": lambda: self._controllers,
             "OwnPartition": self._own_partitions,
             "KeyEscrow": self._escrows,
+            "EfiBackup": self._backups,
         }
 
     def restarted(self) -> bool:
         """A volume whose suspension counts restarts has one less, and is protected again after the last."""
+        if self.physics.installs:
+            self._install()
         for state in self.volumes.values():
             if state["suspended"]:
                 state["suspended"] -= 1
@@ -160,6 +179,57 @@ class Disks:
     def efi_files(self, record: Record) -> Mapping[str, Json]:
         """What is on an EFI system partition, in the form of resource EfiVolume."""
         return self._files.get(record.key["partition"]) or boot_files(record.state)
+
+    # ---- files of EFI system partitions
+
+    def _install(self) -> None:
+        """What Ubuntu's installer does to each EFI system partition."""
+        for record in list(self._efi_volumes()):
+            found = dict(self.efi_files(record))
+            kept = [each for each in found["files"] if each["path"].casefold() not in _INSTALLED]
+            written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
+            found["files"] = sorted([*kept, *written], key=lambda each: each["path"])
+            self._files[record.key["partition"]] = found
+
+    def put_efi_file(self, guid: str, path: str, content: Mapping[str, Json] | None) -> None:
+        """A file by its path; nothing takes it away."""
+        record = next(each for each in self._efi_volumes() if each.key["partition"] == guid)
+        found = dict(self.efi_files(record))
+        others = [each for each in found["files"] if each["path"].casefold() != path.casefold()]
+        new = [] if content is None else [{**content, "path": path}]
+        self._files[guid] = {**found, "files": sorted([*others, *new], key=lambda each: each["path"])}
+
+    def _backups(self) -> Iterator[Record]:
+        for record in self._efi_volumes():
+            copy = self.efi_copy(record.key["partition"])
+            changed, added = ([], []) if copy is None else self.since_copy(record.key["partition"], copy)
+            state = {"kept": copy is not None, "changed": changed, "added": added}
+            yield Record(state, record.key)
+
+    def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
+        """What the host has a copy of, or None."""
+        text = self._host.files.read(f"{efi_folder(guid)}\\files.json")
+        return None if text is None else json.loads(text)["files"]
+
+    def files_on(self, guid: str) -> list[Mapping[str, Json]]:
+        """Those of an EFI system partition."""
+        return next(list(r.state["files"]) for r in self._efi_volumes() if r.key["partition"] == guid)
+
+    def keep_efi_file(self, path: str, sha256: Json, size: Json) -> None:
+        """A copy on the host: what stands for the content of such a file."""
+        self._host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
+
+    def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
+        """What is another by now, and what came since of that which installers of Linux write."""
+        files = self.files_on(guid)
+        now = {each["path"].casefold(): each["sha256"] for each in files}
+        kept = {str(each["path"]).casefold() for each in copy}
+        changed = [
+            str(e["path"]) for e in copy if now.get(str(e["path"]).casefold(), "gone") not in (None, e["sha256"])
+        ]
+        return changed, [
+            path for path in (each["path"] for each in files) if path.casefold() not in kept and _OF_LINUX.match(path)
+        ]
 
     # ---- cmdlets that change something
 

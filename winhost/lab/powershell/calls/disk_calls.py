@@ -1,6 +1,7 @@
 """Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
 
 import base64
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,8 @@ from winhost.lab.physics.found.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, braced, windows_word
 from winhost.resources.windows.partition.resource import BASIC_DATA
+
+_VOLUME = "\\\\?\\Volume{"
 
 
 def _disks(process: CmdletProcess) -> Disks:
@@ -198,6 +201,34 @@ def _kind(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 def _variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = _firmware(process).variable(bound["Name"], bound["Space"])
     return [] if not found else [base64.b64encode(found).decode()]
+
+
+@answers("Copy-WinhostVolumeFile", "Source", "Target")
+def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    source, target = bound["Source"], bound["Target"]
+    disks, machine = _disks(process), process.machine
+    if source.startswith(_VOLUME):
+        guid, path = _place(source)
+        files = disks.files_on(guid)
+        found = next(each for each in files if each["path"] == path)
+        disks.keep_efi_file(target, found["sha256"], found["size"])
+        return ()
+    guid, path = _place(target)
+    disks.put_efi_file(guid, path, json.loads(machine.files.read(source) or b"{}"))
+    return ()
+
+
+@answers("Remove-WinhostVolumeFile", "Path")
+def _remove_file(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid, path = _place(bound["Path"])
+    _disks(process).put_efi_file(guid, path, None)
+    return ()
+
+
+def _place(whole: str) -> tuple[str, str]:
+    """The partition that a path is on, and the path on it."""
+    guid, _, path = whole.removeprefix(_VOLUME).partition("}\\")
+    return guid, path
 
 
 @answers("Read-WinhostVolumeFiles", "Root")

@@ -27,7 +27,7 @@ _SET = ("made", "partition", "path")
                 text(r"(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)", "a path such as \\EFI\\boot\\bootx64.efi")
             ),
         },
-        after=("OwnPartition",),
+        after=("OwnPartition", "EfiBackup"),
         absent=NO_ENTRY,
         asks=("data",),
         risks=(ConsentRule("data"),),

@@ -1,0 +1,30 @@
+"""Copies of EFI system partitions, from which a rollback puts back what an installer changed."""
+
+from winhost.core.rules import Condition, ConsentRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.values import FLAG
+
+
+@resource(
+    ResourceType(
+        "EfiBackup",
+        title="the copy of the EFI system partition",
+        order=94,
+        key=("partition",),
+        sets={"kept": FLAG},
+        after=("OwnPartition",),
+        asks=("data",),
+        risks=(ConsentRule("data", (Condition("kept", of="desired", one_of=(False,)),)),),
+    )
+)
+class EfiBackup(State):
+    """Of an EFI system partition, by the partition's GUID. kept: the host has a copy of its files.
+
+    changed: what has another content by now; added: what came since, of that which an installer of Linux puts there.
+    Once the copy is not wanted any more, the first is put back by its hash, and the second taken away. A file that was
+    open when it was to be copied, as the one that Windows boots by, is in neither.
+    """
+
+    kept: bool
+    changed: tuple[str, ...]
+    added: tuple[str, ...]

@@ -1,0 +1,130 @@
+# key {partition: guid}   state {kept: bool, changed: [text], added: [text]}; set: kept; how {accept: data}
+function Get-WinhostEfiBackup {
+    Assert-WinhostAdministrator
+    foreach ($each in @(Find-WinhostEfiPartitions)) {
+        $copy = Read-WinhostEfiCopy $each.guid
+        $state = @{ kept = $null -ne $copy; changed = @(); added = @() }
+        if ($null -ne $copy) {
+            $now = @(Read-WinhostVolumeFiles (Read-WinhostEfiRoot $each.found))
+            $state.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
+            $state.added = @(foreach ($file in @(Select-WinhostAdded $copy $now)) { $file.path })
+        }
+        @{ key = @{ partition = $each.guid }; state = $state }
+    }
+}
+
+function Find-WinhostEfiPartitions {
+    foreach ($each in @(Find-WinhostPartitions)) {
+        if ($each.type -ceq 'c12a7328-f81f-11d2-ba4b-00a0c93ec93b') {
+            $each
+        }
+    }
+}
+
+function Read-WinhostEfiRoot {
+    param($Partition)
+    "$(@(Get-Volume -Partition $Partition -ErrorAction Stop)[0].Path)"
+}
+
+function Read-WinhostEfiFolder {
+    param([string]$Guid)
+    "$(Read-WinhostProgramData)\winhost\esp-$Guid"
+}
+
+function Read-WinhostEfiCopy {
+    param([string]$Guid)
+    # The list is written last: without it there is no whole copy.
+    $bytes = Read-WinhostBytes "$(Read-WinhostEfiFolder $Guid)\files.json"
+    if ($null -eq $bytes) {
+        return $null
+    }
+    $list = ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+    , @($list.files)
+}
+
+function Select-WinhostChanged {
+    param($Copy, $Now)
+    # What is open now has no hash: nobody can tell, and nobody could write it.
+    foreach ($file in @($Copy)) {
+        $same = @(foreach ($other in $Now) {
+            if ((Test-WinhostText $other.path $file.path 'OrdinalIgnoreCase') -and ($null -eq $other.sha256 -or $other.sha256 -ceq $file.sha256)) {
+                $other
+            }
+        })
+        if ($same.Count -eq 0) {
+            $file
+        }
+    }
+}
+
+function Select-WinhostAdded {
+    param($Copy, $Now)
+    # Only where installers of Linux put things: what somebody else put elsewhere is his.
+    foreach ($file in $Now) {
+        $ofLinux = $file.path -match '\AEFI\\(ubuntu|debian)\\' -or $file.path -match '\AEFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\z'
+        $known = @(foreach ($other in @($Copy)) {
+            if (Test-WinhostText $other.path $file.path 'OrdinalIgnoreCase') {
+                $other
+            }
+        })
+        if ($ofLinux -and $known.Count -eq 0) {
+            $file
+        }
+    }
+}
+
+function Set-WinhostEfiBackup {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('kept')
+    Assert-WinhostAdministrator
+    if ($Desired.kept -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'kept is true or false.'
+    }
+    foreach ($each in @(Find-WinhostEfiPartitions)) {
+        if ($each.guid -eq "$($Key.partition)") {
+            $root = Read-WinhostEfiRoot $each.found
+            if ($Desired.kept) {
+                Add-WinhostEfiCopy $each.guid $root
+            }
+            else {
+                Restore-WinhostEfiCopy $each.guid $root $How
+            }
+        }
+    }
+}
+
+function Add-WinhostEfiCopy {
+    param([string]$Guid, [string]$Root)
+    $folder = Read-WinhostEfiFolder $Guid
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
+    Initialize-WinhostFolder $folder 'ours'
+    $files = @(foreach ($file in @(Read-WinhostVolumeFiles $Root)) {
+        if ($null -ne $file.sha256) {
+            Copy-WinhostVolumeFile "$Root$($file.path)" "$folder\$($file.sha256)"
+            @{ path = $file.path; sha256 = $file.sha256 }
+        }
+    })
+    $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject @{ files = $files } -Depth 5 -Compress -ErrorAction Stop)
+    Write-WinhostFile "$folder\files.json" ([System.Text.Encoding]::ASCII.GetBytes($text))
+}
+
+function Restore-WinhostEfiCopy {
+    param([string]$Guid, [string]$Root, $How)
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Files of the EFI system partition would be written, without the consent for it.'
+    }
+    $folder = Read-WinhostEfiFolder $Guid
+    $copy = Read-WinhostEfiCopy $Guid
+    $now = @(Read-WinhostVolumeFiles $Root)
+    foreach ($file in @(Select-WinhostChanged $copy $now)) {
+        Copy-WinhostVolumeFile "$folder\$($file.sha256)" "$Root$($file.path)"
+    }
+    foreach ($file in @(Select-WinhostAdded $copy $now)) {
+        Remove-WinhostVolumeFile "$Root$($file.path)"
+    }
+    $left = @(Select-WinhostChanged $copy @(Read-WinhostVolumeFiles $Root))
+    if ($left.Count -gt 0) {
+        Stop-Winhost 'Winhost.NotPutBack' 'InvalidResult' "$($left[0].path) on the EFI system partition is not as it was."
+    }
+    Remove-WinhostFolder $folder
+}
