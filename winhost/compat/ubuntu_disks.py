@@ -19,6 +19,7 @@ from winhost.paths.disk_space import (
 )
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.efi_backup.resource import EfiBackup
 from winhost.resources.windows.efi_volume.resource import EfiVolume
 from winhost.resources.windows.partition.resource import DYNAMIC, EFI, RECOVERY, STORAGE_SPACES, Partition
 from winhost.resources.windows.resize_limit.resource import ResizeLimit
@@ -131,6 +132,14 @@ def efi_partition_small(facts: HostFacts) -> Finding | None:
     if free is not None and _LEAST_ON_ESP <= free < _ENOUGH_ON_ESP:
         return note("dual-boot.efi-small", observed=f"{free // MiB} MiB free")
     return None
+
+
+@rule("dual-boot", unknown=NOTES)
+def changed_since_its_copy(facts: HostFacts) -> Finding | None:
+    """Files of the EFI system partition are others than when winhost copied it: an installer was there, or an update."""
+    copies = [each.state for each in facts.all(EfiBackup) if each.state.kept]
+    files = [file for copy in copies for file in (*copy.changed, *copy.added)]
+    return note("dual-boot.efi-changed", observed=", ".join(files)) if files else None
 
 
 @rule("dual-boot", unknown=BLOCKS)
