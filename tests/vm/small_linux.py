@@ -55,7 +55,8 @@ def make_linux(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
     for path, text in {"init": INIT.replace("MODULES", " ".join(MODULES)), **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    (root / "init").chmod(0o755)
+    for path in ("init", *(path for path in files if path.startswith("usr/bin/"))):
+        (root / path).chmod(0o755)
     initramfs = folder / "initramfs"
     listed = subprocess.run(["find", ".", "-print0"], cwd=root, capture_output=True, check=True, timeout=60).stdout
     made = ["cpio", "--null", "--create", "--format=newc", "--quiet", "--owner=0:0"]
