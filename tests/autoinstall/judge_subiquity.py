@@ -51,7 +51,7 @@ def main(subiquity: str, curtin: str) -> None:
         model = filesystem.FilesystemModel(filesystem.Bootloader.UEFI, root="/")
     except TypeError:  # before 24.10
         model = filesystem.FilesystemModel(filesystem.Bootloader.UEFI)
-    model.storage_version = asked["version"]
+    model.storage_version, model.target = asked["version"], "/target"
     model.load_probe_data(asked["probe"])
     try:
         model.apply_autoinstall_config(asked["config"])

@@ -14,7 +14,7 @@ import pytest
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
-from winhost.autoinstall.manifest import DiskManifest, PartitionRole
+from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
 from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.model.units import Bytes, GiB
 
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(not all(SOURCES), reason="WINHOST_SUBIQUITY and WINHOST_CURTIN name no sources"),
 ]
 LARGE = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in WINDOWS_11))
-MiBs = 1 << 20
 
 
 def found_disk(path: str, size: Bytes, manifest: DiskManifest | None = None) -> InstallDisk:
@@ -79,11 +78,15 @@ def probed(path: str, size: Bytes, manifest: DiskManifest | None = None) -> dict
     return found
 
 
-def judged(config: list[Any], *disks: dict[str, Any], version: int = 1) -> dict[str, Any]:
+def judged(config: list[Any], *disks: dict[str, Any], version: int = 1, mounted: str | None = None) -> dict[str, Any]:
     blocks = {path: told for disk in disks for path, told in disk.items()}
     names = {path.removeprefix("/dev/").partition("n1")[0] for path in blocks if path.startswith("/dev/nvme")}
     controllers = {name: {"NVME_TRTYPE": "pcie", "NVME_TRADDR": "0000:01:00.0"} for name in names}
-    probe = {"blockdev": blocks, "filesystem": {}, "nvme": controllers}
+    probe: dict[str, Any] = {"blockdev": blocks, "filesystem": {}, "nvme": controllers}
+    if mounted is not None:
+        place = f"259:{mounted[-1]}"
+        probe["mount"] = [{"source": mounted, "target": "/cdrom", "fstype": "vfat", "options": "ro", "maj:min": place}]
+        probe["filesystem"] = {mounted: {"TYPE": "vfat", "USAGE": "filesystem", "UUID": "C6B2-C10E"}}
     asked = json.dumps({"probe": probe, "config": config, "version": version})
     command = [PYTHON, str(Path(__file__).with_name("judge_subiquity.py")), *SOURCES]
     ran = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=110)
@@ -148,3 +151,16 @@ def test_a_disk_that_is_not_listed_is_not_touched() -> None:
     storage = resolved(beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
     answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), probed("/dev/sdz", other.size))
     assert {each["path"] for each in answer["rendered"]["storage"]["config"] if each["type"] == "disk"} == {PATH}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
+    """Staged media lie on the disk with Windows, and are mounted while the installer runs."""
+    rows = (*WINDOWS_11, (PartitionRole.STAGING, BASIC_DATA_TYPE, 48, "vfat"))
+    manifest = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in rows))
+    storage = resolved(beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
+    answer = judged(storage["config"], probed(PATH, manifest.size, manifest), version=version, mounted=f"{PATH}p6")
+    assert answer["stops"] == ""
+    parts = [each for each in answer["rendered"]["storage"]["config"] if each["type"] == "partition"]
+    assert len(parts) == len(manifest.partitions)
+    assert [each["number"] for each in parts if each.get("wipe")] == [4]

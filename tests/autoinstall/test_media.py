@@ -110,7 +110,9 @@ def test_the_menu_neither_asks_nor_waits() -> None:
 
 
 def test_media_without_settings_name_no_disk_and_hold_no_secret(tmp_path: Path) -> None:
-    added = without_settings(json.dumps({"url": "https://192.0.2.1:1/token", "sha256": "0" * 64}))
+    fetch = json.dumps({"url": "https://192.0.2.1:1/token", "sha256": "0" * 64})
+    assert "error-commands" not in json.loads(without_settings(fetch)["autoinstall.yaml"])
+    added = without_settings(fetch, esp=MANIFEST.partitions[0].guid)
     document = json.loads(added["autoinstall.yaml"])
     assert [each["serial"] for each in document["storage"]["config"]] == ["WINHOST-UNRESOLVED"]
     assert not any(b"PRIVATE KEY" in data for data in added.values())
@@ -118,6 +120,8 @@ def test_media_without_settings_name_no_disk_and_hold_no_secret(tmp_path: Path) 
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     assert guard(tmp_path / "winhost", tmp_path) == 1  # there is no order before it is fetched
+    assert document["error-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
+    assert json.loads(added["winhost/guard.json"]) == {"windows_esp": MANIFEST.partitions[0].guid}
 
 
 # --- Who signed it ---------------------------------------------------------------------------------------------------

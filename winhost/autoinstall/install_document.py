@@ -90,7 +90,7 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     if settings.beside:
         document["late-commands"] = [
             f"{_PYTHON} {scripts}/boot.py order",
-            "curtin in-target -- timedatectl set-local-rtc 1 || echo 'the clock is set after the first start'",
+            "printf '0.0 0 0.0\\n0\\nLOCAL\\n' > /target/etc/adjtime",
         ]
         document["error-commands"] = [f"{_PYTHON} {scripts}/boot.py windows"]
     if settings.report:

@@ -55,13 +55,21 @@ def with_settings(
     }
 
 
-def without_settings(fetch: str, address: str | None = None) -> dict[str, bytes]:
-    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer."""
+def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
+    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer.
+
+    esp: of the Windows that starts next where they do not come.
+    """
     early = [f"/usr/bin/python3 -I {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
     storage = {"config": [{"type": "disk", "id": "disk-0", "serial": "WINHOST-UNRESOLVED", "preserve": True}]}
-    document = {"version": 1, "early-commands": early, "storage": storage}
+    document: dict[str, Any] = {"version": 1, "early-commands": early, "storage": storage}
+    back: dict[str, bytes] = {}
+    if esp is not None:
+        document["error-commands"] = ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
+        back = {"winhost/guard.json": json.dumps({"windows_esp": esp}).encode("ascii")}
     return {
+        **back,
         "autoinstall.yaml": written_install(document).encode("ascii"),
         "winhost/fetch.json": fetch.encode("ascii"),
         **{f"winhost/{name}": script(name).encode() for name in SCRIPTS},

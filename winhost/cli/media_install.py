@@ -121,7 +121,7 @@ def _made(
     if address:
         data = json.dumps({"autoinstall": document, "guard": order}).encode("ascii")
         offer = stack.enter_context(offered_settings(data, address, there[1] * 60))
-        added = without_settings(offer.for_medium, plan.system.kernel_words)
+        added = without_settings(offer.for_medium, plan.system.kernel_words, order.get("windows_esp"))
     else:
         added = with_settings(document, order, plan.system.kernel_words)
     total = _written(image, added, output)
