@@ -193,11 +193,15 @@ def test_where_the_driver_offers_no_use_at_once_it_is_not_tried(probe: Probe) ->
     )
 
 
-def put_ffmpeg(folder: Path, encoders: str = "h264_nvenc", fails: str = "", spoils: bool = False) -> None:
+def put_ffmpeg(
+    folder: Path, encoders: str = "h264_nvenc", fails: str = "", spoils: bool = False, starts: bool = True
+) -> None:
     """A stand-in: it encodes into a file, and sums what it has decoded."""
     program = folder / "ffmpeg"
     spoiled = "h264_cuvid" if spoils else "nothing"
+    ends = "" if starts else "echo no libpulse >&2; exit 127"
     program.write_text(f"""#!/bin/sh
+{ends}
 echo "$@" >>{folder}/asked
 case "$*" in
 *-encoders*) echo ' V....D {encoders} of a stand-in' ;;
@@ -231,6 +235,7 @@ NO_ENCODER = "OpenEncodeSessionEx failed: unsupported device (2)"
         ({"fails": NO_ENCODER}, False, f"ffmpeg: {NO_ENCODER}"),
         ({"encoders": "libx264"}, None, "encoding was not tried: this ffmpeg has no h264_nvenc"),
         ({"spoils": True}, False, None),
+        ({"starts": False}, None, "encoding was not tried: ffmpeg: no libpulse"),
     ],
 )
 def test_what_is_not_encoded_is_said(

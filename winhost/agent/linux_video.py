@@ -257,8 +257,12 @@ def encode(found: dict[str, Any]) -> None:
     if program is None:
         found["why"] = "encoding was not tried: no ffmpeg"
         return
-    offered = ffmpeg(program, "-encoders")
-    found["ffmpeg"] = ffmpeg(program, "-version").partition("\n")[0][:80]
+    try:
+        found["ffmpeg"] = ffmpeg(program, "-version").partition("\n")[0][:80]
+        offered = ffmpeg(program, "-encoders")
+    except Unfit as error:
+        found["why"] = f"encoding was not tried: {error}"[:300]
+        return
     if " h264_nvenc " not in offered:
         found["why"] = "encoding was not tried: this ffmpeg has no h264_nvenc"
         return
