@@ -211,6 +211,7 @@ PARTS = {
         },
         can_install,
     ),
+    "cluster": Part(["tests/cluster/test_with_kubectl.py"], {"kubectl": "kubernetes-client"}, can_install),
     "compose": Part(
         ["tests/serving/test_compose_parser.py"],
         {"dpkg-deb": "dpkg"},
