@@ -125,6 +125,7 @@ PARTS = {
                 "pci_hyperv",
                 "probe",
                 "python_venv",
+                "sets_at_once",
                 "user_processes",
                 "written",
             )
