@@ -62,8 +62,9 @@ PROGRAMS = (
     "wipefs",
     "wslinfo",
 )
-# nvidia-smi of WSL is in the fifth, and k3s in the last.
-PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib", "/usr/local/bin")
+PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib")  # the last has the nvidia-smi of WSL
+# Where no package puts anything, and more than root may write on some systems: only what is looked for there.
+LOCAL = {"k3s": ("/usr/local/bin",)}
 ENVIRONMENT = {
     "PATH": ":".join(PLACES),
     "HOME": "/root",
@@ -237,7 +238,7 @@ def place_of(program: str) -> str | None:
     """Where one of our programs is, or nothing."""
     if program not in PROGRAMS:
         raise bad_request(f"{program} is not among the programs that winhost runs.")
-    paths = (f"{folder}/{program}" for folder in PLACES)
+    paths = (f"{folder}/{program}" for folder in (*PLACES, *LOCAL.get(program, ())))
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
