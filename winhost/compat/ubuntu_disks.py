@@ -136,7 +136,7 @@ def efi_partition_small(facts: HostFacts) -> Finding | None:
 
 @rule("dual-boot", unknown=NOTES)
 def changed_since_its_copy(facts: HostFacts) -> Finding | None:
-    """Files of the EFI system partition are others than when winhost copied it: an installer was there, or an update."""
+    """Files of the EFI system partition are others than when it was copied: an installer was there, or an update."""
     copies = [each.state for each in facts.all(EfiBackup) if each.state.kept]
     files = [file for copy in copies for file in (*copy.changed, *copy.added)]
     return note("dual-boot.efi-changed", observed=", ".join(files)) if files else None
