@@ -12,6 +12,7 @@ from tests.autoinstall.made_disk import missing_tools
 from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
 from winhost.autoinstall.guard_order import order_beside
+from winhost.autoinstall.install_document import PYTHON
 from winhost.autoinstall.installer_guard import main as guard
 from winhost.autoinstall.medium_files import (
     MENU,
@@ -120,7 +121,7 @@ def test_media_without_settings_name_no_disk_and_hold_no_secret(tmp_path: Path) 
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     assert guard(tmp_path / "winhost", tmp_path) == 1  # there is no order before it is fetched
-    assert document["error-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
+    assert document["error-commands"] == [f"{PYTHON} /cdrom/winhost/boot.py windows"]
     assert json.loads(added["winhost/guard.json"]) == {"windows_esp": MANIFEST.partitions[0].guid}
 
 

@@ -17,6 +17,7 @@ from winhost.autoinstall import settings_server
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.install_document import (
     FETCHED,
+    PYTHON,
     InstallSettings,
     as_cloud_config,
     install_document,
@@ -69,10 +70,10 @@ def test_the_new_system_takes_keys_alone_and_is_known_by_its_own() -> None:
 
 
 def test_windows_is_next_where_it_fails_and_first_where_it_does_not() -> None:
-    assert DOCUMENT["error-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
-    assert DOCUMENT["late-commands"][0] == "/usr/bin/python3 -I /cdrom/winhost/boot.py order"
+    assert DOCUMENT["error-commands"] == [f"{PYTHON} /cdrom/winhost/boot.py windows"]
+    assert DOCUMENT["late-commands"][0] == f"{PYTHON} /cdrom/winhost/boot.py order"
     assert "LOCAL" in DOCUMENT["late-commands"][1]  # Windows keeps the clock in local time
-    assert DOCUMENT["early-commands"] == ["/usr/bin/python3 -I /cdrom/winhost/guard.py"]
+    assert DOCUMENT["early-commands"] == [f"{PYTHON} /cdrom/winhost/guard.py"]
 
 
 def test_a_kernel_that_there_is_not_is_refused() -> None:

@@ -15,7 +15,8 @@ from winhost.model.errors import UsageError
 # The medium is mounted there; a file that is fetched comes to the other place.
 ON_MEDIUM, FETCHED = "/cdrom/winhost", "/run/winhost"
 SCRIPTS = {"guard.py": "installer_guard.py", "boot.py": "installer_boot.py", "fetch.py": "fetch_settings.py"}
-_PYTHON = "/usr/bin/python3 -I"
+# The installer is a snap, whose own paths and libraries are no business of the system's Python.
+PYTHON = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/bin/python3 -I"
 _KERNELS = ("generic", "hwe")
 # The installer leaves the key in these two, and cloud-init has it by then.
 _FORGET = (
@@ -74,7 +75,7 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     document: Action = {
         "version": 1,
         "refresh-installer": {"update": False},
-        "early-commands": [f"{_PYTHON} {scripts}/guard.py"],
+        "early-commands": [f"{PYTHON} {scripts}/guard.py"],
         "locale": "en_US.UTF-8",
         "keyboard": {"layout": "us"},
         "timezone": settings.timezone,
@@ -89,10 +90,10 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     }
     if settings.beside:
         document["late-commands"] = [
-            f"{_PYTHON} {scripts}/boot.py order",
+            f"{PYTHON} {scripts}/boot.py order",
             "printf '0.0 0 0.0\\n0\\nLOCAL\\n' > /target/etc/adjtime",
         ]
-        document["error-commands"] = [f"{_PYTHON} {scripts}/boot.py windows"]
+        document["error-commands"] = [f"{PYTHON} {scripts}/boot.py windows"]
     if settings.report:
         document["reporting"] = {"winhost": {"type": "webhook", "endpoint": settings.report, "level": "INFO"}}
     return document

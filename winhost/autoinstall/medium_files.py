@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.install_document import SCRIPTS, written_install
+from winhost.autoinstall.install_document import PYTHON, SCRIPTS, written_install
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, MiB, size
 
@@ -60,13 +60,13 @@ def without_settings(fetch: str, address: str | None = None, esp: str | None = N
 
     esp: of the Windows that starts next where they do not come.
     """
-    early = [f"/usr/bin/python3 -I {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
+    early = [f"{PYTHON} {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
     storage = {"config": [{"type": "disk", "id": "disk-0", "serial": "WINHOST-UNRESOLVED", "preserve": True}]}
     document: dict[str, Any] = {"version": 1, "early-commands": early, "storage": storage}
     back: dict[str, bytes] = {}
     if esp is not None:
-        document["error-commands"] = ["/usr/bin/python3 -I /cdrom/winhost/boot.py windows"]
+        document["error-commands"] = [f"{PYTHON} /cdrom/winhost/boot.py windows"]
         back = {"winhost/guard.json": json.dumps({"windows_esp": esp}).encode("ascii")}
     return {
         **back,
