@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
+from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
 from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.images.seed import GuestSeed
 from winhost.model.units import Bytes, GiB
 
 SOURCES = [os.environ.get(name, "") for name in ("WINHOST_SUBIQUITY", "WINHOST_CURTIN")]
@@ -164,3 +166,17 @@ def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
     parts = [each for each in answer["rendered"]["storage"]["config"] if each["type"] == "partition"]
     assert len(parts) == len(manifest.partitions)
     assert [each["number"] for each in parts if each.get("wipe")] == [4]
+
+
+VALIDATE = "import json, jsonschema, sys; jsonschema.validate(json.load(sys.stdin), json.load(open(sys.argv[1])))"
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_its_schema_takes_the_whole_file(beside: bool) -> None:
+    seed = GuestSeed("gpu-01", "winhost", ("ssh-ed25519 AAAA ada",), "00155D010203")
+    settings = InstallSettings(seed, beside, report="http://192.0.2.1:80/token")
+    storage = beside_windows(LARGE) if beside else whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())
+    text = written_install(install_document(settings, storage, new_host_key()))
+    schema = str(Path(SOURCES[0]) / "autoinstall-schema.json")
+    ran = subprocess.run([PYTHON, "-c", VALIDATE, schema], input=text, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr[-1500:]

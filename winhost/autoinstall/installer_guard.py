@@ -322,7 +322,8 @@ def check(folder: Path, root: Path) -> None:
     installer = json.loads(file.read_text("utf-8"))
     installer["storage"] = resolved(installer["storage"], found)
     beside = file.with_suffix(".resolved")
-    with beside.open("w", encoding="utf-8") as out:
+    beside.unlink(missing_ok=True)  # it holds what the file holds, and is root's alone as well
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
         json.dump(installer, out)
         out.flush()
         os.fsync(out.fileno())
