@@ -89,7 +89,7 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
     """With the engine that it is about; what several engines share is told once, and what is in doubt is not mended."""
     seen: set[tuple[str, int]] = set()
     for problem, place in recipe.unread:
-        yield "", Found("unreadable", place, {"problem": problem})
+        yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for rule in RULES:

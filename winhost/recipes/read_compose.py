@@ -81,11 +81,21 @@ def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
     if not node.is_scalar or not node:
         return []
-    found, inner = commands(node.text)
+    found, inner = commands(node.text, comments=False)
     slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
-    words = [word for command in found for word in command.words]
+    words = without_comments([word for command in found for word in command.words], "Compose", slips)
     slips += [_folded(word) for word in words if word.value.startswith(" -")]
     return [word.part(1) if word.value.startswith(" -") else word for word in words]
+
+
+def without_comments(words: Sequence[PlacedText], by: str, slips: list[Slip]) -> list[PlacedText]:
+    """Where # begins no comment: told once, and left out with what was meant to be one."""
+    at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
+    if at == len(words):
+        return list(words)
+    slips.append(Slip("comment-is-words", words[at].start, words={"by": by}))
+    more = next((i for i in range(at, len(words)) if words[i].value.startswith("-")), len(words))
+    return [*words[:at], *without_comments(words[more:], by, [])]
 
 
 def item_words(items: Sequence[PlacedText], slips: list[Slip]) -> list[PlacedText]:

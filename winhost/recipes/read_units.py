@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
 from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.read_compose import without_comments
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 from winhost.recipes.shell_words import Slip, commands
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
 _ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")
+_REMARK = re.compile(r"[ \t]*[#;]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SHELL = re.compile(r"(?<=\s)(?:&&|\|\|?|\d?>>?(?:&\d)?|<|~/\S*)(?=\s|$)")
 _PREFIXES = "@-:+!|"
@@ -70,20 +72,36 @@ def entries(source: SourceFile) -> Iterator[UnitEntry]:
             section = found[1]
         elif (found := _ENTRY.match(line)) and not line.lstrip().startswith(("#", ";")):
             whole = source.whole
-            value = whole.part(place + found.end(), place + len(line.rstrip()))
+            value = _without_remarks(whole.part(place + found.end(), place + len(line.rstrip())))
             yield UnitEntry(section, found[1], value, whole.part(place + found.start(1), place + found.end(1)))
         place = end + 1
 
 
 def _logical_end(text: str, place: int) -> int:
     """Where the line ends that begins here, with those that it goes on in."""
+    goes_on = False
     while True:
         end = text.find("\n", place)
         if end < 0:
             return len(text)
-        if not text[place:end].rstrip("\r").endswith("\\"):
+        if not (goes_on and _REMARK.match(text, place)):  # a remark within is passed over
+            goes_on = text[place:end].rstrip("\r").endswith("\\")
+        if not goes_on:
             return end
         place = end + 1
+
+
+def _without_remarks(text: PlacedText) -> PlacedText:
+    """Lines between those of a value that are remarks are none of it."""
+    kept: list[int] = []
+    place = 0
+    for line in text.value.splitlines(keepends=True):
+        if not (place and _REMARK.match(line)):
+            kept += range(place, place + len(line))
+        place += len(line)
+    if len(kept) == len(text.value):
+        return text
+    return PlacedText("".join(text.value[i] for i in kept), [text.at[i] for i in kept], text.start, text.end)
 
 
 def read_unit(source: SourceFile) -> Recipe:
@@ -150,9 +168,9 @@ def _variables(found: Sequence[UnitEntry], section: str, slips: list[Slip]) -> l
 
 def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:
     """Split as systemd does, near enough: `;` and `#` are words there."""
-    found, inner = commands(text)
-    slips += [slip for slip in inner if slip.code not in ("continues-into-nothing", "comment-in-command")]
-    return [word for command in found for word in command.words]
+    found, inner = commands(text, comments=False)
+    slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
+    return without_comments([word for command in found for word in command.words], "systemd", slips)
 
 
 class UnitEditor(NoEditor):

@@ -133,10 +133,23 @@ def values(case: RecipeCase) -> Iterator[Found]:
             continue
         if _is_open(value) or "." in setting.written:
             continue
-        if value.startswith("{"):
+        if setting.name in shapes().flags:
+            yield _flag_with_value(case, setting, value)
+        elif value.startswith("{"):
             yield from _json(setting, value, place)
         else:
             yield from _value(setting, value, place)
+
+
+def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
+    """`--enforce-eager=true`: without the value, or its opposite."""
+    word, opposite = setting.texts[0], setting.name.replace("--", "--no-", 1)
+    edits: Sequence[TextEdit] = ()
+    if value.lower() in ("true", "1", "yes", "on", ""):
+        edits = replaced(word, setting.written)
+    elif value.lower() in ("false", "0", "no", "off"):
+        edits = replaced(word, opposite) if opposite in names("engine") else case.engine.editor.remove(setting)
+    return Found("flag-with-value", setting.text.start, {"name": setting.name, "value": value}, edits)
 
 
 def _json(setting: Setting, value: str, place: int) -> Iterator[Found]:

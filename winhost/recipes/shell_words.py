@@ -65,17 +65,19 @@ def shell_of(text: str) -> ShellKind:
     )
 
 
-def commands(text: PlacedText, shell: ShellKind = ShellKind.SH) -> tuple[list[Command], list[Slip]]:
-    """What a text holds, command by command, and the slips in it."""
-    lexer = _Lexer(text, shell)
+def commands(
+    text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True
+) -> tuple[list[Command], list[Slip]]:
+    """What a text holds, command by command, and the slips in it. comments: whether # begins one, as in a shell."""
+    lexer = _Lexer(text, shell, comments and shell is not ShellKind.CMD)
     return list(lexer.commands()), lexer.slips
 
 
 class _Lexer:
     """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
 
-    def __init__(self, text: PlacedText, shell: ShellKind) -> None:
-        self._text, self._shell = text.value, shell
+    def __init__(self, text: PlacedText, shell: ShellKind, comments: bool) -> None:
+        self._text, self._shell, self._comments = text.value, shell, comments
         self._at = text.at if len(text.at) == len(text.value) else None
         self._whole = text
         self._i = 0
@@ -115,7 +117,7 @@ class _Lexer:
                 self._i += 1
             elif self._goes_on(char):
                 continue
-            elif char == "#" and self._shell is not ShellKind.CMD:
+            elif char == "#" and self._comments:
                 self._i = (self._text + "\n").index("\n", self._i)
             elif self._redirects(char):
                 self._pass_redirection()
@@ -173,7 +175,7 @@ class _Lexer:
     def _in_the_middle(self, place: int) -> None:
         """A comment or an empty line after a line that goes on ends the command there."""
         rest = self._text[self._i :].split("\n", 1)[0].strip()
-        if rest.startswith("#") and self._shell is not ShellKind.CMD:
+        if rest.startswith("#") and self._comments:
             self._slip("comment-in-command", self._place(self._i))
             self._i = min(self._i + len(self._text[self._i :].split("\n", 1)[0]) + 1, len(self._text))
         elif not rest and self._text[self._i :].strip():
