@@ -36,7 +36,10 @@ ASK_BACK |= {"Unregister-ScheduledTask", "Format-Volume", "Remove-Partition", "R
 # Only there: the first with consent; the second asks back whatever -Confirm says, in a task that nobody could answer.
 FORCED = {("assignable_device/script.ps1", "Dismount-VMHostAssignableDevice")}
 FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch"), ("nat_switch/script.ps1", "Remove-VMSwitch")}
-FORCED |= {("vm_power/script.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
+FORCED |= {
+    ("resize_limit/script.ps1", "Remove-Job"),
+    ("vm_power/script.ps1", "Remove-Job"),
+}  # one that still waits is not removed otherwise
 FORCED |= {("own_vm/script.ps1", "Remove-VM")}  # the same, and nobody sits there; with consent
 NAMES_ANEW = {"New-VM", "New-VMSwitch"}  # what it makes is called so
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}

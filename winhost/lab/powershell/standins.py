@@ -18,7 +18,7 @@ _ENGINES_OWN = "Microsoft.PowerShell."
 _WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
 # The engine has them, but of another machine.
 _ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Remove-Job", "Start-Sleep"}
-_ALSO |= {"Get-WinEvent", "Test-Connection"}
+_ALSO |= {"Get-WinEvent", "Receive-Job", "Test-Connection"}
 _PLAIN = {
     "Boolean": "bool",
     "Guid": "guid",

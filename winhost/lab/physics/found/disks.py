@@ -19,13 +19,14 @@ from winhost.lab.physics.disk_layouts import (
     whole_disk,
 )
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
 from winhost.model.units import MiB
 from winhost.resources.windows.partition.resource import BASIC_DATA, EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
+_LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
 _FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume", "EfiBackup")
 _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
@@ -48,6 +49,7 @@ class DisksPhysics(Closed):
     )
     stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
     installs: bool = Field(default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition")
+    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
     misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
     keeps_keys: tuple[str, ...] = Field(
         default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
@@ -158,7 +160,9 @@ class Disks:
     def _resize_limits(self) -> Iterator[Record]:
         for record in self._listed():
             if record.state["boot"]:
-                yield Record(self.limits(record), record.key)
+                late = {name: {"unknown": _LATE.as_json()} for name in ("smallest", "largest")}
+                known = self.limits(record)
+                yield Record({**known, **late} if self.physics.looks_for_ever else known, record.key)
 
     def limits(self, record: Record) -> Mapping[str, Json]:
         """How far a partition can be resized now, in the form of resource ResizeLimit."""

@@ -51,11 +51,23 @@ def _partitions(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any
     return [_partition(_disks(process), record) for record in process.machine.instances("Partition")]
 
 
-@answers("Get-PartitionSupportedSize", "InputObject")
+@answers("Get-PartitionSupportedSize", "InputObject", "AsJob")
 def _supported(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for given in bound["InputObject"]:
-        limits = _disks(process).limits(_asked(process, given))
-        yield of_type("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
+    if not bound.get("AsJob"):
+        return [_limits(process, given) for given in bound["InputObject"]]
+    process.jobs += 1
+    state = "Running" if _disks(process).physics.looks_for_ever else "Completed"
+    return [of_type("StorageJob", DeviceID=bound["InputObject"][0]["DeviceID"], State=state)]
+
+
+@answers("Receive-Job", "Job")
+def _received(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [_limits(process, given) for given in bound["Job"]]
+
+
+def _limits(process: CmdletProcess, given: Any) -> WindowsObject:
+    limits = _disks(process).limits(_asked(process, given))
+    return of_type("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
 
 
 @answers("Get-Volume", "FilePath", "Partition")

@@ -11,16 +11,36 @@ function Get-WinhostResizeLimit {
 function Read-WinhostLimits {
     param($Partition)
     $volume = @(Get-Volume -Partition $Partition -ErrorAction Stop)[0]
-    $limits = Get-PartitionSupportedSize -InputObject $Partition -ErrorAction Stop
+    $limits = Read-WinhostValue { Read-WinhostSupported $Partition }
+    $known = $limits -isnot [hashtable]
     $state = @{
-        smallest = [long]$limits.SizeMin
-        largest = [long]$limits.SizeMax
+        smallest = $(if ($known) { [long]$limits.SizeMin } else { $limits })
+        largest = $(if ($known) { [long]$limits.SizeMax } else { $limits })
         free = [long]$volume.SizeRemaining
         health = ConvertTo-WinhostWord "$($volume.HealthStatus)"
         holders = Read-WinhostList { Read-WinhostHolders $Partition }
         last_held_by = Read-WinhostValue { Read-WinhostLastHolder }
     }
     $state
+}
+
+function Read-WinhostSupported {
+    param($Partition)
+    # Windows looks through the whole volume for it. Whoever reads a host does not wait for that without end.
+    $job = Get-PartitionSupportedSize -InputObject $Partition -AsJob -ErrorAction Stop
+    try {
+        $end = (Read-WinhostClock) + 120
+        while (@('NotStarted', 'Running') -contains "$($job.State)") {
+            if ((Read-WinhostClock) -ge $end) {
+                Stop-Winhost 'Winhost.NotInTime' 'OperationTimeout' 'Windows did not say within 120 s how far the volume can shrink.'
+            }
+            Start-Sleep -Seconds 1 -ErrorAction Stop
+        }
+        @(Receive-Job -Job $job -ErrorAction Stop)[0]
+    }
+    finally {
+        Remove-Job -Job $job -Force -ErrorAction Stop
+    }
 }
 
 function Read-WinhostHolders {
