@@ -11,10 +11,11 @@ from winhost.core.answers import Json
 class Worth(IntEnum):
     """How good a value is: of two that differ the better one counts, and two of equal worth must not differ.
 
-    ROUGH: rounded, or worded by the tool that shows it; DRIVER: in the words of the card's driver; EXACT: as Windows or
-    the device itself says it.
+    ROUNDED: to a few digits; ROUGH: less, or worded by the tool that shows it; DRIVER: in the words of the card's
+    driver; EXACT: as Windows or the device itself says it.
     """
 
+    ROUNDED = -1
     ROUGH = 0
     DRIVER = 1
     EXACT = 2

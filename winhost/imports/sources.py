@@ -10,6 +10,7 @@ from winhost.imports import (
     dxdiag,
     lspci,
     manage_bde,
+    msinfo,
     nvidia_smi,
     storage_json,
     survey_dda,
@@ -104,9 +105,9 @@ SOURCES: Mapping[str, FileKind] = {
         near=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
     ),
     "msinfo32": FileKind(
-        "msinfo32 /nfo FILE, or /report FILE in English",
-        boot_texts.read_info,
-        looks=boot_texts.INFO,
+        "msinfo32 /nfo FILE, or /report FILE",
+        msinfo.read,
+        looks=re.compile(rf"{boot_texts.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
         near=re.compile(r"^\[System Summary\]", re.MULTILINE),
     ),
 }

@@ -68,9 +68,13 @@ def _has_result(block: list[str]) -> bool:
 def _is_gpu(block: list[str]) -> bool:
     if not _has_result(block):
         return False
-    name = block[0][:_LONGEST_NAME]
-    known = _OF_NVIDIA.search("\n".join(block[1:])) or _GPU.search(name)
-    return _CONTROLLER in block or bool(known and not _NO_GPU.search(name))
+    return _CONTROLLER in block or is_gpu(block[0], "\n".join(block[1:]))
+
+
+def is_gpu(name: str, ids: str) -> bool:
+    """By what Windows calls it, and where its PCI id stands."""
+    name = name[:_LONGEST_NAME]
+    return bool((_OF_NVIDIA.search(ids) or _GPU.search(name)) and not _NO_GPU.search(name))
 
 
 def _function(block: list[str]) -> SeenFunction:

@@ -86,32 +86,35 @@ def _elsewhere(text: str) -> FileObservations:
         raise Misread("is no whole output of systeminfo")
     name, host = values[version - 1], values[version - 2]
     memory = [value for value in values[kind:] if _AMOUNT.fullmatch(value)]
-    edition = _NAME.fullmatch(name)
-    sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
-    client = (
-        1 if _CLIENT.match(name) else None
-    )  # of a server, systeminfo says in words whether it is a domain controller
     found = _VERSION.match(values[version])
+    system = system_by_name(name, host, int(found[2]) if found else None)
     return FileObservations(
         host=host or None,
         resources={
             "OperatingSystem": {
-                "": {
-                    "hostname": _text(host),
-                    "caption": _text(name),
-                    "product_type": _value_of(client),
-                    "product_options": _value_of(_PRODUCT_OPTIONS.get(client or 0)),
-                    "sku": _value_of(sku, Worth.ROUGH),
-                    "edition_id": _value_of(edition_id, Worth.ROUGH),
-                    "build": _value_of(int(found[2]) if found else None),
-                    "architecture": _value_of(_architecture(values[kind])),
-                }
+                "": {**system, "architecture": _value_of(architecture(values[kind]))},
             },
             "Firmware": {"": {"manufacturer": _text(values[kind - 2]), "model": _text(values[kind - 1])}},
             "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, "", ""]), strict=False))},
         },
         advice="of other languages systeminfo is read by its order alone: Get-ComputerInfo | ConvertTo-Json tells more",
     )
+
+
+def system_by_name(name: str, host: str, build: int | None) -> State:
+    """What the name of Windows tells in any language. Whether a server is a domain controller stands in words."""
+    edition = _NAME.fullmatch(name)
+    sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
+    client = 1 if _CLIENT.match(name) else None
+    return {
+        "hostname": _text(host),
+        "caption": _text(name),
+        "product_type": _value_of(client),
+        "product_options": _value_of(_PRODUCT_OPTIONS.get(client or 0)),
+        "sku": _value_of(sku, Worth.ROUGH),
+        "edition_id": _value_of(edition_id, Worth.ROUGH),
+        "build": _value_of(build),
+    }
 
 
 def _values(text: str) -> list[str]:
@@ -163,11 +166,11 @@ def _system(info: Mapping[str, str]) -> State:
         "sku": _value_of(sku, Worth.ROUGH),
         "edition_id": _value_of(edition_id, Worth.ROUGH),
         "build": _value_of(int(version[2]) if version else None),
-        "architecture": _value_of(_architecture(info.get("System Type", ""))),
+        "architecture": _value_of(architecture(info.get("System Type", ""))),
     }
 
 
-def _architecture(written: str) -> str | None:
+def architecture(written: str) -> str | None:
     kind = written.casefold()
     return "ARM64" if kind.startswith("arm64") else "AMD64" if kind.startswith("x64") else None
 

@@ -1,0 +1,116 @@
+"""msinfo32, as a file (.nfo) or as text: which Windows, its machine, processors and GPUs, and how firmware starts it.
+
+It words names in the language of Windows, in a file even the elements, and tells them in the same order in each. So
+they are known by values that no language changes: a version, a type of the system, an amount, the id of a device.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from winhost.imports import boot_texts
+from winhost.imports.observation import FileObservations, Misread, Observation, SeenFunction, State, Value, Worth
+from winhost.imports.survey_dda import is_gpu
+from winhost.imports.systeminfo import architecture, system_by_name
+from winhost.model.units import GiB
+
+TEXT = re.compile(r"^\S[^\t\n]*\t+10\.0\.(\d{5})\b[^\n]*\b\1\b", re.MULTILINE)
+_DATA = re.compile(
+    r"<Data>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*</Data>", re.DOTALL
+)
+_LINE = re.compile(r"^([^\t\r\n]+)\t+([^\t\r\n]*?)[\t \r]*$", re.MULTILINE)
+_VERSION = re.compile(r"10\.0\.(\d{5})\b.*\b\1\b")
+_TYPE = re.compile(r"(?:x64|ARM64)-", re.IGNORECASE)
+_PROCESSOR = re.compile(r"(.{1,120}?), \d{3,5} [^\s,]{2,4}, (\d{1,4}) [^,]+, (\d{1,4}) \S.*")
+_AMOUNT = re.compile(r"(\d{1,5})(?:[.,](\d{1,2}))? (?:GB|Go|ГБ)")
+_INSTANCE = re.compile(r"PCI\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}&SUBSYS_[0-9A-F]{8})&REV_\S+", re.IGNORECASE)
+_DRIVER = re.compile(r"\d{1,3}(?:\.\d{1,5}){3}")
+_MOST_PAIRS = 200_000
+_DRIVER_WITHIN = 8  # pairs behind the id of the device
+
+
+def read(text: str) -> FileObservations:
+    """Raises Misread."""
+    pairs = _pairs(text)
+    values = [value for _, value in pairs]
+    version = next((at for at, value in enumerate(values) if at and _VERSION.match(value)), None)
+    firmware = _firmware(text, told=version is not None)
+    if version is None:
+        return FileObservations(resources=firmware)
+    kind = next((at for at, value in enumerate(values) if _TYPE.match(value) and at > version + 3), None)
+    host = values[kind - 3] if kind else ""
+    found = _VERSION.match(values[version])
+    system = system_by_name(values[version - 1], host, int(found[1]) if found else None)
+    machine: dict[str, Value] = {}
+    if kind:
+        system = {**system, "architecture": Observation(architecture(values[kind]))}
+        machine = {"manufacturer": Observation(values[kind - 2]), "model": Observation(values[kind - 1])}
+    cards = tuple(_cards(pairs))
+    return FileObservations(
+        host=host or None,
+        resources={
+            "OperatingSystem": {"": system},
+            **({"Firmware": {"": machine}} if machine else {}),
+            **_processors(values),
+            **_memory(values[kind or version :]),
+            **firmware,
+        },
+        functions=cards or None,
+    )
+
+
+def _pairs(text: str) -> Sequence[tuple[str, str]]:
+    found = _DATA.findall(text) if "<MsInfo>" in text else _LINE.findall(text)
+    return [(name.strip(), value.strip()) for name, value in found[:_MOST_PAIRS]]
+
+
+def _firmware(text: str, *, told: bool) -> Mapping[str, Mapping[str, State]]:
+    """told: something else is told, so that this may be missing."""
+    try:
+        return boot_texts.read_info(text).resources
+    except Misread:
+        if told:
+            return {}
+        raise
+
+
+def _processors(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
+    sockets = [found for value in values if (found := _PROCESSOR.fullmatch(value))]
+    states: dict[str, State] = {
+        f"CPU{number}": {
+            "name": Observation(each[1]),
+            "cores": Observation(int(each[2])),
+            "threads": Observation(int(each[3])),
+        }
+        for number, each in enumerate(sockets)
+    }
+    return {"Processor": states} if states else {}
+
+
+def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
+    """What is built in comes first, then what Windows can use, which is what facts mean; in tenths of GB."""
+    amounts = [found for value in values if (found := _AMOUNT.fullmatch(value))]
+    if len(amounts) < 2:
+        return {}
+    total = float(f"{amounts[1][1]}.{amounts[1][2] or 0}") * GiB
+    return {"Memory": {"": {"total": Observation(int(total), Worth.ROUNDED)}}}
+
+
+def _cards(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
+    """The name of a device stands before its id, its driver's version behind it."""
+    seen: set[str] = set()
+    for at, (_, value) in enumerate(pairs):
+        instance = _INSTANCE.fullmatch(value)
+        name = pairs[at - 1][1] if at else ""
+        if instance is None or value in seen or not is_gpu(name, value):
+            continue
+        seen.add(value)
+        state: dict[str, Value] = {
+            "name": Observation(name),
+            "kind": Observation("display", Worth.ROUGH),
+            "instance": Observation(value),
+        }
+        behind = (told for _, told in pairs[at + 1 : at + 1 + _DRIVER_WITHIN])
+        driver = next((told for told in behind if _DRIVER.fullmatch(told)), None)
+        if driver:
+            state["driver_version"] = Observation(driver)
+        yield SeenFunction(instance[1].upper(), state)
