@@ -130,6 +130,18 @@ def test_whole_disks_are_wiped_for_whoever_types_them(
     assert "windows_esp" not in order
 
 
+def test_a_disk_without_a_table_is_called_by_its_unique_id(line: Line, disk: dict[str, Any]) -> None:
+    document = json.loads(Path(f"{HOST}.json").read_text())
+    blank = {**disk, "guid": None, "style": "RAW", "boot": False, "system": False, "number": 1}
+    document["resources"]["Disk"].append({"key": {"disk": "eui.0025385B71B0C0DE"}, "state": blank})
+    Path(f"{HOST}.json").write_text(json.dumps(document))
+    words = (f"{HOST}.json", *MACHINE, "--disk", "eui.0025385B71B0C0DE", "-o", "install.json")
+    said = line("install", "plan", *words)
+    assert said.code == 0, said.err
+    (wanted,) = read_install_plan(Path("install.json")).order()["disks"]
+    assert (wanted["serial"], wanted["partitions"], "guid" in wanted) == ("eui.0025385B71B0C0DE", [], False)
+
+
 def test_a_consent_in_the_file_was_typed_by_nobody(line: Line, disk: dict[str, Any]) -> None:
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "--disk", disk["guid"], "-o", "install.json").code == 0
     document = json.loads(Path("install.json").read_text())
@@ -176,7 +188,7 @@ def test_media_that_would_not_start_are_not_made(line: Line, disk: dict[str, Any
 
 def test_what_is_not_ready_is_refused_by_name(line: Line, disk: dict[str, Any]) -> None:
     for words, code, said in (
-        (("--disk", "11111111-0000-4000-8000-000000000000"), 3, "0 disks"),
+        (("--disk", "11111111-0000-4000-8000-000000000000"), 3, "0 disks of"),
         (("--raid", "1"), 2, "--disk"),
         (("--disk", disk["guid"], "--raid", "1"), 3, "RAID 1"),
         (("--installer", "24.04.1"), 3, "too old"),

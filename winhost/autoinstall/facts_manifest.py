@@ -50,7 +50,7 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
             f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
             "First: winhost plan HOST --path dual-boot, apply it, and read the host again with winhost detect",
         )
-    disk = _disk(facts, linux.disk)
+    disk = _disk(facts, linux.disk).state
     roles = {
         each.partition: role
         for each, role in ((linux, PartitionRole.TARGET), (made[STAGING], PartitionRole.STAGING))
@@ -68,13 +68,17 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     return found
 
 
-def whole_disks_of(facts: HostFacts, guids: Sequence[str]) -> list[WholeDisk]:
-    """Disks by the GUIDs of their tables; no wipe is consented to. Raises RefusedError (NotPrepared), MissingFact."""
+def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
+    """Disks by the GUIDs of their tables, or without one by their unique ids; no wipe is consented to. Raises
+    RefusedError (NotPrepared), MissingFact.
+    """
     found = []
-    for number, guid in enumerate(guids):
-        disk = _disk(facts, guid)
-        records = tuple(_record(facts, each, None) for each in _partitions(facts, guid))
-        found.append(WholeDisk(DiskChoice(f"disk-{number}", disk.size, guid), disk.sector, records))
+    for number, name in enumerate(names):
+        disk = _disk(facts, name)
+        guid, serial = disk.state.guid, None if disk.state.guid else disk.key["disk"]
+        records = tuple(_record(facts, each, None) for each in _partitions(facts, guid)) if guid else ()
+        choice = DiskChoice(f"disk-{number}", disk.state.size, guid, serial)
+        found.append(WholeDisk(choice, disk.state.sector, records))
     return found
 
 
@@ -84,9 +88,9 @@ def authorities_of(facts: HostFacts) -> tuple[str, ...] | None:
     return found.authorities if found.state == "on" else None
 
 
-def model_of(facts: HostFacts, guid: str) -> str:
+def model_of(facts: HostFacts, name: str) -> str:
     """What is written on the disk."""
-    return _disk(facts, guid).model
+    return _disk(facts, name).state.model
 
 
 def _made(facts: HostFacts, name: str) -> OwnPartition | None:
@@ -94,11 +98,17 @@ def _made(facts: HostFacts, name: str) -> OwnPartition | None:
     return found if found is not None and found.made is True and found.ours else None
 
 
-def _disk(facts: HostFacts, guid: str) -> Disk:
-    those = [each.state for each in facts.all(Disk) if each.state.guid == guid]
+def _disk(facts: HostFacts, name: str) -> Instance[Disk]:
+    wanted = name.strip("{}").casefold()
+    those = [
+        each
+        for each in facts.all(Disk)
+        if wanted == (each.state.guid or each.key["disk"]).casefold()  # a disk with a table is named by that
+    ]
     if len(those) != 1:
-        what = f"{len(those)} disks of {visible(facts.host)} have the GUID {visible(guid)[:60]}, and one is needed"
-        raise _not_prepared(what, "The GUIDs of a host's disks: winhost detect HOST")
+        what = f"{len(those)} disks of {visible(facts.host)} are called {visible(name)[:60]}, and one is needed"
+        hint = "A disk is called by the GUID of its table, or without one by its unique id: winhost detect HOST"
+        raise _not_prepared(what, hint)
     return those[0]
 
 

@@ -89,7 +89,7 @@ def _typed(plan: InstallPlan) -> list[str]:
     found = []
     for disk, words in zip(plan.whole, written_to(plan) if plan.whole else (), strict=True):
         guid = disk.choice.guid
-        if not disk.partitions or guid is None:
+        if guid is None:  # there is no table: the guard takes it only where it is blank
             continue
         click.echo(
             f"Everything on this disk of {visible(plan.host)} will be lost. To go on, type its model, size and GUID:",

@@ -82,8 +82,8 @@ def plan(
             new,
             installer,
             None if disks else manifest_of_facts(known),
-            tuple(whole_disks_of(known, [each.strip("{}").lower() for each in disks])),
-            tuple(model_of(known, each.strip("{}").lower()) for each in disks),
+            tuple(whole_disks_of(known, disks)),
+            tuple(model_of(known, each) for each in disks),
             Scheme(raid, lvm),
             authorities_of(known),
             tuple(card.gpu.key["device"] for card in known.cards),
@@ -133,7 +133,7 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
         target = next(each for each in plan.beside.partitions if each.role == "target")
         return (f"partition {target.guid}, {size(target.size)} of {plan.beside.model} ({plan.beside.guid})",)
     rows = zip(plan.whole, plan.models, strict=True)
-    return tuple(f"{model}, {gib(each.choice.size)}, {each.choice.guid}" for each, model in rows)
+    return tuple(f"{model}, {gib(each.choice.size)}, {each.choice.guid or each.choice.serial}" for each, model in rows)
 
 
 def _show(made: InstallPlan, heeded: tuple[str, ...], output: Output) -> None:

@@ -22,7 +22,7 @@ def install() -> None:
     "disks",
     metavar="GUID",
     multiple=True,
-    help="Give this disk to Ubuntu whole; several with --raid. Default: the partition that Windows made.",
+    help="Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
 )
 @click.option("--raid", type=int, metavar="LEVEL", help="Join the disks: 0, 1, 5, 6 or 10.")
 @click.option("--lvm", is_flag=True, help="Put the root into a volume group, on whole disks.")
