@@ -62,6 +62,7 @@ WORKLOADS: Mapping[str, ClusterRequest] = {
     "two": request(model("chat"), model("Coder.7B", tensor=1, lora=None)),
     "over-two-cards": request(model("chat", tensor=2), exposure=Exposure.CLUSTER, plain_http=True),
     "over-two-nodes": request(wide()),
+    "by-ray": request(wide(), ray=True),
     "for-the-lan": request(exposure=Exposure.LAN, allow=("10.0.0.0/8",), tls_secret="endpoint"),
     "with-video": request(video=Video(2), video_image=FFMPEG),
     "mirrored": request(kv_mirror=KvMirror(Mirror.TIERS, 10 * GiB)),

@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, machine, made, of_kind, pods, request, the, wide
 from tests.serving.situations import model
@@ -252,10 +254,11 @@ def test_one_model_over_nodes_is_a_group_whose_leader_serves() -> None:
     group = the(found, "LeaderWorkerSet", "engine-wide")["spec"]["leaderWorkerTemplate"]
     assert (group["size"], group["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
     leader, worker = (group[each]["spec"]["containers"][0] for each in ("leaderTemplate", "workerTemplate"))
-    assert leader["command"][:4] == ["/bin/sh", "/winhost/ray_group.sh", "leader", "$(LWS_GROUP_SIZE)"]
-    assert {"--tensor-parallel-size=2", "--pipeline-parallel-size=2"} <= {*leader["command"]}
-    assert "--distributed-executor-backend=ray" in leader["command"]
-    assert worker["command"] == ["/bin/sh", "/winhost/ray_group.sh", "worker", "$(LWS_LEADER_ADDRESS)"]
+    spread = {"--tensor-parallel-size=2", "--pipeline-parallel-size=2", "--distributed-executor-backend=mp"}
+    spread |= {"--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"}
+    assert spread <= {*leader["command"]}
+    assert worker["command"] == [*leader["command"], "--headless"]
+    assert "ray_group.sh" not in the(found, "ConfigMap", "engine-wide")["data"]
     assert "startupProbe" in leader
     assert "startupProbe" not in worker
     roles = [group[each]["spec"]["initContainers"][0]["command"][-1] for each in ("leaderTemplate", "workerTemplate")]
@@ -263,15 +266,27 @@ def test_one_model_over_nodes_is_a_group_whose_leader_serves() -> None:
     for each in (leader, worker):
         assert each["resources"]["limits"]["nvidia.com/gpu"] == "2"
         assert environment(each)["VLLM_HOST_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    names = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index"
     service = the(found, "Service", "engine-wide")["spec"]["selector"]
-    assert service == {
-        "leaderworkerset.sigs.k8s.io/name": "engine-wide",
-        "leaderworkerset.sigs.k8s.io/worker-index": "0",
-    }
+    assert service == dict(zip(names, ("engine-wide", "0"), strict=True))
     assert the(found, "PersistentVolumeClaim", "engine-wide")["spec"]["accessModes"] == ["ReadWriteMany"]
     gateway, itself = the(found, "NetworkPolicy", "engine-wide")["spec"]["ingress"]
     assert gateway["ports"]
-    assert itself == {"from": [{"podSelector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "engine-wide"}}}]}
+    assert itself == {"from": [{"podSelector": {"matchLabels": {names[0]: "engine-wide"}}}]}
+
+
+@pytest.mark.parametrize(("vllm_version", "ray"), [("0.18.1", False), ("0.33.0", True)])
+def test_nodes_are_tied_together_by_ray_where_the_image_has_it(vllm_version: str, ray: bool) -> None:
+    asked = request(wide(), ray=ray)
+    asked = replace(asked, workload=replace(asked.workload, versions={"vllm": Version(vllm_version)}))
+    found = made(asked)
+    group = the(found, "LeaderWorkerSet", "engine-wide")["spec"]["leaderWorkerTemplate"]
+    leader, worker = (group[each]["spec"]["containers"][0]["command"] for each in ("leaderTemplate", "workerTemplate"))
+    assert leader[:4] == ["/bin/sh", "/winhost/ray_group.sh", "leader", "$(LWS_GROUP_SIZE)"]
+    assert "--distributed-executor-backend=ray" in leader
+    assert not any(word.startswith("--nnodes") for word in leader)
+    assert worker == ["/bin/sh", "/winhost/ray_group.sh", "worker", "$(LWS_LEADER_ADDRESS)"]
+    assert "ray_group.sh" in the(found, "ConfigMap", "engine-wide")["data"]
 
 
 @given(st.text())

@@ -21,6 +21,7 @@ ALL = {
 }
 REFUSED = {
     ("over-two-nodes", "wsl"),
+    ("by-ray", "wsl"),
     ("two", "wsl"),
     ("with-video", "wsl"),
     ("with-video", "metal"),

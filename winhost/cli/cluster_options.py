@@ -38,6 +38,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "NVIDIA's device plugin, with its digest or a tag, whose digest its registry is asked for.",
     },
     "--no-device-plugin": {"is_flag": True, "help": "The cluster has one already, such as that of NVIDIA's operator."},
+    "--ray": {
+        "is_flag": True,
+        "help": "A model over several nodes: tie them together by Ray, which the image has to have. Default: by vLLM "
+        "itself, from 0.19 on.",
+    },
     "--ffmpeg-image": {
         "metavar": "IMAGE",
         "help": "Needed for a workload with video: an image with FFmpeg and NVENC, likewise.",
@@ -80,6 +85,7 @@ class ClusterWords:
     storage_class: str | None = None
     device_plugin: str = PLUGIN
     no_device_plugin: bool = False
+    ray: bool = False
     ffmpeg_image: str | None = None
     join: str | None = None
     join_token: str | None = None

@@ -45,6 +45,7 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
         video_image=_image(words.ffmpeg_image) if words.ffmpeg_image and workload.video else None,
         namespace=words.namespace,
         storage_class=words.storage_class,
+        ray=words.ray,
         path=path,
     )
 

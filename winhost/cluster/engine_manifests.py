@@ -46,10 +46,15 @@ def _alone(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _group(pod: EnginePod) -> Mapping[str, Json]:
-    """One engine over several nodes, as vLLM documents it: a Ray cluster, whose head serves."""
-    script = "/winhost/ray_group.sh"
-    leader = pod.spec(["/bin/sh", script, "leader", "$(LWS_GROUP_SIZE)", *pod.command])
-    worker = pod.spec(["/bin/sh", script, "worker", "$(LWS_LEADER_ADDRESS)"], serves=False)
+    """One engine over several nodes, in one of the two ways that vLLM documents: a Ray cluster whose head serves, or
+    processes of its own, of which those of other nodes have no API.
+    """
+    if pod.request.by_ray:
+        script = ["/bin/sh", "/winhost/ray_group.sh"]
+        leader = pod.spec([*script, "leader", "$(LWS_GROUP_SIZE)", *pod.command])
+        worker = pod.spec([*script, "worker", "$(LWS_LEADER_ADDRESS)"], serves=False)
+    else:
+        leader, worker = pod.spec(pod.command), pod.spec([*pod.command, "--headless"], serves=False)
     metadata: dict[str, Json] = {"labels": labels(pod.name)}
     spec: dict[str, Json] = {
         "replicas": 1,
@@ -116,7 +121,7 @@ def _scripts(pod: EnginePod) -> Mapping[str, Json]:
 def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
     """What runs in its pods, by the room where it lies."""
     yield str(__package__), "fetch_model.py"
-    if _several(pod):
+    if _several(pod) and pod.request.by_ray:
         yield str(__package__), "ray_group.sh"
     if pod.request.workload.kv_mirror is not None:
         yield "winhost.serving", PRUNE

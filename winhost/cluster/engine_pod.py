@@ -56,9 +56,17 @@ class EnginePod:
         lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
         arguments = [literal(line.name if line.value is None else f"{line.name}={line.value}") for line in lines]
         remote = ["--trust-remote-code"] * self.model.trust_remote_code
-        ray = ["--distributed-executor-backend=ray"] * (self.model.nodes > 1)
+        several = self._over_nodes if self.model.nodes > 1 else []
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
-        return ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}", *listen, *arguments, *ray, *remote]
+        serve = ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}"]
+        return [*serve, *listen, *arguments, *several, *remote]
+
+    @property
+    def _over_nodes(self) -> list[str]:
+        if self.request.by_ray:
+            return ["--distributed-executor-backend=ray"]
+        group = ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"]
+        return ["--distributed-executor-backend=mp", *group]
 
     def spec(self, command: list[str], *, serves: bool = True) -> dict[str, Json]:
         """serves: it answers requests, which of a group only the leader does."""

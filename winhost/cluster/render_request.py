@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import Version
+
 from winhost.cluster.cluster_names import KEYS, NAMESPACE
 from winhost.core.answers import Json
 from winhost.model.workload import Workload
+
+_WITHOUT_RAY = Version("0.19.0")  # kubernetes-sigs/lws #835
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,7 @@ class ClusterRequest:
     none where the Secret `keys_secret` is there already; tls_secret: of the type kubernetes.io/tls; allow: networks
     that reach an endpoint beyond the cluster; device_plugin: its image, None where the cluster has one; runtime_class:
     whether the cluster lacks that of NVIDIA; video_image: with an FFmpeg that knows NVENC; variant: of the path, where
-    a plan says which.
+    a plan says which; ray: the image has Ray, which is to tie nodes together.
     """
 
     workload: Workload
@@ -33,6 +37,13 @@ class ClusterRequest:
     storage_class: str | None = None
     path: str | None = None
     variant: str | None = None
+    ray: bool = False
+
+    @property
+    def by_ray(self) -> bool:
+        """Whether Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
+        version = self.workload.versions.get("vllm")
+        return self.ray or (version is not None and version < _WITHOUT_RAY)
 
 
 @dataclass(frozen=True)

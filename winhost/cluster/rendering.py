@@ -23,7 +23,8 @@ _NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has 
 _NO_ENCODER = "video-codec.no-encoder"
 _ONE_NODE = {"kubernetes-per-gpu.behind-nat", "kubernetes-per-gpu.mirrored"}
 """Where a node is alone in its cluster."""
-_RAY = "unverified: whether this image of vLLM has Ray was not seen; the engine of {0} needs it, and LeaderWorkerSet"
+_RAY = "unverified: the engine of {0} takes an image with Ray, and a cluster with LeaderWorkerSet"
+_OVER_NODES = "unverified: the engine of {0} spans nodes; it takes a cluster with LeaderWorkerSet"
 
 
 def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
@@ -107,7 +108,7 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
     size = sum(int(line.split(" ")[1]) for line in request.files[model.name]["files"])
     yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {gib(size)} to download"
     if model.nodes > 1:
-        yield _RAY.format(model.name)
+        yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
     for line in served.lines:
         if line.kind == "wslconfig":
             yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
