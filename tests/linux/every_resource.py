@@ -152,7 +152,7 @@ def _files(here: Furnished) -> Sequence[Entry]:
 
 
 def _venv(here: Furnished) -> Sequence[Entry]:
-    wheels = [f"sha256:{hashlib.sha256(_HELLO).hexdigest()} {_WHEEL}"]
+    wheels = [f"sha256:{hashlib.sha256(_HELLO).hexdigest()} {len(_HELLO)} {_WHEEL}"]
     desired = {"python": "3.11", "source": INCOMING, "wheels": wheels}  # of Debian 12
     return [entry({"folder": "/opt/winhost/python-0123456789abcdef"}, desired)]
 

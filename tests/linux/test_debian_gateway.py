@@ -3,16 +3,22 @@
 import json
 import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.linux.debian import Debian
+from winhost.cli.stack_wheels import gateway_lock
 from winhost.connect.agent import Agent
 from winhost.gateway.api_keys import new_key
-from winhost.resources.registry import RESOURCE_TYPES
+from winhost.hub.locked_requirements import locked_packages
+from winhost.hub.wheel_index import PythonPlace, wheels_of
+from winhost.model.errors import WinhostError
+from winhost.resources.registry import RULES
 from winhost.serving.gateway_entries import gateway_entries
+from winhost.serving.python_entries import PythonWheels
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
@@ -93,10 +99,10 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     debian.run("systemctl", "stop", UNIT, "engine.service")
 
 
-def converge(agent: Agent, settings: dict[str, Any]) -> None:
+def converge(agent: Agent, settings: dict[str, Any], wheels: PythonWheels | None = None) -> None:
     """Each entry in the order of a run."""
-    entries = gateway_entries(settings, [LINE], None)
-    entries.sort(key=lambda each: (RESOURCE_TYPES[each["resource"]].order, list(each["key"].values())))
+    entries = gateway_entries(settings, [LINE], None, wheels)
+    entries.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
     for each in entries:
         after = agent.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]
@@ -204,3 +210,28 @@ def test_wrong_settings_fail_the_start_and_say_why(served: Debian) -> None:
         settings.write_text(json.dumps(SETTINGS))
         served.run("systemctl", "stop", UNIT)
         served.run("systemctl", "reset-failed")
+
+
+def test_it_runs_with_the_wheels_that_winhost_has_locked(served: Debian, asked: Agent) -> None:
+    """From the index of the real lock, brought here because this Debian has no network."""
+    packages = locked_packages(gateway_lock(), "lock", "3.11", "x86_64")
+    try:
+        wheels = wheels_of(packages, PythonPlace("3.11", 36, "x86_64"))
+        for each in wheels:
+            path = served.root / "srv/wheels" / each.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with urllib.request.urlopen(f"{each.server}/{each.path}", timeout=60) as came:
+                path.write_bytes(came.read())
+    except (WinhostError, OSError) as error:
+        pytest.skip(f"no index of Python packages is reached: {error}")
+    served.run("systemctl", "start", "engine.service")
+    own = PythonWheels("3.11", "/srv/wheels", tuple(each.line for each in wheels))
+    converge(asked, SETTINGS, own)
+    assert served.run("systemctl", "show", "--property=ActiveState", "--value", UNIT).strip() == "active"
+    running = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
+    assert own.folder in served.run("cat", f"/proc/{running}/maps"), "what is compiled comes from there"
+    assert answer(served, "/v1/completions", {"model": "org/tiny", "prompt": "a"})[0] == 200
+    said = served.run("systemd-analyze", "security", "--no-pager", UNIT)
+    assert float(re.findall(r"exposure level for \S+: ([0-9.]+)", said)[0]) < 2
+    converge(asked, SETTINGS)
+    assert answer(served, "/v1/completions", {"model": "org/tiny", "prompt": "a"})[0] == 200

@@ -38,7 +38,7 @@ def wheel(sandbox: Sandbox, name: str, files: Mapping[str, str], **modes: int) -
     place = sandbox.path(f"{SOURCE}/{name}")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data.getvalue())
-    return f"sha256:{hashlib.sha256(data.getvalue()).hexdigest()} {name}"
+    return f"sha256:{hashlib.sha256(data.getvalue()).hexdigest()} {len(data.getvalue())} {name}"
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_docker_is_asked_for_what_we_mean(program: Path, where: str) -> None:
     assert api.volumes["winhost_socket-chat"]["DriverOpts"] == {
         "type": "tmpfs",
         "device": "tmpfs",
-        "o": "mode=0750,size=1m",
+        "o": "mode=0770",
     }
     for path in [path for path in api.put if path.endswith(".py")]:  # later ones put files when they start it
         assert api.put[path] == (HOUSE / "gateway" / Path(path).name).read_text()

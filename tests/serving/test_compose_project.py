@@ -79,7 +79,7 @@ def test_engines_do_not_reach_each_other() -> None:
     assert mounted["gateway"] == {"socket-chat", "socket-coder"}
     assert all(each.endswith(":ro") for each in found["gateway"]["volumes"])
     volumes = yaml.safe_load(made(asked()).text)["volumes"]
-    assert volumes["socket-chat"]["driver_opts"] == {"type": "tmpfs", "device": "tmpfs", "o": "mode=0750,size=1m"}
+    assert volumes["socket-chat"]["driver_opts"] == {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
 
 
 def test_the_gateway_finds_what_it_reads() -> None:

@@ -22,6 +22,7 @@ from winhost.paths.video_packages import video_packages
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
+from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import Stack, StackRequest, stack
 
 HOST = "ubuntu-2xh100"
@@ -332,6 +333,24 @@ def test_another_image_is_there_before_its_engine_starts_and_the_old_one_comes_b
     assert here.rollback().outcome == "rolled back"
     assert here.own.linux.part(ServedEngines).units["winhost-engine-chat.service"]["text"] == first
     assert here.own.linux.part(ServedEngines).serves()
+
+
+def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path: Path) -> None:
+    """Its file is what restarts it: the gateway's program and libraries come before, and on the way back go after."""
+    here = served_world(tmp_path)
+    assert here.apply(here.plan()).holds
+    wheels = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'0' * 64} 1 aiohttp-3.14.5-py3-none-any.whl",))
+    stack_on(here, request(gateway_wheels=wheels, listen=("127.0.0.1", 9443)))
+    plan = here.plan()
+    order = [(step.resource, str(next(iter(step.key.values())))) for step in plan.steps if step.key]
+    unit = order.index(("LinuxFile", "/usr/local/lib/systemd/system/winhost-gateway.service"))
+    others = [
+        number for number, each in enumerate(order) if each[0] in ("LinuxFolder", "PythonVenv") or "/opt/" in each[1]
+    ]
+    assert len(others) >= 3
+    assert max(others) < unit
+    assert here.apply(plan).holds
+    assert here.rollback().outcome == "rolled back"
 
 
 def test_an_engine_that_ended_is_drift(tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def _filled(
         for _, desired in wanted_of(checked, "ModelFiles")
         if str(desired.get("source")).startswith(("https://", "http://"))
     ]
+    models += [
+        WantedModel(desired["source"], None, tuple(desired["wheels"]))
+        for _, desired in wanted_of(checked, "PythonVenv")
+        if str(desired.get("source")).startswith(("https://", "http://"))
+    ]
     models += [*_releases(checked)]
     with watching() as watch:
         collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))

@@ -49,6 +49,8 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
         return {"archive": image.archive, "archive_sha256": image.sha256, "credentials": None}
     if resource == "ModelFiles" and (copy := offline.models.get(f"{desired.get('source')}@{desired.get('revision')}")):
         return {"source": copy, "token": None}
+    if resource == "PythonVenv" and (copy := offline.models.get(f"{desired.get('source')}@None")):
+        return {"source": copy}
     if resource == "ReleaseFile":
         place, _, name = str(desired.get("source")).rpartition("/")
         copy = offline.models.get(f"{place}@None")

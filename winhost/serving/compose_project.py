@@ -209,7 +209,7 @@ def _settings(request: ComposeRequest) -> dict[str, Json]:
 
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
     # In memory, and entered by root and its group alone: as /run/winhost-engines on a Linux that winhost sets up.
-    entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0750,size=1m"}
+    entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
     for model in workload.models:
         yield f"model-{slug(model.name)}", None
         yield f"socket-{slug(model.name)}", {"driver": "local", "driver_opts": entered}

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.model_store import ModelStore
 from winhost.resources.linux.python_venv.resource import NO_VENV
 
 _FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
-_WHEEL = r"sha256:[0-9a-f]{64} [A-Za-z0-9._+/-]{1,400}\.whl"
+_WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
 _SECONDS = 20.0
 
 
@@ -30,23 +29,22 @@ class PythonVenvs:
             self.venvs.pop(folder, None)
             return
         wanted = {**NO_VENV, **self.venvs.get(folder, {}), **desired}
-        paths = [_path(str(line)) for line in wanted["wheels"] or ()]
-        source = wanted["source"]
-        if not paths or wanted["python"] is None or not isinstance(source, str) or not source.startswith("/"):
-            raise refused("BadRequest", "InvalidArgument", "It takes a version of Python, and wheels in a folder.")
-        brought = self._linux.part(ModelStore).state(source)["files"]
-        there = {str(line).split(" ", 2)[2] for line in brought} if isinstance(brought, list) else set()
-        if lacking := [path for path in paths if path not in there]:
-            raise refused("FileNotFoundError", "ObjectNotFound", f"{source}/{lacking[0]} is not there.")
+        lines = [str(line) for line in wanted["wheels"] or ()]
+        for line in lines:
+            _check(line)
+        source = str(wanted["source"] or "")
+        if not lines or wanted["python"] is None or not source.startswith(("/", "https://", "http://")):
+            raise refused("BadRequest", "InvalidArgument", "It takes a version of Python, and wheels from somewhere.")
+        if not self._linux.online and not source.startswith("/"):
+            raise refused("HubUnreachable", "ResourceUnavailable", f"{source}: 5 attempts brought nothing.")
         self._linux.machine.clock.sleep(_SECONDS)
         self.venvs[folder] = {**wanted, "wheels": list(wanted["wheels"])}
 
 
-def _path(line: str) -> str:
-    path = line.split(" ", 1)[1] if re.fullmatch(_WHEEL, line) else ""
+def _check(line: str) -> None:
+    path = line.split(" ", 2)[2] if re.fullmatch(_WHEEL, line) else ""
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise refused("BadRequest", "InvalidArgument", f"{line} is no wheel, or leads out of its folder.")
-    return path
 
 
 def python_venvs(linux: Linux, key: Key | None) -> Iterator[Record]:

@@ -18,6 +18,7 @@ from winhost.resources.values import or_nothing, text
             "mode": or_nothing(text(r"0[0-7]{3}", "a mode, as 0644")),
             "owner": or_nothing(text(r"[^:]+:[^:]+", "an owner, as root:root")),
         },
+        after=("LinuxFolder", "PythonVenv"),  # a unit that runs is restarted where its file changes, with what it names
         requires=ACCESS,
         asks=("network",),
         risks=(*ON_FILES_OF_SSH, PLAIN_HTTP, OF_A_NODE),

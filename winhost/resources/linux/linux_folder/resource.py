@@ -28,7 +28,6 @@ def _texts(value: Json) -> bool:
             "files": or_nothing(Value("texts by the names of files, as name.py", _texts)),
             "only_root": or_nothing(FLAG),
         },
-        after=("AptPackages",),
         requires=ACCESS,
         asks=("network",),
         risks=(PLAIN_HTTP,),

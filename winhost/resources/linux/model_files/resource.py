@@ -48,9 +48,8 @@ def _seconds(change: Change) -> float:
 class ModelFiles(State):
     """A folder of files; files has those that are there as they were checked.
 
-    source: `https://huggingface.co/ORG/NAME`, or a folder on that Linux; revision: the commit, null of a server that is
-    no hub, as one with Python packages; files: `sha256:HASH SIZE PATH`, or `git-sha1:HASH` where the hub tells no
-    SHA-256; token: a secret reference, null while files lack.
+    source: `https://huggingface.co/ORG/NAME`, or a folder on that Linux; revision: the commit; files: `sha256:HASH SIZE
+    PATH`, or `git-sha1:HASH` where the hub tells no SHA-256; token: a secret reference, null while files lack.
     A file counts as checked while its size and times are what they were then.
     """
 

@@ -174,8 +174,8 @@ def bring(folder: str, files: list[ModelFile], record: dict[str, Any], how: Stat
 def fetched(part: str, file: ModelFile, record: dict[str, Any], token: str | None) -> Iterator[int]:
     """Appends to the part until it is all there, and tells how much is."""
     if record["source"].startswith(("https://", "http://")):
-        at = f"/resolve/{record['revision']}" if record["revision"] else ""  # of a hub; another server has none
-        yield from downloaded(f"{record['source']}{at}/{urllib.parse.quote(file.path)}", part, file.size, token)
+        path = urllib.parse.quote(file.path)
+        yield from downloaded(f"{record['source']}/resolve/{record['revision']}/{path}", part, file.size, token)
         return
     with opened(f"{record['source']}/{file.path}") as here:
         here.seek(size_of(part))

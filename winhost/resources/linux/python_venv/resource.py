@@ -5,16 +5,23 @@ from collections.abc import Mapping
 
 from winhost.core.answers import Json
 from winhost.core.rules import UndoRule
+from winhost.core.steps import Change
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import Value, or_nothing, text
 
 NO_VENV: Mapping[str, Json] = {"python": None, "wheels": None, "source": None}
-_WHEEL = re.compile(r"sha256:[0-9a-f]{64} [A-Za-z0-9._+/-]{1,400}\.whl")
+_WHEEL = re.compile(r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl")
+_SLOWEST = 4_000_000  # bytes a second
 
 
 def _wheels(value: Json) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(_WHEEL.fullmatch(str(each)) for each in value)
+
+
+def _seconds(change: Change) -> float:
+    wheels = change.desired.get("wheels") or ()
+    return 1800 + sum(int(str(each).split(" ")[1]) for each in wheels) / _SLOWEST
 
 
 @resource(
@@ -25,21 +32,21 @@ def _wheels(value: Json) -> bool:
         key=("folder",),
         sets={
             "python": or_nothing(text(r"3\.[0-9]{1,2}", "a version of Python, as 3.12")),
-            "source": or_nothing(text(r"/[^\0]+", "the folder with the wheels")),
-            "wheels": or_nothing(Value("a list of `sha256:HASH PATH.whl`", _wheels)),
+            "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a server, or a folder there")),
+            "wheels": or_nothing(Value("a list of `sha256:HASH SIZE PATH.whl`", _wheels)),
         },
-        after=("ModelFiles",),
         requires=ACCESS,
         absent=NO_VENV,
         within=DISTROS,
-        lasts=lambda change: 1800,
+        lasts=_seconds,
         undo=UndoRule(remove_if_created={"wheels": None}, transitional_states={"wheels": ([],)}),
     )
 )
 class PythonVenv(State):
-    """In /opt/winhost/python-HASH. python: of the machine, which it uses; source: the folder there with the wheels;
-    wheels: `sha256:HASH PATH`, of which it was made without pip, and nothing else. It is made beside its place and
-    moved there whole; meanwhile, and where that broke off, it has no wheels.
+    """In /opt/winhost/python-HASH. python: of the machine, which it uses; source: the server of the wheels, or a folder
+    of that Linux; wheels: `sha256:HASH SIZE PATH`, of which it was made without pip, and nothing else.
+
+    It is made beside its place and moved there whole; meanwhile, and where that broke off, it has no wheels.
     """
 
     python: str | None

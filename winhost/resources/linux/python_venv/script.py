@@ -7,8 +7,9 @@ import re
 import shutil
 import stat
 import zipfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from winhost.agent.linux_agent import (
     KEPT,
@@ -27,7 +28,11 @@ from winhost.agent.linux_agent import (
     waiting,
     wrong_place,
 )
-from winhost.agent.linux_files import check_room, content, opened, put, remove, sha256_of, status
+from winhost.agent.linux_download import downloaded
+from winhost.agent.linux_files import check_room, content, opened, put, put_link, remove, sha256_of, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VENVS = KEPT + "/venvs"
 VENV_FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
@@ -37,6 +42,7 @@ NOT_MADE: State = {"python": None, "wheels": None, "source": None}
 # Of a wheel's own data, by the name of its folder: what belongs to a place of the environment.
 PLACES_OF_DATA = {"purelib": "", "platlib": "", "scripts": "bin", "data": "."}
 PYTHON_SAYS = "import sys; print('{}.{}'.format(*sys.version_info))"
+WHEEL = "/wheel.part"
 SCRIPT = """#!{python} -sE
 import sys
 from {module} import {first}
@@ -73,46 +79,76 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
         remove_venv(folder)
         return
     wanted = {**venv_state(folder), **desired}
-    wheels = [wheel_of(line, wanted["source"]) for line in wanted["wheels"] or ()]
+    wheels = [wheel_of(line) for line in wanted["wheels"] or ()]
+    source = matching(r"(https?://[!-~]+|/[^\0]+)", wanted["source"], "where the wheels are")
     if not wheels or wanted["python"] is None:
         raise bad_request("It takes a version of Python, and wheels.")
     if status(folder) is not None and not ours:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
     put(venv_record(folder), json.dumps({"folder": folder}), 0o600)  # before it is there
     with waiting("a Python environment is made"):
-        make_venv(folder, wanted, wheels, seconds(how, VENV_SECONDS))
+        make_venv(folder, {**wanted, "source": source}, wheels, seconds(how, VENV_SECONDS))
 
 
-def wheel_of(line: str, source: str | None) -> tuple[str, str]:
-    """Its hash, and where it is."""
-    says = "a wheel, as sha256:HASH PATH.whl"
-    hash_, path = matching(r"sha256:[0-9a-f]{64} [A-Za-z0-9._+/-]{1,400}\.whl", line, says).split(" ", 1)
+class Wheel(NamedTuple):
+    hash: str
+    size: int
+    path: str
+
+
+def wheel_of(line: str) -> Wheel:
+    pattern = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
+    hash_, size, path = matching(pattern, line, "a wheel, as sha256:HASH SIZE PATH.whl").split(" ", 2)
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise bad_request(f"{path} leads out of its folder.")
-    return hash_[7:], matching(r"/[^\0]+", source, "the folder with the wheels") + "/" + path
+    return Wheel(hash_[7:], int(size), path)
 
 
-def make_venv(folder: str, wanted: State, wheels: list[tuple[str, str]], within: float) -> None:
+def make_venv(folder: str, wanted: State, wheels: list[Wheel], within: float) -> None:
     making, version = folder + ".making", must("python3", "-I", "-c", PYTHON_SAYS).strip()
     if version != wanted["python"]:
         message = f"This machine has Python {version}, and the wheels are for {wanted['python']}."
         raise AgentFault("Winhost.OtherPython", "InvalidData", message, "python3")
-    shutil.rmtree(making, ignore_errors=True)
-    must("python3", "-I", "-m", "venv", "--without-pip", making, within=120)
-    site = f"{making}/lib/python{version}/site-packages"
-    for number, (hash_, path) in enumerate(wheels):
-        doing(f"a Python environment: {100 * number // len(wheels)} % of its wheels")
-        with opened(path) as file:
-            if sha256_of(file) != hash_:
-                raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} has another SHA-256.")
-            with zipfile.ZipFile(file) as archive:
-                unpack_wheel(archive, path, making, site)
-                write_scripts(archive, making, folder)
+    site = begin_venv(making, version)
+    whole, done = sum(each.size for each in wheels), 0
+    for each in wheels:
+        with brought_wheel(making, each, wanted["source"]) as file, zipfile.ZipFile(file) as archive:
+            unpack_wheel(archive, each.path, making, site)
+            write_scripts(archive, making, folder)
+        remove(making + WHEEL)
+        done += each.size
+        doing(f"a Python environment: {100 * done // max(whole, 1)} % of {whole / 1e6:.0f} MB of wheels")
     # Whoever starts what is in it may write nothing there. What cannot be compiled, nobody imports.
     run("python3", "-I", "-m", "compileall", "-q", "-j", "0", site, within=within)
     put(f"{making}/{MADE_OF}", json.dumps({name: wanted[name] for name in NOT_MADE}))
     shutil.rmtree(folder, ignore_errors=True)
     Path(making).rename(folder)
+
+
+def begin_venv(making: str, version: str) -> str:
+    """As `python3 -m venv` does, which some distributions have in a package of its own. Where its packages go."""
+    shutil.rmtree(making, ignore_errors=True)
+    site = f"{making}/lib/python{version}/site-packages"
+    Path(site).mkdir(parents=True)
+    for name in ("python", "python3", "python" + version):
+        put_link(f"{making}/bin/{name}", "/usr/bin/python3")
+    put(f"{making}/pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n")
+    return site
+
+
+@contextmanager
+def brought_wheel(making: str, wheel: Wheel, source: str) -> Iterator[BinaryIO]:
+    """Opened, with the right hash."""
+    path = f"{source}/{wheel.path}"
+    if not source.startswith("/"):
+        path = making + WHEEL
+        check_room(making, wheel.size)
+        for _ in downloaded(f"{source}/{wheel.path}", path, wheel.size, None):
+            pass
+    with opened(path) as file:
+        if sha256_of(file) != wheel.hash:
+            raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{wheel.path} has another SHA-256.")
+        yield file
 
 
 def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) -> None:
