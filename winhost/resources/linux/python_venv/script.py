@@ -90,21 +90,21 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
         make_venv(folder, {**wanted, "source": source}, wheels, seconds(how, VENV_SECONDS))
 
 
-class Wheel(NamedTuple):
+class VenvWheel(NamedTuple):
     hash: str
     size: int
     path: str
 
 
-def wheel_of(line: str) -> Wheel:
+def wheel_of(line: str) -> VenvWheel:
     pattern = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
     hash_, size, path = matching(pattern, line, "a wheel, as sha256:HASH SIZE PATH.whl").split(" ", 2)
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise bad_request(f"{path} leads out of its folder.")
-    return Wheel(hash_[7:], int(size), path)
+    return VenvWheel(hash_[7:], int(size), path)
 
 
-def make_venv(folder: str, wanted: State, wheels: list[Wheel], within: float) -> None:
+def make_venv(folder: str, wanted: State, wheels: list[VenvWheel], within: float) -> None:
     making, version = folder + ".making", must("python3", "-I", "-c", PYTHON_SAYS).strip()
     if version != wanted["python"]:
         message = f"This machine has Python {version}, and the wheels are for {wanted['python']}."
@@ -137,7 +137,7 @@ def begin_venv(making: str, version: str) -> str:
 
 
 @contextmanager
-def brought_wheel(making: str, wheel: Wheel, source: str) -> Iterator[BinaryIO]:
+def brought_wheel(making: str, wheel: VenvWheel, source: str) -> Iterator[BinaryIO]:
     """Opened, with the right hash."""
     path = f"{source}/{wheel.path}"
     if not source.startswith("/"):
