@@ -104,3 +104,19 @@ NETWORKS_IN_ORDER = Value("a list of networks (CIDR), those of IPv4 first, in or
 def port(value: Json) -> bool:
     """A number of a TCP port, as JSON has it."""
     return type(value) is int and 0 < value < 65536
+
+
+def lines(pattern: str, says: str) -> Value:
+    """A list of texts of one form, and not an empty one."""
+    form = re.compile(pattern)
+    return Value(
+        says, lambda v: isinstance(v, list | tuple) and bool(v) and all(form.fullmatch(str(each)) for each in v)
+    )
+
+
+_SLOWEST = 4_000_000  # bytes a second
+
+
+def seconds_of_download(sized: Json) -> float:
+    """For files whose lines are `HASH SIZE PATH`."""
+    return sum(int(str(each).split(" ")[1]) for each in sized or ()) / _SLOWEST

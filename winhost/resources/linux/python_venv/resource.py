@@ -1,27 +1,15 @@
 """A Python environment of winhost's own, made of wheels that are known by their hash."""
 
-import re
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
 from winhost.core.rules import UndoRule
-from winhost.core.steps import Change
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
-from winhost.resources.values import Value, or_nothing, text
+from winhost.resources.values import lines, or_nothing, seconds_of_download, text
 
 NO_VENV: Mapping[str, Json] = {"python": None, "wheels": None, "source": None}
-_WHEEL = re.compile(r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl")
-_SLOWEST = 4_000_000  # bytes a second
-
-
-def _wheels(value: Json) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(_WHEEL.fullmatch(str(each)) for each in value)
-
-
-def _seconds(change: Change) -> float:
-    wheels = change.desired.get("wheels") or ()
-    return 1800 + sum(int(str(each).split(" ")[1]) for each in wheels) / _SLOWEST
+_WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
 
 
 @resource(
@@ -32,13 +20,13 @@ def _seconds(change: Change) -> float:
         key=("folder",),
         sets={
             "python": or_nothing(text(r"3\.[0-9]{1,2}", "a version of Python, as 3.12")),
+            "wheels": or_nothing(lines(_WHEEL, "a list of `sha256:HASH SIZE PATH.whl`")),
             "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a server, or a folder there")),
-            "wheels": or_nothing(Value("a list of `sha256:HASH SIZE PATH.whl`", _wheels)),
         },
         requires=ACCESS,
         absent=NO_VENV,
         within=DISTROS,
-        lasts=_seconds,
+        lasts=lambda change: 1800 + seconds_of_download(change.desired.get("wheels")),
         undo=UndoRule(remove_if_created={"wheels": None}, transitional_states={"wheels": ([],)}),
     )
 )
