@@ -1,6 +1,6 @@
 """Windows hosts with a plan that ends at an endpoint: the path's own playbook, joined with what serves a workload."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ MODEL: dict[str, Any] = {
 }
 
 
-def workload(folder: Path, exposure: str = "loopback", **models: Any) -> Path:
-    """Of one small model, `chat`, or of others."""
+def workload(folder: Path, exposure: str = "loopback", more: Mapping[str, Any] | None = None, **models: Any) -> Path:
+    """Of one small model, `chat`, or of others; more: of the file beside them."""
     file = folder / "workload.yaml"
     document = {"schema": "winhost.workload/1", "models": models or {"chat": MODEL}, "exposure": exposure}
-    document["versions"] = {"vllm": "0.33.0"}
+    document |= {"versions": {"vllm": "0.33.0"}, **(more or {})}
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
     return file
 
@@ -52,7 +52,7 @@ def joining(folder: Path, hub: StandInHub, **words: Any) -> PlannedStack:
     key = folder / "alice.key"
     key.write_text(KEY, encoding="ascii")
     key.chmod(0o600)
-    file = workload(folder, words.pop("exposure", "loopback"))
+    file = workload(folder, words.pop("exposure", "loopback"), words.pop("more", None))
     said = {"api_key": (f"alice=file:{key}",), "engine_image": IMAGE.pinned, "hub": hub.url, **words}
     return PlannedStack(StackWords(file, **said))
 

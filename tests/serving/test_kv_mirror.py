@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.situations import linux, model
 from tests.serving.stacks import request, served_world
 from winhost.lab.linux.served_engines import ServedEngines
@@ -23,6 +24,7 @@ from winhost.serving import prune_kv
 from winhost.serving.stack import Stack, StackRequest, stack
 
 PROGRAM = "/opt/vllm/bin/vllm"
+VIDEO = {"streams": 1, "each": "1 GiB"}
 
 
 def mirrored(through: Mirror, *names: str, by: str = "podman", vllm: str = "0.33.0", **changed: Any) -> StackRequest:
@@ -150,6 +152,20 @@ def test_it_is_applied_verified_and_taken_back(through: Mirror, tmp_path: Path) 
     assert here.apply(here.plan()).changed == 0
     assert here.rollback().outcome == "rolled back"
     assert here.state() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "through", "unit"),
+    [("wsl2", "tiers", "winhost-engine-chat.service"), ("dda", "lmcache", "winhost-engine-chat--lmcache.service")],
+)
+def test_from_windows_it_is_one_plan_too(tmp_path: Path, path: str, through: str, unit: str) -> None:
+    here = windows(tmp_path, path)
+    with hub_of_model() as hub:
+        join(here, tmp_path, hub, more={"kv_mirror": {"through": through, "staging": "1 GiB"}, "video": VIDEO})
+        assert here.apply(here.plan(), CONSENTS).holds
+    assert inside(here).part(ServedEngines).units[unit]["active"] is True
+    assert "ffmpeg" in inside(here).apt.packages
+    assert here.rollback(CONSENTS).outcome == "rolled back"
 
 
 # --- What does not go together ---------------------------------------------------------------------------------------
