@@ -240,6 +240,25 @@ def test_what_is_no_longer_wanted_goes_and_an_object_that_is_gone_is_seen(agent:
 
 
 @pytest.mark.usefixtures("server")
+def test_taking_away_that_was_cut_off_can_be_done_again(agent: Agent, sandbox: Sandbox) -> None:
+    """Everything is gone by then, but for the record of it."""
+    agent.set("ClusterObjects", OBJECTS, {"text": listed(PLUGIN)}, {}, {})
+    words = (
+        "kubectl",
+        "delete",
+        "--namespace",
+        "kube-system",
+        "--ignore-not-found",
+        "DaemonSet.apps",
+        "nvidia-device-plugin",
+    )
+    assert sandbox.run(PROGRAM["path"], *words).returncode == 0
+    assert agent.get("ClusterObjects", OBJECTS) == {**NO_OBJECTS, "text": listed()}
+    assert agent.set("ClusterObjects", OBJECTS, {"text": None}, {}, {}).after == NO_OBJECTS
+    assert [*sandbox.path("/var/lib/winhost/cluster").iterdir()] == []
+
+
+@pytest.mark.usefixtures("server")
 def test_what_does_not_serve_is_told_with_what_it_waits_for(agent: Agent, sandbox: Sandbox) -> None:
     wanted = {"text": listed(SPACE, ENGINE, GATEWAY), "serves": True}
     sandbox.write("/run/models-are-away", "")

@@ -34,8 +34,8 @@ SERVES = Value("true: what serves is only waited for", lambda value: value is Tr
     )
 )
 class ClusterObjects(State):
-    """name: of the namespace; text: manifests as they were applied, as far as their objects are there, null where there
-    is none; serves: every Deployment of them is available, and the gateway's /ready says that each model answered;
+    """name: of the namespace; text: manifests as they were applied, as far as their objects are there, null where none
+    were applied; serves: every Deployment of them is available, and the gateway's /ready says that each model answered;
     token: a secret reference, of what is in the Secret `hub-token` there.
 
     A new text takes what is no longer in it out of the cluster, but for volumes and the namespace: they may hold what

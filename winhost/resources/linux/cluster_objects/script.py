@@ -52,7 +52,8 @@ def objects_state(path: str) -> State:
     there = {identity_of(each) for each in found}
     left = [each for each in manifests_of(text) if identity_of(each) in there]
     if len(left) < len(manifests_of(text)):
-        return {"text": list_of(left) if left else None, "serves": False, "token": token}
+        # With no object left it is a list without any: our file is to go as well, where taking away was cut off.
+        return {"text": list_of(left), "serves": False, "token": token}
     return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0], "token": token}
 
 
