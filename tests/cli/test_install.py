@@ -101,13 +101,15 @@ def test_beside_windows_from_facts_to_an_image(line: Line, disk: dict[str, Any],
 
 
 @needs_xorriso
-def test_a_folder_has_our_files_and_a_list_of_all(line: Line, disk: dict[str, Any], mirror: Path) -> None:
+def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, Any], mirror: Path) -> None:
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
     assert line("install", "media", "install.json", "--mirror", mirror, "-o", "staged/").code == 0
     listed = json.loads(Path("staged/files.json").read_text())
-    for path in listed["ours"]:
-        entry = next(each for each in listed["files"] if each["path"] == path)
-        assert sha256((Path("staged") / path).read_bytes()).hexdigest() == entry["sha256"]
+    for entry in listed["files"]:
+        assert sha256((Path("staged") / entry["path"]).read_bytes()).hexdigest() == entry["sha256"]
+    there = {path.relative_to("staged").as_posix() for path in Path("staged").rglob("*") if path.is_file()}
+    assert there == {entry["path"] for entry in listed["files"]} | {"files.json"}
+    assert "winhost/guard.py" in listed["ours"]
     assert listed["partition"] == 4 * GiB
     assert Path("staged/autoinstall.yaml").stat().st_mode & 0o777 == 0o600
 

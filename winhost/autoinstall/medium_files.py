@@ -143,6 +143,22 @@ def _hashed(iso: Any, path: str) -> MediumFile:
     return MediumFile(path.removeprefix("/"), total, hashed.hexdigest())
 
 
+def copy_out(image: Path, folder: Path, listed: list[MediumFile], but: Mapping[str, bytes]) -> None:
+    """All files of an ISO that are listed and not ours, into a folder. Raises OSError."""
+    import pycdlib
+
+    iso = pycdlib.PyCdlib()
+    iso.open(str(image))
+    try:
+        for each in listed:
+            if each.path not in but:
+                (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
+                with (folder / each.path).open("xb") as file:
+                    iso.get_file_from_iso_fp(file, rr_path=f"/{each.path}")
+    finally:
+        iso.close()
+
+
 def read_from_image(image: Path, path: str, most: Bytes = 16 * MiB) -> bytes:
     """A small file of an ISO, as its shim. Raises RefusedError (NotStaged)."""
     import pycdlib

@@ -13,6 +13,7 @@ from winhost.autoinstall.install_plan import InstallPlan, read_install_plan
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
+    copy_out,
     read_from_image,
     staged,
     staging_size,
@@ -153,6 +154,8 @@ def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
         return out.stat().st_size
     listed = staged(image, added)
     room = staging_size(listed)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copy_out(image, out, listed, added)
     for path, data in added.items():
         (out / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / path, [data], mode=0o600)
@@ -162,8 +165,8 @@ def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
 
 @dataclass(frozen=True)
 class StagedMedia:
-    """files.json: what a FAT32 partition of this size holds. ours: those that lie beside this file; all others are of
-    the image.
+    """files.json: what a FAT32 partition of this size holds, all of which lies beside this file. ours: those that are
+    not as in the image.
     """
 
     image: str

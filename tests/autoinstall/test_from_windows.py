@@ -1,0 +1,32 @@
+"""What Windows has made by its own plan is what the manifest, the guard's order and the section are made of."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_dual_boot import DATA, STAGED, TYPED, plan
+from tests.engine.world import world
+from winhost.autoinstall.facts_manifest import manifest_of_facts
+from winhost.autoinstall.guard_order import order_beside
+from winhost.autoinstall.install_document import written_install
+from winhost.autoinstall.known_disks import of_facts
+from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.manifest import LINUX_TYPE, PartitionRole
+from winhost.autoinstall.storage_section import beside_windows
+from winhost.model.units import GiB
+from winhost.resources.host import HostFacts
+
+
+def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
+    here = world(tmp_path, "win11-pro-1gpu")
+    here.apply(plan(here, **TYPED, **STAGED), DATA)
+    facts = HostFacts(here.facts())
+    manifest = manifest_of_facts(facts)
+    target, staged = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.STAGING)
+    assert (target.size, target.type, staged.offset) == (200 * GiB, LINUX_TYPE, target.end)
+    assert manifest.one(PartitionRole.WINDOWS).filesystem == "BitLocker"
+    assert order_beside(manifest)["disks"][0]["label"] == manifest.label
+    document = {"version": 1, "early-commands": ["guard.py"], "storage": beside_windows(manifest)}
+    found = lint_autoinstall(written_install(document).encode(), disks=of_facts(facts))
+    assert [each for each in found if each.path.startswith("storage")] == []
