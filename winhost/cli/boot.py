@@ -12,12 +12,12 @@ from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import Watch, watching
-from winhost.connect.agent import Connector
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire, target_of
+from winhost.core.answers import MissingFact
 from winhost.engine import boot as switching
 from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
-from winhost.model.errors import visible
+from winhost.model.errors import WinhostError, visible
 from winhost.model.fleet import AnyHost, LinuxHost
 from winhost.resources.linux import linux_scripts
 
@@ -46,8 +46,7 @@ def boot(
     _check_consent(here.name, console, accepted)
     with watching() as watch:
         done = _switch(here, system, watch)
-        both = [connector_for(each) for each in (here, *others)]
-        switched = _seen(done, both[0], both[1], restart_deadline, watch) if others else done[0]
+        switched = _seen(done, here, others[0], restart_deadline, watch) if others else done[0]
     show_results("boot", output.shape, [(here.name, switched)], _show)
     return 0 if switched.came_up in (None, system) else 1
 
@@ -76,16 +75,33 @@ def _switch(here: AnyHost, system: str, watch: Watch) -> tuple[Switched, str]:
         return switching.from_windows(connector_for(here), facts, system, restart=True)
 
 
-def _seen(done: tuple[Switched, str], same: Connector, other: Connector, deadline: float, watch: Watch) -> Switched:
+def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> Switched:
     switched, before = done
+    same, awaited = connector_for(here), connector_for(other)
     with watch.at(switched.host, f"waiting for {switched.to}"):
         up = switching.came_up(
-            lambda: switching.another_boot(same, before), lambda: switching.answers(other), Patience(deadline=deadline)
+            lambda: switching.another_boot(same, before),
+            lambda: switching.answers(awaited),
+            Patience(deadline=deadline),
         )
     if up is None:
         return switched
-    back = LINUX if switched.to == WINDOWS else WINDOWS
-    return replace(switched, came_up=switched.to if up else back)
+    if not up:
+        return replace(switched, came_up=LINUX if switched.to == WINDOWS else WINDOWS)
+    return replace(switched, came_up=switched.to, windows_first=_order_after(other, switched))
+
+
+def _order_after(there: AnyHost, switched: Switched) -> bool:
+    """Whether Windows is first, read again: some firmware puts an order of its own. On Linux, winhost has come by this."""
+    try:
+        if isinstance(there, LinuxHost):
+            with closing(_wire(there)) as wire:
+                found = switching.on_linux(wire, heartbeat=True)
+            return switching.first_is_windows(found.order, found.entries)
+        with closing(connector_for(there).open()) as agent:
+            return switching.windows_is_first(agent)
+    except (WinhostError, MissingFact):
+        return switched.windows_first
 
 
 def _stay(here: LinuxHost, return_after: int | None, output: Output) -> int:

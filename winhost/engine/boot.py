@@ -99,8 +99,14 @@ def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bo
         if restart:
             reboot.ask(agent)
     return Switched(
-        facts.host, system, entry, _first_is_windows(now.order, now.entries), restart, None, _told(host)
+        facts.host, system, entry, first_is_windows(now.order, now.entries), restart, None, _told(host)
     ), boot
+
+
+def windows_is_first(agent: Agent) -> bool:
+    """As Windows reads the firmware's variables. Raises RemoteError, WireError, MissingFact."""
+    found = _firmware(agent)
+    return first_is_windows(found.order, found.entries)
 
 
 def _firmware(agent: Agent) -> FirmwareBoot:
@@ -115,7 +121,7 @@ def _told(host: HostFacts) -> tuple[str, ...]:
     return ()
 
 
-def _first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool:
+def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool:
     first = next((each for each in entries if order and each.entry == order[0]), None)
     return first is not None and _starts(first, WINDOWS)
 
@@ -134,7 +140,7 @@ def from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[Switched, st
     entry = entry_of(name, WINDOWS, found.entries)
     if found.next != entry.entry:
         raise not_switched(name, f"the firmware was told to start {entry.entry} once, and will start {found.next}")
-    return Switched(name, WINDOWS, entry, _first_is_windows(found.order, found.entries), restart), found.boot_id
+    return Switched(name, WINDOWS, entry, first_is_windows(found.order, found.entries), restart), found.boot_id
 
 
 # ---- afterwards
