@@ -70,6 +70,16 @@ def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
     assert "boot menu" in said.out
 
 
+def test_the_other_system_that_answers_is_up_and_its_order_is_read_again(line: Line, lab: Lab) -> None:
+    """desk-01 stands in for the other system: what counts is that it answers, and what its firmware starts first."""
+    firmware = lab.hosts["desk-01"].machine.part(FirmwarePart)
+    firmware.boot["entries"] = [{**firmware.boot["entries"][0], "path": "\\EFI\\ubuntu\\shimx64.efi"}]
+    said = line("boot", "desk-05", "linux", *CONSENT, "--other", "desk-01")
+    assert said.code == 0, said.err
+    assert "linux is up" in said.out
+    assert "Windows is not first in the boot order" in said.out
+
+
 def test_nothing_restarts_without_consent_and_a_word_on_the_console(line: Line, lab: Lab) -> None:
     for words in ((), ("--console",), ("--accept", "restart")):
         assert line("boot", "desk-05", "linux", *words).code == 2

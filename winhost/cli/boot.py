@@ -92,7 +92,9 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 
 
 def _order_after(there: AnyHost, switched: Switched) -> bool:
-    """Whether Windows is first, read again: some firmware puts an order of its own. On Linux, winhost has come by this."""
+    """Whether Windows is first, read again: some firmware has an order of its own. On Linux this is who its timer
+    waits for.
+    """
     try:
         if isinstance(there, LinuxHost):
             with closing(_wire(there)) as wire:
