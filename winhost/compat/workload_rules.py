@@ -10,7 +10,7 @@ from math import inf
 
 from packaging.version import Version
 
-from winhost.compat.capability import SHARED
+from winhost.compat.capability import NATIVE, SHARED
 from winhost.compat.rule import Finding, degraded, reason_of, unsupported, unverified
 from winhost.compat.swap import Swap, swaps
 from winhost.model.path import path_of
@@ -20,6 +20,7 @@ from winhost.sizing.budget import Budget
 
 DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
+VLLM_SLEPT_IN_STEP = Version("0.24.0")  # over two GPUs with its own all-reduce, measured
 
 # Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer.
 RELOADING = frozenset(
@@ -113,6 +114,16 @@ def shares_weights_and_sleeps(case: WorkloadOnVariant) -> Finding | None:
     return unsupported("sleep-l1.weight-cache", observed=_named(found)) if found else None
 
 
+def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> Finding | None:
+    """Sleep mode with vLLM's own all-reduce between peers, before the version in which both were seen to work."""
+    found = [model for model in case.sleepers if model.tensor > 1]
+    vllm = case.workload.versions.get("vllm")
+    if path_of(case.variant) in NATIVE and found and (vllm is None or vllm < VLLM_SLEPT_IN_STEP):
+        observed = f"{_named(found)}, vLLM {vllm}" if vllm else f"{_named(found)}, and no version of vLLM is stated"
+        return degraded("sleep-l1.own-all-reduce", observed=observed)
+    return None
+
+
 def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
     """Level 2 needs a loader that can reload all weights."""
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
@@ -194,8 +205,8 @@ def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
 
 
 WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
-    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, shares_weights_and_sleeps),
-    drops_what_it_cannot_reload,
+    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, sleeps_with_its_own_all_reduce),
+    *(shares_weights_and_sleeps, drops_what_it_cannot_reload),
     *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),
