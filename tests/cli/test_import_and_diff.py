@@ -73,13 +73,13 @@ def test_imported_facts_make_no_twin(line: Line) -> None:
 
 def test_what_cannot_be_read_is_left_out_and_told(line: Line) -> None:
     Path("notes.txt").write_text("remember the milk")
-    other = DATA / "refused" / "systeminfo-german.txt"
+    other = DATA / "refused" / "systeminfo-part.txt"
     said = line("facts", "import", "notes.txt", other, "gone.xml", *DESK, "-o", "desk.json")
     assert said.code == 0
     assert json.loads(Path("desk.json").read_text())["winhost"].endswith(", from computer-info, lspci, dxdiag")
     warned = said.err.splitlines()
     assert [text.split(" ")[:3] for text in warned] == [["warning:", "left", "out:"]] * 3
-    assert "in a language other than English, which is not read. Make it with: Get-ComputerInfo" in warned[1]
+    assert "is only a part of systeminfo. Make it with: Get-ComputerInfo" in warned[1]
 
 
 def test_systeminfo_is_read_and_what_tells_more_is_named(line: Line) -> None:

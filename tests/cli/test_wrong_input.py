@@ -219,7 +219,10 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
     [
         (("assess", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
         (("plan", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
-        (("plan", "--path", "gpu-p"), "winhost evaluates gpu-p but cannot plan it yet; it can plan: dda, linux, wsl2"),
+        (
+            ("plan", "--path", "gpu-p"),
+            "winhost evaluates gpu-p but cannot plan it yet; it can plan: dda, dual-boot, linux, wsl2",
+        ),
         (("explain", "DDA.CLIENT-SKU"), "did you mean 'dda.client-sku'?"),
         (("explain", "wsl2"), "winhost explain --list wsl2"),
         (("detect",), "no host named\n  Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab').\n"),

@@ -217,11 +217,10 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
     assert not served.host.sessions[0].stopped
 
 
-# The remote shell is sent the call in several messages after that of the command.
-ARRIVED = {WireKind.PSRP: (Action.COMMAND, When.WORKED), WireKind.WINRS: (Action.RECEIVE, When.ARRIVED)}
-LOST: dict[str, tuple[Any, Action | None, When, bool]] = {
+# The first call of a session is sent in several messages after that of the command: the agent comes with it.
+LOST: dict[str, tuple[Any, Action, When, bool]] = {
     "cut before the call arrived": (drop, Action.COMMAND, When.ARRIVED, False),
-    "cut when it had arrived": (drop, None, When.ARRIVED, True),
+    "cut when it had arrived": (drop, Action.RECEIVE, When.ARRIVED, True),
     "cut with the answer on its way": (drop, Action.RECEIVE, When.FINISHED, True),
     "a logon that the connection lost": (refuse(401), Action.COMMAND, When.ARRIVED, False),
     "a service that went away": (refuse(503), Action.COMMAND, When.ARRIVED, False),
@@ -230,10 +229,9 @@ LOST: dict[str, tuple[Any, Action | None, When, bool]] = {
 
 @pytest.mark.parametrize(("trouble", "action", "when", "arrived"), LOST.values(), ids=LOST.keys())
 def test_a_call_whose_answer_is_lost_may_have_been_done(
-    served: Served, agent: Agent, trouble: Any, action: Action | None, when: When, arrived: bool
+    served: Served, agent: Agent, trouble: Any, action: Action, when: When, arrived: bool
 ) -> None:
-    moment = (action, when) if action else ARRIVED[served.target.transport.kind]
-    served.endpoint.faults.plan(trouble, *moment)
+    served.endpoint.faults.plan(trouble, action, when)
     with pytest.raises(SessionDropped) as caught:
         set_start(agent)
     agent.close()

@@ -43,9 +43,23 @@ def test_a_workload_of_version_1_is_read() -> None:
     assert load_workload(V1 / "workloads/three-share-a-card.yaml").models
 
 
+ADDED = {"serial"}  # to examples of today, for what version 1 did not read
+
+
+def states(facts: Facts) -> dict[str, Any]:
+    """What a host is, without what was added since."""
+    return {
+        resource: [(r.key, {name: value for name, value in r.state.items() if name not in ADDED}) for r in answer]
+        if isinstance(answer, tuple)
+        else answer
+        for resource, answer in facts.resources.items()
+    }
+
+
 @pytest.mark.parametrize("host", ["win11-pro-1gpu", "laptop-hybrid"])
 def test_a_host_file_of_version_1_makes_the_host_that_it_made(host: str) -> None:
-    assert expand(V1 / f"hosts/{host}.yaml") == expand(find(host))
+    (then, lab), (now, lab_now) = expand(V1 / f"hosts/{host}.yaml"), expand(find(host))
+    assert (states(then), lab) == (states(now), lab_now)
 
 
 def test_a_fault_of_a_file_of_version_1_is_told_at_its_line(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--device-plugin": {
         "metavar": "IMAGE",
         "default": PLUGIN,
-        "show_default": True,
-        "help": "NVIDIA's device plugin, with its digest or a tag, whose digest its registry is asked for.",
+        "help": "NVIDIA's device plugin, with its digest or a tag, whose digest its registry is asked for. "
+        f"Default: version {PLUGIN.rpartition(':v')[2]}, from NVIDIA's registry.",
     },
     "--no-device-plugin": {"is_flag": True, "help": "The cluster has one already, such as that of NVIDIA's operator."},
     "--ray": {

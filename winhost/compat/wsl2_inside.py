@@ -16,7 +16,8 @@ def other_libcuda(facts: HostFacts) -> Finding | None:
     """A distro has a libcuda of its own, which programs may find before the one of Windows' driver."""
     with suppress(MissingFact):  # no distro is read: there is none yet, or no SSH access
         driver = facts.the(LinuxGpuDriver)
-        found = (*driver.packages, *driver.libraries)
+        # Where a package brought it, a plan is refused by that package's name.
+        found = driver.libraries if not driver.packages else ()
         return unverified("wsl2.other-libcuda", observed=", ".join(found)) if found else None
     return None
 

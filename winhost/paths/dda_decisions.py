@@ -312,8 +312,8 @@ class DdaDecisions:
 
 def pci_id(device: str) -> str:
     """Of `VEN_10DE&DEV_26B9&SUBSYS_…` as Linux writes it, `10de:26b9`."""
-    vendor, model = device.split("&")[:2]
-    return f"{vendor.removeprefix('VEN_')}:{model.removeprefix('DEV_')}".lower()
+    vendor, _, rest = device.partition("&")
+    return f"{vendor.removeprefix('VEN_')}:{rest.partition('&')[0].removeprefix('DEV_')}".lower()
 
 
 def _function(device: Instance[PciDevice], name: str) -> CardFunction:

@@ -54,8 +54,8 @@ def pci_hyperv(release: str) -> bool | None:
     """As a module, or built in."""
     if virtualization() != "microsoft":
         return None
-    lists = [Path("/lib/modules", release, name) for name in ("modules.dep", "modules.builtin")]
-    return any("/pci-hyperv.ko" in each.read_text("utf-8") for each in lists)
+    lists = [content(f"/usr/lib/modules/{release}/{name}") for name in ("modules.dep", "modules.builtin")]
+    return any(b"/pci-hyperv.ko" in each for each in lists)
 
 
 def secure_boot() -> bool | None:
