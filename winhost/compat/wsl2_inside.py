@@ -1,14 +1,18 @@
 """Rules of WSL 2: what is inside a distro that is read, and what of Windows takes effect only later."""
 
+import re
 from contextlib import suppress
 
-from winhost.compat.rule import NOTES, Finding, note, rule, unverified
+from winhost.compat.rule import NOTES, Finding, note, rule, unsupported, unverified
 from winhost.core.answers import MissingFact
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.windows.external_switch.resource import ExternalSwitch
 from winhost.resources.windows.gpu_driver_model.resource import GpuDriverModel
 from winhost.resources.windows.vm_switch.resource import VmSwitch
+
+_OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
 
 
 @rule("wsl2", unknown=NOTES)
@@ -19,6 +23,15 @@ def other_libcuda(facts: HostFacts) -> Finding | None:
         # Where a package brought it, a plan is refused by that package's name.
         found = driver.libraries if not driver.packages else ()
         return unverified("wsl2.other-libcuda", observed=", ".join(found)) if found else None
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def version_one(facts: HostFacts) -> Finding | None:
+    """The distro that is read runs on WSL 1, which has no GPU: its kernel is Windows' own imitation of one."""
+    with suppress(MissingFact):  # no distro is read, as above
+        kernel = facts.the(LinuxSystem).kernel
+        return unsupported("wsl2.version-1", observed=kernel) if _OF_WSL_1.fullmatch(kernel) else None
     return None
 
 
