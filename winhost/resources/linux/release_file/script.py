@@ -24,7 +24,7 @@ from winhost.agent.linux_download import downloaded, size_of, written
 from winhost.agent.linux_files import check_room, content, move, opened, put, remove, sha256_of, status
 
 RELEASES = KEPT + "/releases"
-PROGRAM = "/usr/local/bin/k3s"
+K3S_PROGRAM = "/usr/local/bin/k3s"
 RELEASE_FILES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airgap-images-(?:amd64|arm64)\.tar\.zst"
 NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
 
@@ -92,7 +92,7 @@ def bring_release(path: str, after: State) -> None:
             doing(f"{name}: {100 * at // after['bytes']} % of {after['bytes'] / 1e6:.0f} MB")
     with opened(part) as file:
         digest = sha256_of(file)
-        os.fchmod(file.fileno(), 0o755 if path == PROGRAM else 0o644)
+        os.fchmod(file.fileno(), 0o755 if path == K3S_PROGRAM else 0o644)
     if digest != after["sha256"]:
         remove(part)
         raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{name} came with another hash or size.")
