@@ -118,7 +118,7 @@ def test_a_container_of_podman_sees_what_its_cdi_specification_gives_it(probing:
     found = probing(*asked).result["measured"]["found"]
     assert outcomes(found)["container"] == "done", found["outcomes"][-1]
     assert (found["container"]["image"], found["container"]["runtime"]) == (IMAGE, "podman")
-    assert outcomes(found["container"]["answer"]) == {"driver": "done", "nccl": "done"}
+    assert outcomes(found["container"]["answer"]) == {"driver": "done", "nccl": "done", "video": "done"}
     assert own.run("podman", "ps", "--all", "--quiet") == ""
     absent = probing(*asked[:-2], "localhost/nobody:1", "--json").result["measured"]["found"]
     assert outcomes(absent)["container"] == "failed"
