@@ -254,7 +254,14 @@ PARTS = {
     # tests fail on a busy machine.
     "vllm": Part(
         ["tests/vllm"],
-        {"numactl": "numactl", "unshare": "util-linux", "ip": "iproute2", "ps": "procps"},
+        {
+            "numactl": "numactl",
+            "unshare": "util-linux",
+            "ip": "iproute2",
+            "ps": "procps",
+            "debootstrap": "debootstrap",
+            "systemd-nspawn": "systemd-container",
+        },
         lambda: is_root_of_linux() and platform.machine() == "x86_64",
         "real",
         only_by_name=True,

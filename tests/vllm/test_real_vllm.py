@@ -301,7 +301,8 @@ class Stream(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        raw = self._first + rest_of(self._to)
+        with self._to:
+            raw = self._first + rest_of(self._to)
         self.body, self.whole = dechunked(raw.partition(b"\r\n\r\n")[2])
 
     @property
