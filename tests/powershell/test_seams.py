@@ -112,6 +112,9 @@ NEVER = {
     "Read-WinhostVolumeFiles": "a volume without a drive letter",
     "Copy-WinhostVolumeFile": "a volume without a drive letter",
     "Remove-WinhostVolumeFile": "a volume without a drive letter",
+    "Read-WinhostVolumeNames": "a volume without a drive letter",
+    "Read-WinhostVolumeHash": "a volume without a drive letter",
+    "Add-WinhostVolumeFolder": "a volume without a drive letter",
 }
 
 

@@ -252,6 +252,7 @@ QUIET = {
     "ConvertFrom-WinhostBase64": "its caller takes nothing for no base64, and says so",
     "Close-WinhostRun": "it was told when the line was written",
     "ConvertFrom-WinhostLine": "its caller tells of a damaged journal, with the line",
+    "Read-WinhostVolumeHash": "a file that is not there has no hash",
     "Read-WinhostVolumeFiles": "what is told of the file has neither size nor hash",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }

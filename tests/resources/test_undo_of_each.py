@@ -13,6 +13,7 @@ from winhost.resources.shared import NO_PROFILE
 from winhost.resources.windows.nat_switch.resource import NO_NAT
 from winhost.resources.windows.own_partition.resource import NO_PARTITION
 from winhost.resources.windows.own_vm.resource import NO_VM
+from winhost.resources.windows.ubuntu_installer.resource import NO_INSTALLER
 from winhost.resources.windows.vm_seed.resource import NO_SEED
 
 VM, OTHER_VM = (f"assigned:{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "12")
@@ -327,6 +328,26 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         {"made": False, "partition": None, "path": None},
     ),
     "a next start that was used up": ("FirmwareBoot", {"next": None}, {"next": "0010"}, {"next": None}, {}),
+    "a linux that runs in place of windows": (
+        *("RunningSystem", {"system": "windows"}, {"system": "linux-next"}),
+        {"system": "linux", "linux": "0006", "installer": "0010"},
+        "back",
+    ),
+    "a linux that was only to come": (
+        *("RunningSystem", {"system": "windows"}, {"system": "linux-next"}),
+        {"system": "linux-next", "linux": "0006", "installer": "0010"},
+        "back",
+    ),
+    "windows that came up again by itself": (
+        *("RunningSystem", {"system": "windows"}, {"system": "linux-next"}),
+        {"system": "windows", "linux": "0006", "installer": "0010"},
+        {},
+    ),
+    "an installer that was made": (
+        *("UbuntuInstaller", {"made": False, "image": None}, {"made": True, "image": "a"}),
+        {**NO_INSTALLER, "made": True, "image": "a", "host_key": "b", "ticket": "c"},
+        {"made": False, "image": None, "host_key": None, "ticket": None},
+    ),
     "fast startup": (
         *("FastStartup", {"hibernation": True, "fast_startup": True}, {"hibernation": False, "fast_startup": False}),
         {"hibernation": False, "fast_startup": False},

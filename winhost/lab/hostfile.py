@@ -56,7 +56,7 @@ _SIZES |= {"offset", "smallest", "largest"}
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
 # What is as usual where nobody says otherwise: how Windows lays out its disks, and what a new machine boots.
 _USUAL = {"FirmwareBoot", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
-_USUAL |= {"SecureBoot", "StorageController"}
+_USUAL |= {"RunningSystem", "SecureBoot", "StorageController"}
 
 ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""

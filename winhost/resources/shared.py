@@ -7,6 +7,8 @@ from winhost.core.rules import Condition, ConsentRule, Rests, UndoRule
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
 SEED = "VmSeed"  # until it has told the guest of a new VM who may log on, nothing in that can be read either
+BESIDE = "UbuntuInstaller"  # it keeps how the Linux that takes turns with Windows is known
+RUNNING = "RunningSystem"  # which of the two runs: what is in that Linux can be read only while it does
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 
 # ---- what rests on an instance
@@ -36,6 +38,7 @@ SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
 
 WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
 WITHIN_VM = Rests("OwnVm", unless=("made", (False,)))
+WITHIN_PARTITION = Rests("OwnPartition", unless=("made", (False,)))
 
 # ---- consents that a change asks for
 

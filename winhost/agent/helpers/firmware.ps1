@@ -82,6 +82,9 @@ public static class WinhostNative
     private static extern bool RemoveDirectoryW(string path);
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool CreateDirectoryW(string path, IntPtr security);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
 
     public static string Kind()
@@ -222,6 +225,18 @@ public static class WinhostNative
         RemoveDirectoryW(path.Substring(0, path.LastIndexOf('\\')));
     }
 
+    public static void Folders(string root, string file)
+    {
+        for (int place = file.IndexOf('\\'); place > 0; place = file.IndexOf('\\', place + 1))
+        {
+            // It may be there.
+            if (!CreateDirectoryW(root + file.Substring(0, place), IntPtr.Zero) && Marshal.GetLastWin32Error() != 183)
+            {
+                throw new Win32Exception();
+            }
+        }
+    }
+
     public static string Hash(string path, out long length)
     {
         using (SafeFileHandle handle = CreateFileW(path, 0x80000000, 7, IntPtr.Zero, 3, 0, IntPtr.Zero))
@@ -297,4 +312,33 @@ function Remove-WinhostVolumeFile {
     param([string]$Path)
     Import-WinhostNative
     [WinhostNative]::Delete($Path)
+}
+
+function Read-WinhostVolumeNames {
+    param([string]$Root)
+    Import-WinhostNative
+    foreach ($name in @([WinhostNative]::Files($Root))) {
+        $name
+    }
+}
+
+function Read-WinhostVolumeHash {
+    param([string]$Path)
+    # Nothing where there is no such file.
+    Import-WinhostNative
+    $length = [long]0
+    try {
+        [WinhostNative]::Hash($Path, [ref]$length)
+    }
+    catch [System.ComponentModel.Win32Exception] {
+        $null
+    }
+}
+
+function Add-WinhostVolumeFolder {
+    param([string]$Path)
+    # Those that a file of a volume lies in. The volume's own name ends with a backslash after a brace.
+    Import-WinhostNative
+    $root = $Path.Substring(0, $Path.IndexOf('}\') + 2)
+    [WinhostNative]::Folders($root, $Path.Substring($root.Length))
 }

@@ -17,9 +17,11 @@ DATA = "data"
 _BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
 
 
-def _check_accepted(asked: SetCall, what: str) -> None:
+def check_accepted(asked: SetCall, what: str, where: str = "") -> None:
+    """Raises CmdletError."""
     if DATA not in asked.accept:
-        raise own_error("HoldsData", "ResourceBusy", f"{what} would be written, without the consent for it.")
+        written = " ".join(filter(None, ("written", where)))
+        raise own_error("HoldsData", "ResourceBusy", f"{what} would be {written}, without the consent for it.")
 
 
 # ---- partitions
@@ -28,7 +30,7 @@ def _check_accepted(asked: SetCall, what: str) -> None:
 def set_size(machine: Machine, asked: SetCall) -> None:
     """Raises CmdletError."""
     disks, size = machine.part(Disks), int(str(asked.desired["size"]))
-    _check_accepted(asked, "A partition table")
+    check_accepted(asked, "A partition table")
     found = next(r for r in machine.instances("Partition") if r.key["partition"] == asked.key["partition"].lower())
     if not found.state["boot"]:
         raise wrong_place("Only the partition that Windows runs from is resized.")
@@ -47,7 +49,7 @@ def set_own_partition(machine: Machine, asked: SetCall) -> None:
         raise bad_request("winhost makes the partitions linux and staging.")
     if "made" not in asked.desired:
         raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
-    _check_accepted(asked, "A partition table")
+    check_accepted(asked, "A partition table")
     record = machine.own_vms.read("partition", name)
     if not asked.desired["made"]:
         _remove_partition(machine, name, record)
@@ -172,7 +174,7 @@ def set_boot_entry(machine: Machine, asked: SetCall) -> None:
         raise bad_request("winhost makes the boot entry installer.")
     if "made" not in asked.desired:
         raise wrong_place("A boot entry stays what it is: take it away first.")
-    _check_accepted(asked, "Firmware variables")
+    check_accepted(asked, "Firmware variables")
     record = machine.own_vms.read("boot", name)
     if not asked.desired["made"]:
         if record is not None:
@@ -188,7 +190,7 @@ def set_boot_entry(machine: Machine, asked: SetCall) -> None:
 
 def _make_entry(machine: Machine, name: str, partition: str, path: str) -> None:
     firmware, record = machine.part(FirmwarePart), {"partition": partition, "path": path}
-    _check_uefi(firmware)
+    check_uefi(firmware)
     if partition not in machine.part(Disks).partitions:
         said = f"There is no partition {partition} for the boot entry: make that first."
         raise own_error("WrongPlace", "ObjectNotFound", said)
@@ -197,7 +199,8 @@ def _make_entry(machine: Machine, name: str, partition: str, path: str) -> None:
         firmware.make_entry(f"winhost-{name}", partition, path)
 
 
-def _check_uefi(firmware: FirmwarePart) -> None:
+def check_uefi(firmware: FirmwarePart) -> None:
+    """Raises CmdletError."""
     if firmware.kind != "uefi":
         raise own_error("NotUefi", "InvalidOperation", "Windows was started by a BIOS, which has no boot entries.")
 
@@ -205,7 +208,7 @@ def _check_uefi(firmware: FirmwarePart) -> None:
 def set_next(machine: Machine, asked: SetCall) -> None:
     """What is started once. Raises CmdletError."""
     firmware, number = machine.part(FirmwarePart), asked.desired["next"]
-    _check_uefi(firmware)
+    check_uefi(firmware)
     if number is None:
         _bcdedit(firmware, "/deletevalue", "{fwbootmgr}", "bootsequence")
     else:
@@ -253,7 +256,7 @@ def set_backup(machine: Machine, asked: SetCall) -> None:
             disks.keep_efi_file(f"{efi_folder(guid)}\\{each['sha256']}", each["sha256"], size)
         machine.files.write(f"{efi_folder(guid)}\\files.json", json.dumps({"files": whole}).encode())
         return
-    _check_accepted(asked, "Files of the EFI system partition")
+    check_accepted(asked, "Files of the EFI system partition")
     copy = disks.efi_copy(guid) or []
     changed, added = disks.since_copy(guid, copy)
     for file in (each for each in copy if each["path"] in changed):

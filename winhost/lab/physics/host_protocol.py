@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_clock import LabClock
@@ -10,6 +10,8 @@ from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_files import Files
+
+P = TypeVar("P")
 
 
 class HostPart(Protocol):
@@ -68,6 +70,9 @@ class WindowsHost(Protocol):
     @property
     def distros(self) -> WslRunner:
         """Its WSL."""
+
+    def part(self, kind: type[P]) -> P:
+        """The one part of this kind."""
 
     def instances(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""

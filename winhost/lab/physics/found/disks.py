@@ -73,6 +73,7 @@ class Disks:
             r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())
         }
         self.labels: dict[str, tuple[str, str]] = {}
+        self._put: dict[str, dict[str, bytes]] = {}
         self._files = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
@@ -235,6 +236,28 @@ class Disks:
             path for path in (each["path"] for each in files) if path.casefold() not in kept and _OF_LINUX.match(path)
         ]
 
+    # ---- files of the installer's partition
+
+    def file(self, guid: str, path: str) -> bytes | None:
+        """Its content, or None where there is none."""
+        return self._put.get(guid, {}).get(path)
+
+    def names(self, guid: str) -> list[str]:
+        """Paths of files, in order."""
+        return sorted(self._put.get(guid, {}))
+
+    def put_file(self, guid: str, path: str, content: bytes | None) -> None:
+        """Nothing takes it away."""
+        files = self._put.setdefault(guid, {})
+        if content is None:
+            files.pop(path, None)
+        else:
+            files[path] = content
+
+    def clear(self, guid: str) -> None:
+        """All files of a partition go."""
+        self._put.pop(guid, None)
+
     # ---- cmdlets that change something
 
     def resize_partition(self, guid: str, size: int) -> None:
@@ -286,12 +309,14 @@ class Disks:
         """What was on it is gone."""
         with self._host.changing("Format-Volume"):
             self.labels[guid] = (file_system, label)
+            self.clear(guid)
 
     def remove_partition(self, guid: str) -> None:
         """With what is on it."""
         with self._host.changing("Remove-Partition"):
             del self.partitions[guid]
             self.labels.pop(guid, None)
+            self.clear(guid)
 
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:
         """Encrypted as it is, and open."""

@@ -3,16 +3,19 @@
 import base64
 import json
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Record
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import GLOBAL, FirmwarePart
+from winhost.lab.physics.found.installer import InstallerPart
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, braced, windows_word
-from winhost.resources.windows.partition.resource import BASIC_DATA
+from winhost.resources.windows.partition.resource import BASIC_DATA, EFI
 
 _VOLUME = "\\\\?\\Volume{"
+_IMAGE = "0d15c000-0000-4000-8000-000000000000"  # of the volume of a mounted image
 
 
 def _disks(process: CmdletProcess) -> Disks:
@@ -70,8 +73,10 @@ def _limits(process: CmdletProcess, given: Any) -> WindowsObject:
     return of_type("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
 
 
-@answers("Get-Volume", "FilePath", "Partition")
+@answers("Get-Volume", "FilePath", "Partition", "DiskImage")
 def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if "DiskImage" in bound:
+        return [of_type("MSFT_Volume", Path=f"{_VOLUME}{_IMAGE}}}\\", FileSystem="UDF")]
     if "Partition" not in bound:
         return [of_type("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
     disks, record = _disks(process), _asked(process, bound["Partition"])
@@ -80,6 +85,8 @@ def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         limits = disks.limits(record)
         health = windows_word(limits["health"])
         return [of_type("MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health)]
+    if record.state["type"] != EFI:
+        return [of_type("MSFT_Volume", Path=path, FileSystem="FAT32")]
     found = disks.efi_files(record)
     return [of_type("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
 
@@ -219,21 +226,62 @@ def _variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
     disks, machine = _disks(process), process.machine
-    if source.startswith(_VOLUME):
+    if not target.startswith(_VOLUME):
         guid, path = _place(source)
-        files = disks.files_on(guid)
-        found = next(each for each in files if each["path"] == path)
+        found = next(each for each in disks.files_on(guid) if each["path"] == path)
         disks.keep_efi_file(target, found["sha256"], found["size"])
         return ()
     guid, path = _place(target)
-    disks.put_efi_file(guid, path, json.loads(machine.files.read(source) or b"{}"))
+    if _is_efi(process, guid):
+        disks.put_efi_file(guid, path, json.loads(machine.files.read(source) or b"{}"))
+    else:
+        disks.put_file(guid, path, b"" if source.startswith(_VOLUME) else machine.files.read(source) or b"")
     return ()
 
 
 @answers("Remove-WinhostVolumeFile", "Path")
 def _remove_file(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     guid, path = _place(bound["Path"])
-    _disks(process).put_efi_file(guid, path, None)
+    if _is_efi(process, guid):
+        _disks(process).put_efi_file(guid, path, None)
+    else:
+        _disks(process).put_file(guid, path, None)
+    return ()
+
+
+def _is_efi(process: CmdletProcess, guid: str) -> bool:
+    return bool(_disks(process).partitions[guid]["type"] == EFI)
+
+
+@answers("Read-WinhostVolumeNames", "Root")
+def _names(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid, _ = _place(bound["Root"])
+    return process.machine.part(InstallerPart).image_files() if guid == _IMAGE else _disks(process).names(guid)
+
+
+@answers("Read-WinhostVolumeHash", "Path")
+def _hash_of(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid, path = _place(bound["Path"])
+    if _is_efi(process, guid):
+        return [each["sha256"] for each in _disks(process).files_on(guid) if each["path"] == path]
+    content = _disks(process).file(guid, path)
+    return [] if content is None else [sha256(content).hexdigest()]
+
+
+@answers("Add-WinhostVolumeFolder", "Path")
+def _folder_of(_process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    assert _place(bound["Path"])[1], "a path on a volume"
+    return ()
+
+
+@answers("Mount-DiskImage", "ImagePath", "StorageType", "Access", "NoDriveLetter", "PassThru")
+def _mount(_process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    assert (bound["StorageType"], bound["Access"], bound["NoDriveLetter"]) == ("ISO", "ReadOnly", True)
+    return [of_type("MSFT_DiskImage", DeviceID=path, ImagePath=path) for path in bound["ImagePath"]]
+
+
+@answers("Dismount-DiskImage", "ImagePath", "StorageType", "Confirm")
+def _dismount(_process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return ()
 
 

@@ -97,7 +97,7 @@ function Find-WinhostMadeRecords {
         return
     }
     foreach ($entry in @($records.GetValueNames() | Sort-Object)) {
-        if ($entry -cnotmatch '^(vm|disk|seed|nat|partition|boot) ([a-z0-9-]{1,63})\z' -or $Matches[1] -cne $Kind) {
+        if ($entry -cnotmatch '^(vm|disk|seed|nat|partition|boot|ubuntu) ([a-z0-9-]{1,63})\z' -or $Matches[1] -cne $Kind) {
             continue
         }
         $name = $Matches[2]

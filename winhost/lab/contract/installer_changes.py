@@ -1,0 +1,119 @@
+"""What the scripts of Ubuntu's installer, and of which system runs, do on a simulated host."""
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from hashlib import sha256
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.lab.contract.disk_changes import check_accepted, check_uefi, set_next
+from winhost.lab.contract.set_call import SetCall
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.found.installer import TICKET, InstallerPart
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
+
+_PATH = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}")
+_FILES = "C:\\ProgramData\\winhost\\files"
+
+
+def set_running(machine: Machine, asked: SetCall) -> bool:
+    """What the firmware starts next; takes a restart to the Linux. Raises CmdletError."""
+    check_uefi(machine.part(FirmwarePart))
+    (record,) = machine.instances("RunningSystem")
+    now = record.state
+    if asked.desired["system"] == WINDOWS:
+        if now["system"] == LINUX_NEXT:
+            _set_next(machine, asked, None)
+        return False
+    wanted = now["linux"] or now["installer"]
+    if wanted is None:
+        said = "No boot entry starts a Linux, or an installer of one that winhost made."
+        raise own_error("NoLinux", "ObjectNotFound", said)
+    if machine.part(FirmwarePart).boot["next"] != wanted:
+        _set_next(machine, asked, str(wanted))
+    return True
+
+
+def _set_next(machine: Machine, asked: SetCall, number: str | None) -> None:
+    set_next(machine, SetCall({}, {"next": number}, asked.accept, asked.within, asked.stop))
+
+
+def set_installer(machine: Machine, asked: SetCall) -> None:
+    """Its files put onto the partition or taken away, and what is made at the moment of use. Raises CmdletError."""
+    if asked.key["name"] != "ubuntu":
+        raise bad_request("winhost makes the installer ubuntu.")
+    check_accepted(asked, "Files", "to a partition")
+    record = machine.own_vms.read("ubuntu", "ubuntu")
+    if "made" in asked.desired:
+        if not asked.desired["made"]:
+            _remove(machine, record)
+            return
+        record = _make(machine, asked)
+    if record is None or not record["complete"]:
+        raise wrong_place("winhost made no installer here: make that first.")
+    _hand_over(machine, record, asked)
+
+
+def _make(machine: Machine, asked: SetCall) -> dict[str, Any]:
+    parts = {part: asked.desired.get(part) for part in ("partition", "image", "files", "user")}
+    if None in parts.values():
+        what = "An installer is made of an image, on a partition, with files beside it and for a user."
+        raise bad_request(what)
+    disks, installer = machine.part(Disks), machine.part(InstallerPart)
+    guid = str(parts["partition"])
+    if installer.partition(guid) is None:
+        raise own_error(
+            "WrongPlace", "ObjectNotFound", f"{guid} is not the partition that winhost made for an installer."
+        )
+    if machine.files.read(f"{_FILES}\\{parts['image']}") is None:
+        raise own_error("NoImage", "ObjectNotFound", f"There is no staged file {parts['image']}.")
+    texts = _unpacked(str(parts["files"]))
+    record = {**parts, "address": asked.desired.get("address"), "host_key": None, "complete": False}
+    machine.own_vms.write("ubuntu", "ubuntu", record)
+    for path in installer.image_files():
+        disks.put_file(guid, path, b"")
+    for path, text in texts.items():
+        disks.put_file(guid, path.replace("/", "\\"), text.encode())
+    record["complete"] = True
+    machine.own_vms.write("ubuntu", "ubuntu", record)
+    return record
+
+
+def _unpacked(packed: str) -> dict[str, str]:
+    texts: Json = json.loads(gzip.decompress(b64decode(packed)))
+    assert isinstance(texts, dict)
+    for path, text in texts.items():
+        if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")) or not isinstance(text, str):
+            raise bad_request("files are texts by their paths.")
+    return {path: str(text) for path, text in texts.items()}
+
+
+def _hand_over(machine: Machine, record: dict[str, Any], asked: SetCall) -> None:
+    if "host_key" in asked.desired:
+        record["host_key"] = asked.desired["host_key"]
+        machine.own_vms.write("ubuntu", "ubuntu", record)
+    if "ticket" not in asked.desired:
+        return
+    disks, guid = machine.part(Disks), machine.part(InstallerPart).partition(record["partition"])
+    if guid is None:
+        raise own_error("WrongPlace", "ObjectNotFound", "The partition of the installer is not there any more.")
+    if asked.desired["ticket"] is None:
+        disks.put_file(guid, TICKET, None)
+        return
+    if sha256(asked.secret.encode()).hexdigest() != asked.desired["ticket"]:
+        raise bad_request("The ticket is another than its SHA-256 says.")
+    disks.put_file(guid, TICKET, asked.secret.encode())
+
+
+def _remove(machine: Machine, record: dict[str, Any] | None) -> None:
+    if record is None:
+        return
+    guid = machine.part(InstallerPart).partition(record["partition"])
+    if guid is not None:
+        machine.part(Disks).clear(guid)
+    machine.own_vms.write("ubuntu", "ubuntu", None)

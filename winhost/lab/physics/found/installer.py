@@ -1,0 +1,88 @@
+"""Ubuntu's installer on a simulated host, as Windows put it onto a partition, and which system the firmware starts."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
+
+MARK = "EFI\\ubuntu\\winhost.txt"
+TICKET = "winhost\\fetch.json"
+_OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
+_RESOURCES = ("RunningSystem", "UbuntuInstaller")
+
+
+class InstallerPart:
+    """Of one host. Its record is in the registry, under `ubuntu ubuntu`."""
+
+    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
+        self._host = host
+        for resource in _RESOURCES:
+            host.refusals[resource] = self._refusal
+
+    def _refusal(self) -> CmdletError | None:
+        return None if self._host.lab.administrator else not_administrator()
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """The calls that list the instances."""
+        return {"RunningSystem": lambda: [self._running()], "UbuntuInstaller": self._installers}
+
+    def restarted(self) -> bool:
+        """Nothing of it waits for a restart."""
+        return False
+
+    def image_files(self) -> Sequence[str]:
+        """What an image of Ubuntu Server has, as far as anybody looks."""
+        return (".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg")
+
+    def partition(self, guid: str) -> str | None:
+        """The partition for it with this GUID, where it is as winhost made it."""
+        text = self._host.record().get("partition staging")
+        found = self._disks.own_partition(json.loads(text)) if text else None
+        return found if found == guid else None
+
+    @property
+    def _disks(self) -> Disks:
+        return self._host.part(Disks)
+
+    def _running(self) -> Record:
+        firmware = self._host.part(FirmwarePart)
+        if firmware.kind != "uefi":
+            return Record({"system": WINDOWS, "linux": None, "installer": None})
+        entries = firmware.boot["entries"]
+        there = [] if self._comes() else entries
+        linux = next((each["entry"] for each in there if _OF_LINUX.search(str(each["path"]))), None)
+        installer = [each["entry"] for each in entries if each["description"] == "winhost-installer"]
+        after = firmware.boot["next"]
+        coming = after is not None and after in (linux, *installer)
+        state = {"linux": linux, "installer": installer[-1] if installer else None}
+        return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
+
+    def _comes(self) -> bool:
+        """Whether a Linux is still to be installed on the partition that winhost made for it."""
+        text = self._host.record().get("partition linux")
+        if text is None:
+            return False
+        mark = sha256(f"{json.loads(text)['label']}\n".encode()).hexdigest()
+        files = (each for r in self._host.instances("EfiVolume") for each in r.state["files"])
+        return not any((each["path"], each["sha256"]) == (MARK, mark) for each in files)
+
+    def _installers(self) -> Iterator[Record]:
+        text = self._host.record().get("ubuntu ubuntu")
+        if text is None:
+            return
+        record: dict[str, Json] = json.loads(text)
+        guid = self.partition(str(record["partition"]))
+        complete = record.pop("complete") is True and guid is not None
+        ticket = self._disks.file(guid, TICKET) if complete and guid else None
+        told = {"ticket": sha256(ticket).hexdigest() if ticket else None, "made": True if complete else None}
+        yield Record({**record, **told}, {"name": "ubuntu"})
+
+
+part = InstallerPart

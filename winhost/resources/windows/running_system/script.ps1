@@ -1,0 +1,66 @@
+# key {}   state {system: windows | linux-next, linux: text or null, installer: text or null}; set: system
+function Get-WinhostRunningSystem {
+    Assert-WinhostAdministrator
+    $state = @{ system = 'windows'; linux = $null; installer = $null }
+    if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
+        $comes = Test-WinhostLinuxComes
+        foreach ($entry in @(Read-WinhostBootEntries)) {
+            if ($null -eq $state.linux -and -not $comes -and "$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
+                $state.linux = $entry.entry
+            }
+            if ($entry.description -ceq 'winhost-installer') {
+                $state.installer = $entry.entry
+            }
+        }
+        $next = Read-WinhostBootNumber 'BootNext'
+        if ($null -ne $next -and @($state.linux, $state.installer) -ccontains $next) {
+            $state.system = 'linux-next'
+        }
+    }
+    @{ key = @{}; state = $state }
+}
+
+function Test-WinhostLinuxComes {
+    # Whether a Linux is still to be installed on the partition that winhost made for it: until its installer has left the
+    # partition's label among the boot loader's files, what else starts an Ubuntu is an older one, or its remains.
+    $record = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'linux' })
+    if ($null -eq $record) {
+        return $false
+    }
+    $mark = Measure-WinhostText "$($record.label)`n"
+    foreach ($each in @(Find-WinhostEfiPartitions)) {
+        if ((Read-WinhostVolumeHash "$(Read-WinhostEfiRoot $each.found)EFI\ubuntu\winhost.txt") -ceq $mark) {
+            return $false
+        }
+    }
+    $true
+}
+
+function Set-WinhostRunningSystem {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('system')
+    Assert-WinhostAdministrator
+    if (@('windows', 'linux') -cnotcontains $Desired.system) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'system is windows or linux.'
+    }
+    Assert-WinhostUefi
+    $now = (Get-WinhostRunningSystem).state
+    if ($Desired.system -ceq 'windows') {
+        # It runs; what was to come instead does not come.
+        if ($now.system -cne 'windows') {
+            Set-WinhostFirmwareBoot $null ([PSCustomObject]@{ next = $null }) $How
+        }
+        return
+    }
+    $next = $now.linux
+    if ($null -eq $next) {
+        $next = $now.installer
+    }
+    if ($null -eq $next) {
+        Stop-Winhost 'Winhost.NoLinux' 'ObjectNotFound' 'No boot entry starts a Linux, or an installer of one that winhost made.'
+    }
+    if ((Read-WinhostBootNumber 'BootNext') -cne $next) {
+        Set-WinhostFirmwareBoot $null ([PSCustomObject]@{ next = $next }) $How
+    }
+    @{ restart = @(@{ system = 'host' }) }
+}
