@@ -3,6 +3,7 @@
 It holds no secret and no consent. Keys are made, and a wipe is consented to, when media are made of it.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_interface
@@ -12,7 +13,7 @@ from typing import Any
 from pydantic import RootModel
 
 from winhost.autoinstall.guard_order import WholeDisk, order_beside, order_whole
-from winhost.autoinstall.install_document import InstallSettings
+from winhost.autoinstall.install_document import FETCHED, HostKey, InstallSettings, install_document
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
 from winhost.autoinstall.storage_section import Action, Scheme, beside_windows, whole_disks
 from winhost.hardware.gpus import known
@@ -109,6 +110,12 @@ class InstallPlan:
         named = {each.choice.id: each.choice.guid if each.choice.guid in wiped else None for each in self.whole}
         disks = [replace(each, wipe=named[each.choice.id]) for each in self.whole]
         return order_whole(self.machine, disks, report)
+
+
+def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
+    """What the installer gets from the controller. Secret, for the key. Raises as `storage` does."""
+    document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
+    return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
 
 def read_install_plan(path: Path) -> InstallPlan:

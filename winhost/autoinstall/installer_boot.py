@@ -1,8 +1,9 @@
 """Runs in the installer: what the firmware starts next, and first. Constant, and of the standard library alone.
 
 `windows`, where the install failed: sets BootNext to Windows, and restarts. `order`, where it is done: puts Windows
-first in BootOrder, where Ubuntu's installer put itself, and sets BootNext to Ubuntu, once. Only where exactly one entry
-is Windows on the recorded ESP; each variable is read back, as some firmware takes a value and forgets it.
+first in BootOrder, where Ubuntu's installer put itself, and sets BootNext to Ubuntu, once; and leaves the label of the
+target among the files of the boot loader, by which Windows knows that it is done. Only where exactly one entry is
+Windows on the recorded ESP; each variable is read back, as some firmware takes a value and forgets it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 WINDOWS = "\\efi\\microsoft\\boot\\bootmgfw.efi"
@@ -90,12 +92,20 @@ def windows_first(esp: str, firmware: BootVariables) -> None:
     firmware.write("BootNext", [firmware.entry(esp, UBUNTU)])
 
 
+def mark(order: dict[str, Any], root: Path) -> None:
+    for label in (disk["label"] for disk in order.get("disks", ()) if "label" in disk):
+        (root / "target/boot/efi/EFI/ubuntu/winhost.txt").write_text(f"{label}\n", "ascii")
+
+
 VERBS: dict[str, Callable[[str, BootVariables], None]] = {"windows": windows_next, "order": windows_first}
 
 
 def main(verb: str, folder: Path, root: Path = Path("/")) -> int:
     try:
-        VERBS[verb](json.loads((folder / "guard.json").read_text("utf-8"))["windows_esp"], BootVariables(root))
+        order = json.loads((folder / "guard.json").read_text("utf-8"))
+        VERBS[verb](order["windows_esp"], BootVariables(root))
+        if verb == "order":
+            mark(order, root)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"winhost: {verb}: the firmware's boot entries are not as they should be: {error}\n")
         return 1

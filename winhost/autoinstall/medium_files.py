@@ -19,6 +19,7 @@ from winhost.model.units import Bytes, GiB, MiB, size
 MENU = "boot/grub/grub.cfg"
 SHIM = "EFI/boot/bootx64.efi"
 SUMS = "md5sum.txt"
+FETCH = "winhost/fetch.json"
 # `autoinstall` without which the installer asks; `noprompt` without which it waits for somebody to take the medium out.
 _MENU = """\
 set timeout=3
@@ -56,9 +57,14 @@ def with_settings(
 
 
 def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer.
+    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer."""
+    return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
-    esp: of the Windows that starts next where they do not come.
+
+def before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
+    """The same before the controller hands any out: constants, which install nothing.
+
+    esp: of the Windows that starts next where no settings come.
     """
     early = [f"{PYTHON} {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
@@ -71,7 +77,6 @@ def without_settings(fetch: str, address: str | None = None, esp: str | None = N
     return {
         **back,
         "autoinstall.yaml": written_install(document).encode("ascii"),
-        "winhost/fetch.json": fetch.encode("ascii"),
         **{f"winhost/{name}": script(name).encode() for name in SCRIPTS},
         MENU: menu(address),
     }

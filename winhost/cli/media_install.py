@@ -1,6 +1,5 @@
 """winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from winhost.autoinstall.install_document import FETCHED, ON_MEDIUM, install_document, new_host_key
-from winhost.autoinstall.install_plan import InstallPlan, read_install_plan
+from winhost.autoinstall.install_document import ON_MEDIUM, install_document, new_host_key
+from winhost.autoinstall.install_plan import InstallPlan, read_install_plan, settings_to_fetch
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
@@ -117,13 +116,13 @@ def _made(
     address, hear = here
     key, waiting = new_host_key(), Waiting(there[1])
     url = stack.enter_context(heard_progress(hear, waiting.hear)) if hear else None
-    storage, order = plan.storage(), plan.order(wiped, url)
-    document = install_document(plan.settings(url), storage, key, FETCHED if address else ON_MEDIUM)
+    order = plan.order(wiped, url)
     if address:
-        data = json.dumps({"autoinstall": document, "guard": order}).encode("ascii")
+        data = settings_to_fetch(plan, key, wiped, url)
         offer = stack.enter_context(offered_settings(data, address, there[1] * 60))
         added = without_settings(offer.for_medium, plan.system.kernel_words, order.get("windows_esp"))
     else:
+        document = install_document(plan.settings(url), plan.storage(), key, ON_MEDIUM)
         added = with_settings(document, order, plan.system.kernel_words)
     total = _written(image, added, output)
     say_to = f"The new system is known by its host key: {key.public}"
