@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from socket import SOCK_DGRAM, getaddrinfo, socket
 
+from winhost.connect.way_there import own_address
 from winhost.engine.host_session import HostSession
 from winhost.engine.run_state import RunState
 from winhost.serving.deployed import DeployedGateway
@@ -46,8 +46,9 @@ class LanEndpoint:
     @property
     def not_from_here(self) -> str | None:
         """Why this computer cannot ask there, as a sentence."""
-        here = _own_address(self.address)
-        if here is None:
+        try:
+            here = own_address(self.address)
+        except OSError:
             return f"nothing leads from this computer to {self.address}"
         if any(ip_address(here) in ip_network(each) for each in self.allowed):
             return None
@@ -89,14 +90,3 @@ def _allowed(record: RunState, resource: str, port: str) -> Iterator[str]:
             networks = each.desired.get("allowed")
             if each.resource == resource and each.key.get("port") == port and isinstance(networks, list | tuple):
                 yield from map(str, networks)
-
-
-def _own_address(address: str) -> str | None:
-    """From which this computer would connect there; nothing is sent."""
-    try:
-        family, kind, protocol, _, place = getaddrinfo(address, 9, type=SOCK_DGRAM)[0]
-        with socket(family, kind, protocol) as asking:
-            asking.connect(place)
-            return str(asking.getsockname()[0]).partition("%")[0]
-    except OSError:
-        return None

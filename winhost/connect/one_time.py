@@ -14,18 +14,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from winhost.connect.logged import logged
+from winhost.connect.way_there import own_address
 
 log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
 _POLL_S = 0.05  # until it hears that it shall end
-_DISCARD = 9  # a port that nothing is sent to: it is only asked which way leads there
 
 
 @contextmanager
 def offered(path: Path, toward: str) -> Iterator[str]:
     """Its address, on the interface that leads to a host. Raises OSError where none does."""
-    server = _Server((_own_address(toward), 0), path)
+    server = _Server((own_address(toward), 0), path)
     thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
     try:
@@ -35,13 +35,6 @@ def offered(path: Path, toward: str) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _own_address(toward: str) -> str:
-    family, kind, protocol, _, place = socket.getaddrinfo(toward, _DISCARD, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as asked:
-        asked.connect(place)
-        return str(asked.getsockname()[0])
 
 
 class _Server(ThreadingHTTPServer):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -10,7 +10,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
-from winhost.paths.setting_values import matching, no_device
+from winhost.paths.setting_values import Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_image import VmImage
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
@@ -56,7 +56,7 @@ class NewVm(VmNetworkSettings):
     """A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."""
     guest: Guest | None = None
     """How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk."""
-    upload: Literal["wire", "http", "sftp", "smb"] = "wire"
+    upload: Upload = "wire"
     """How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched by the
     host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as `sftp` of the host
     in fleet.yaml says, or to its administrative share (smb); these are many times faster."""

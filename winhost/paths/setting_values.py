@@ -2,7 +2,7 @@
 
 import re
 from ipaddress import IPv4Interface
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -89,4 +89,7 @@ Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, 
 Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(no_device)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
 Debian = Annotated[str, matching(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
+Upload = Literal["wire", "http", "sftp", "smb"]
+"""How a file gets to the host from the computer that runs winhost: over the connection itself, or fetched by the host's
+curl.exe from a port that winhost opens for that time, or written to the host by SFTP or to its administrative share."""
 Source = Annotated[str, AfterValidator(_source)]

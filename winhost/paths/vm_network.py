@@ -6,14 +6,13 @@ from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from winhost.core.answers import Json, MissingFact, Unavailable
-from winhost.model.closed import Closed
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
+from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.published_endpoint import PublishedEndpoint
-from winhost.paths.setting_values import address_value
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.nat_switch.resource import NatSwitch
@@ -21,41 +20,22 @@ from winhost.resources.windows.network_adapter.resource import NetworkAdapter
 from winhost.resources.windows.vm_switch.resource import VmSwitch
 
 NAT = "winhost-nat"
-DHCP = "dhcp"
 _SSH, _FORWARDED = 22, 2222
 _RANGES = ("192.168.211.0/24", "172.29.211.0/24", "10.211.0.0/24")
 _FIRST_GUEST = 10  # below are the host and what somebody may add by hand
 
 
-def _listed(given: object) -> object:
-    """`192.0.2.1,192.0.2.2` of a command line."""
-    return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
-
-
-class VmNetworkSettings(Closed):
+class VmNetworkSettings(OwnAddress):
     """What a user may decide about it."""
 
     switch: str | None = None
     """The virtual switch by its name; left out, the only external one with a link. Where there is none, a network
     behind NAT: the one that the host has, or an internal switch that winhost makes."""
     vlan: Annotated[int, Field(strict=True, ge=1, le=4094)] | None = None
-    address: Annotated[str, AfterValidator(address_value)] = DHCP
-    """As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
-    gateway: IPv4Address | None = None
-    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = ()
-    """Left out behind NAT: those of the host."""
     ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] = _FORWARDED
     """Behind NAT: the port of the host that leads to SSH of the guest."""
     allow: tuple[IPv4Network, ...] = ()
     """Behind NAT: networks that may come to that port. Default: those that the host is in."""
-
-    @model_validator(mode="after")
-    def _agrees(self) -> "VmNetworkSettings":
-        if self.gateway is not None and self.address == DHCP:
-            raise ValueError("a gateway goes with an address of its own; DHCP tells both")
-        if self.gateway is not None and self.gateway not in IPv4Interface(self.address).network:
-            raise ValueError(f"the gateway {self.gateway} is not in the network of {self.address}")
-        return self
 
 
 @dataclass(frozen=True)
