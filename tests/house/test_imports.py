@@ -67,7 +67,16 @@ MAY_IMPORT = {
     "lab/linux": {"model", "resources", "resources/linux", "lab/physics", "lab/contract"},
     "lab/wire": {"resources", "resources/linux", "lab/physics"},
     "lab/powershell": {"model", "resources", "lab/physics", "lab/wire"},
-    "lab": {"model", "resources", "lab/physics", "lab/contract", "lab/linux", "lab/wire", "lab/powershell"},
+    "lab": {
+        "model",
+        "resources",
+        "autoinstall",
+        "lab/physics",
+        "lab/contract",
+        "lab/linux",
+        "lab/wire",
+        "lab/powershell",
+    },
     "bundle": {"model", "resources", "resources/linux"},
     "render": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "paths", "compat"},
     "cli": {

@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Self
 
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.contract.call_batch import PipelineStopped
+from winhost.lab.linux.beside_windows import LinuxBeside
 from winhost.lab.linux.guests import GuestsOfHost
 from winhost.lab.linux.linux_answers import DistrosOfHost
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.played_installer import play_installer
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.lab.wire.ssh_endpoint import SshServer
 from winhost.resources.windows.windows_scripts import session_text
@@ -56,15 +59,16 @@ class LabRunspace:
 
 
 class LinuxesOfHost:
-    """What answers by SSH on one simulated host: its distro, or a guest."""
+    """What answers by SSH on one simulated host: its distro, a guest, or the Linux that runs while Windows does not."""
 
     def __init__(self, machine: Machine) -> None:
+        self.beside = LinuxBeside(machine)
         self.distros = DistrosOfHost(machine)
         self.guests = GuestsOfHost(machine)
 
     def listening(self) -> SshServer | None:
         """None while there is nobody."""
-        return self.distros.listening() or self.guests.listening()
+        return self.beside.listening() or self.distros.listening() or self.guests.listening()
 
 
 class LabHost:
@@ -74,6 +78,7 @@ class LabHost:
         self.machine = machine
         self.answers = AgentAnswers(machine)
         self.linux = LinuxesOfHost(machine)
+        machine.linux.installer = partial(play_installer, machine)
 
     @property
     def boot(self) -> int:

@@ -47,10 +47,16 @@ class SeenGpus:
             return
         seen = self._host.guest_sees(self._vm.guid)
         for number, device in enumerate(each for each in self._host.devices if each.location in seen):
-            ids = str(device.key["device"]).split("&")
-            if ids[0] == "VEN_10DE" and device.bars.wide:
-                state = {**_NO_DRIVER, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
+            if (state := linux_gpu(device)) is not None:
                 yield Record(state, {"address": f"{number + 1:04x}:00:00.0"})
+
+
+def linux_gpu(device: Device) -> Mapping[str, Json] | None:
+    """As Linux sees a GPU of NVIDIA that has no driver yet."""
+    ids = str(device.key["device"]).split("&")
+    if ids[0] != "VEN_10DE" or not device.bars.wide:
+        return None
+    return {**_NO_DRIVER, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
 
 
 _NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
@@ -64,9 +70,9 @@ def _bars(device: Device) -> list[dict[str, Json]]:
     ]
 
 
-def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
-    """What a Linux from Ubuntu's image tells of itself."""
-    system: dict[str, Json] = {
+def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
+    """What Ubuntu 24.04 tells of itself, by its machine id and so many bytes of memory."""
+    return {
         "id": "ubuntu",
         "version": "24.04",
         "kernel": _KERNEL,
@@ -74,15 +80,19 @@ def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
         "wsl": False,
         "wsl_networking": None,
         "systemd": True,
-        "machine_id": UUID(vm.guid).hex,
+        "machine_id": machine,
         "simulated": True,
-        "virtualization": "microsoft",
-        "secure_boot": vm.traits["secure_boot"],
+        "secure_boot": secure_boot,
         "cgroups": 2,
-        "memory": vm.startup,
-        "shm": vm.startup // 2,
-        "pci_hyperv": host.lab.new_vms.takes_devices,
+        "memory": memory,
+        "shm": memory // 2,
     }
+
+
+def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
+    """What a Linux from Ubuntu's image tells of itself."""
+    system = ubuntu(UUID(vm.guid).hex, vm.startup, secure_boot=bool(vm.traits["secure_boot"]))
+    system |= {"virtualization": "microsoft", "pci_hyperv": host.lab.new_vms.takes_devices}
     facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
     machine = Machine(facts, clock=host.clock)
     machine.parts.insert(0, SeenGpus(host, vm))

@@ -12,9 +12,11 @@ from typing import TypeVar
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
+from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.linux_turn import LinuxTurn
 from winhost.lab.physics.own_vms import OwnVms
 from winhost.lab.physics.switch_task import switch_task
 from winhost.lab.physics.vm_making import VmMaking
@@ -27,6 +29,7 @@ from winhost.lab.physics.wsl_distros import Distros
 from winhost.model.facts import Facts
 
 P = TypeVar("P")
+INSTALLER = "winhost-installer"  # what the boot entry of a played installer is called
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
 
@@ -40,6 +43,7 @@ class Machine(VmMaking, FeatureCmdlets):
         self._ready = threading.Event()
         self._ready.set()
         self._restart: threading.Thread | None = None
+        self.linux = LinuxTurn()
         self._ends_with_boot: list[Callable[[], None]] = []
         self.files = Files()
         self.accounts = Accounts(self, self._initial)
@@ -85,6 +89,10 @@ class Machine(VmMaking, FeatureCmdlets):
     @as_cmdlet("Restart-Computer")
     def restart_computer(self) -> None:
         """In two lab seconds, so that this still gets its answer."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Of whichever system runs. Raises CmdletError."""
         if self._restart is not None:
             raise self.fail("shutdown-in-progress", "Restart-Computer")
         self._ready.clear()
@@ -103,12 +111,14 @@ class Machine(VmMaking, FeatureCmdlets):
     def _go_down_and_up(self) -> None:
         self.clock.sleep(self.lab.restart_delay)
         with self._lock:
-            self._up = False
+            self._up = self.linux.runs = False
             self._stop_all()
             ending, self._ends_with_boot = self._ends_with_boot, []
         for end in ending:
             end()
         self.clock.sleep(self.lab.reboot_seconds)
+        if self._starts_linux():
+            return
         with self._lock:
             changed = self._come_up()
         self.clock.sleep(self.lab.logon_seconds)
@@ -118,6 +128,21 @@ class Machine(VmMaking, FeatureCmdlets):
             self._servicing = False
             self._restart = None
             self._ready.set()
+
+    def _starts_linux(self) -> bool:
+        """The firmware's choice; an installer restarts the machine at its end, and leaves the firmware another."""
+        firmware = self.part(FirmwarePart)
+        entry = firmware.start()
+        if entry is not None and entry["description"] == INSTALLER:
+            self.linux.installed = self.linux.installer() or self.linux.installed
+            self.clock.sleep(self.lab.reboot_seconds)
+            entry = firmware.start()
+        with self._lock:
+            if entry is None or not self.linux.begins(entry):
+                return False
+            self._restart = None
+            self._ready.set()
+            return True
 
     def _come_up(self) -> bool:
         """Whether Windows has changes to finish."""

@@ -16,7 +16,7 @@ import paramiko  # type: ignore[import-untyped]
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.ssh_keys import private_text
-from winhost.resources.linux.linux_scripts import probe_text, serving_text, session_text
+from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint)
         _end(channel, _NO_SUCH_COMMAND, f"{command!r}: not found")
         return
     program = json.loads(lines.readline() or "null")
-    known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving"}
+    known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving", boot_text(): "boot"}
     if program not in known:
         _end(channel, 1, "The lab knows only this winhost's agent.")
         return

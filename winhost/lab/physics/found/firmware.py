@@ -61,9 +61,15 @@ class FirmwarePart:
         }
 
     def restarted(self) -> bool:
-        """BootNext is used up by a start, whatever came of it."""
+        """Windows runs."""
         self.boot["next"] = None
         return False
+
+    def start(self) -> Mapping[str, Any] | None:
+        """The entry that is started now: BootNext, which that uses up, else the first of the order."""
+        number = self.boot["next"] or next(iter(self.boot["order"]), None)
+        self.boot.update(next=None, current=number)
+        return next((each for each in self.boot["entries"] if each["entry"] == number), None)
 
     # ---- what changes it
 

@@ -1,0 +1,149 @@
+"""The Linux that takes turns with Windows on a simulated machine: it has its GPUs, and answers only while it runs."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import NAMESPACE_OID, uuid5
+
+from winhost.core.answers import Json, Record
+from winhost.lab.contract.call_batch import Answer, Call
+from winhost.lab.linux.guests import linux_gpu, ubuntu
+from winhost.lab.linux.linux_answers import LinuxAnswers
+from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.linux_turn import InstalledLinux
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.ssh_keys import seed_of
+from winhost.lab.physics.wsl_session import Distro
+from winhost.model.facts import Facts
+
+
+class GpusOfMetal:
+    """All that Windows has, too."""
+
+    def __init__(self, host: Machine) -> None:
+        self._host = host
+
+    def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
+        """The call that lists the instances."""
+        return {"LinuxGpu": self._gpus}
+
+    def restarted(self) -> bool:
+        """What is there stays."""
+        return False
+
+    def _gpus(self) -> Iterator[Record]:
+        found = (linux_gpu(device) for device in self._host.devices)
+        for number, state in enumerate(filter(None, found), start=1):
+            yield Record(state, {"address": f"0000:{number:02x}:00.0"})
+
+
+class AnswersBeside(LinuxAnswers):
+    """A restart of it is one of the machine."""
+
+    def __init__(self, host: Machine, installed: InstalledLinux) -> None:
+        memory = host.instances("Memory")[0].state["total"]
+        system = ubuntu(uuid5(NAMESPACE_OID, host.name).hex, memory, secure_boot=True) | {
+            "virtualization": "none",
+            "pci_hyperv": None,
+        }
+        facts = Facts(installed.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
+        machine = Machine(facts, clock=host.clock)
+        machine.parts.insert(0, GpusOfMetal(host))
+        distro = Distro(installed.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
+        distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
+        distro.keys, distro.own_seed = list(installed.keys), seed_of(installed.private)
+        super().__init__(Linux(machine, distro, own=True))
+        self._host = host
+        self._timer: int | None = None
+
+    def look(self) -> None:
+        """It has started as often as the machine started it."""
+        self.machine.boot = self._host.linux.starts
+        super().look()
+
+    def _restart(self, call: Call, _: threading.Event) -> Answer:
+        self._host.restart()
+        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+
+    def told(self, program: str, json_text: str, connection: int) -> str:
+        """As of any Linux, and of the program of `winhost boot`."""
+        if program != "boot":
+            return super().told(program, json_text, connection)
+        return json.dumps({"answers": [self._booted(json.loads(json_text))]})
+
+    def _booted(self, request: Mapping[str, Json]) -> Answer:
+        boot = self._host.part(FirmwarePart).boot
+        self._timer = request.get("timer", self._timer)
+        if request.get("to") == "linux":
+            boot["next"] = boot["current"]
+        if request.get("to") == "windows":
+            boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
+        self.look()
+        (started,) = self.linux.boot()
+        told = {name: boot[name] for name in ("current", "next", "order", "entries")}
+        if request.get("restart"):
+            self._host.restart()
+        return {"ok": True, "boot_id": started.state["boot_id"], **told, "timer": self._timer}
+
+
+@dataclass(frozen=True)
+class SshdBeside:
+    """As it runs now. starts: of the Linux, by then."""
+
+    host: Machine
+    answers: AnswersBeside
+    installed: InstalledLinux
+    starts: int
+    connection: int
+
+    @property
+    def user(self) -> str:
+        return self.installed.user
+
+    @property
+    def seed(self) -> bytes:
+        return self.answers.linux.distro.seed
+
+    @property
+    def authorized(self) -> tuple[str, ...]:
+        return self.installed.keys
+
+    def _check_up(self) -> None:
+        if not (self.host.linux.runs and self.host.linux.starts == self.starts):
+            raise HostDown
+
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within; None where nobody listens. Raises HostDown."""
+        self._check_up()
+        return self.answers.connect(address, port)
+
+    def invoke(self, request: str, *, program: str = "agent") -> str:
+        """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
+        self._check_up()
+        answer = self.answers.told(program, request, self.connection)
+        self._check_up()
+        return answer
+
+
+class LinuxBeside:
+    """Of one simulated machine; one that is installed anew knows nothing of what was before."""
+
+    def __init__(self, host: Machine) -> None:
+        self._host = host
+        self._known: tuple[InstalledLinux, AnswersBeside] | None = None
+
+    def listening(self) -> SshdBeside | None:
+        """None while Windows runs."""
+        installed = self._host.linux.installed
+        if not self._host.linux.runs or installed is None:
+            return None
+        if self._known is None or self._known[0] is not installed:
+            self._known = (installed, AnswersBeside(self._host, installed))
+        answers = self._known[1]
+        answers.look()
+        answers.revocable.newest += 1
+        return SshdBeside(self._host, answers, installed, self._host.linux.starts, answers.revocable.newest)

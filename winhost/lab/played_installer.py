@@ -1,0 +1,91 @@
+"""Ubuntu's installer on a simulated machine: it really fetches its settings, and compares as the guard does."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from http.client import HTTPException
+from typing import Any
+
+from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.found.installer import MARK, TICKET
+from winhost.lab.physics.linux_turn import InstalledLinux
+from winhost.lab.physics.simulated_machine import Machine
+
+SHIM = "EFI\\ubuntu\\shimx64.efi"
+_LOADERS = (SHIM, "EFI\\ubuntu\\grubx64.efi", "EFI\\ubuntu\\grub.cfg")
+_Order = Mapping[str, Any]
+
+
+def play_installer(machine: Machine) -> InstalledLinux | None:
+    """None where it stops, with Windows as the next system: without settings, or where the guard finds a difference."""
+    settings = _settings(machine)
+    if settings is None or not as_ordered(machine, settings["guard"]):
+        return None
+    data = settings["autoinstall"]["user-data"]
+    (admin,) = data["users"]
+    _install(machine, settings["guard"])
+    return InstalledLinux(
+        data["hostname"], data["ssh_keys"]["ed25519_private"], admin["name"], tuple(admin["ssh_authorized_keys"])
+    )
+
+
+def _settings(machine: Machine) -> Mapping[str, Any] | None:
+    record = machine.own_vms.read("partition", "staging")
+    ticket = machine.part(Disks).file(str(record["partition"]), TICKET) if record else None
+    if ticket is None:
+        return None
+    told = json.loads(ticket)
+    try:
+        found: Mapping[str, Any] = json.loads(fetched(told["url"], told["sha256"]))
+    except (NotHandedOut, OSError, HTTPException):
+        return None
+    return found
+
+
+def as_ordered(machine: Machine, order: _Order) -> bool:
+    """Whether the machine and the one disk are exactly those that the guard is to find."""
+    (wanted,) = order["disks"]
+    disks = machine.part(Disks)
+    those = [each for each in disks.disks if each.state["guid"] == wanted["guid"]]
+    host = str(machine.instances("OperatingSystem")[0].state["machine_id"]).lower()
+    if order["machine"]["uuid"] != host or len(those) != 1 or those[0].state["size"] != wanted["size"]:
+        return False
+    there = {
+        (guid, state["offset"], state["size"], state["type"])
+        for guid, state in disks.partitions.items()
+        if state["disk"] == wanted["guid"]
+    }
+    listed = {(each["guid"], each["offset"], each["size"], each["type"]) for each in wanted["partitions"]}
+    target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
+    return there == listed and disks.labels.get(target, ("", ""))[1] == wanted["label"]
+
+
+def _install(machine: Machine, order: _Order) -> None:
+    """The target becomes Ubuntu's; its loader is on the ESP, and in the firmware behind Windows, started next."""
+    (wanted,) = order["disks"]
+    disks, boot = machine.part(Disks), machine.part(FirmwarePart).boot
+    target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
+    disks.labels[target] = ("ext4", "")
+    for path in _LOADERS:
+        disks.put_efi_file(
+            order["windows_esp"], path, {"size": 1, "sha256": sha256(f"{target}{path}".encode()).hexdigest()}
+        )
+    mark = f"{wanted['label']}\n".encode()
+    disks.put_efi_file(order["windows_esp"], MARK, {"size": len(mark), "sha256": sha256(mark).hexdigest()})
+    path = f"\\{SHIM}"
+    known = [each["entry"] for each in boot["entries"] if each["path"] == path]
+    number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])
+    if not known:
+        made = {
+            "entry": number,
+            "description": "ubuntu",
+            "active": True,
+            "partition": order["windows_esp"],
+            "path": path,
+        }
+        boot["entries"] = [*boot["entries"], made]
+    windows = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
+    boot["order"] = list(dict.fromkeys([windows, *boot["order"], number]))
+    boot["next"] = number
