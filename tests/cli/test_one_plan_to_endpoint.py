@@ -1,6 +1,7 @@
 """winhost plan --workload and apply, over real SSH, up to a completion that this computer asked for itself."""
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,23 @@ def hub() -> Iterator[StandInHub]:
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setenv("ALICE", KEY)
+    monkeypatch.setenv("LAST_GROUP", "888888")
     with Lab([find("server2025-role-installed"), find("win11-pro-1gpu"), LINUX], tmp_path, scale=0.001) as running:
         yield running
 
 
+def mirrored(folder: Path) -> tuple[str, ...]:
+    """A folder with what is as good as an installer to a simulated host."""
+    image = folder / "mirror/24.04.4/ubuntu-24.04.4-live-server-amd64.iso"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"as good as an image of Ubuntu Server to a simulated host")
+    digest = sha256(image.read_bytes()).hexdigest()
+    return "--set", f"system.mirror={folder / 'mirror'}", "--set", f"system.sha256={digest}"
+
+
 def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path]:
     """The host, and the file of its plan."""
-    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.own_linuxes))}[path]
+    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.own_linuxes)), "dual-boot": "desk-01"}[path]
     plan = line.folder / "plan.json"
     image = line.folder / "noble.vhdx"
     image.write_bytes(b"as good as a VHDX to a simulated host")
@@ -42,6 +53,10 @@ def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path
         "dda": ("--new-vm", "llm-02", "--cpus", "8", "--memory", "64GiB", "--disk", "200GiB",
                 "--vhdx", f"./{image.name}", "--ssh-key", key, "--user", "winhost"),
         "linux": (),
+        "dual-boot": ("--path", "dual-boot", "--allow-unverified", "--set", "keys.by=typed",
+                      "--set", "keys.last_group=env:LAST_GROUP", "--set", "linux=200GiB",
+                      "--set", "system.hostname=gpu-01", "--set", f"system.key=@{key}",
+                      *mirrored(line.folder)),
     }[path]  # fmt: skip
     serves = ("--workload", workload(line.folder), "--api-key", "alice=env:ALICE", "--hub", hub.url)
     said = line("plan", host, *words, *serves, "--engine-image", IMAGE.pinned, "-o", plan)
@@ -52,7 +67,7 @@ def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path
 ACCEPT = ("--accept", ",".join(CONSENTS), "--yes")
 
 
-@pytest.mark.parametrize("path", ["wsl2", "dda", "linux"])
+@pytest.mark.parametrize("path", ["wsl2", "dda", "linux", "dual-boot"])
 def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub: StandInHub, path: str) -> None:
     host, plan = planned(line, lab, hub, path)
     assert KEY not in plan.read_text("utf-8")

@@ -156,7 +156,7 @@ def test_a_resource_goes_to_the_machine_that_has_it_and_linux_is_entered_when_it
     assert [asked[:2] for asked in here.windows.asked] == [
         ("get", "Boot"),
         ("set", "VmPower"),
-        ("read", ("WslAccess", "PortForward", "VmSeed", "VmPower")),
+        ("read", ("WslAccess", "PortForward", "VmSeed", "VmPower", "UbuntuInstaller")),
     ]
 
 

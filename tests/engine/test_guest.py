@@ -161,7 +161,7 @@ def test_nothing_is_undone_in_a_guest_that_goes_away_and_that_is_said(tmp_path: 
     back = here.events[there:]
     assert not {event.step.resource for event in back if event.step} & set(LINUX)
     (said,) = [event.text for event in back if event.kind == "note"]
-    assert said.startswith("not undone, because it goes with the VM: ")
+    assert said.startswith("not undone, because it goes with its Linux: ")
     assert "NVIDIA's driver in the guest" in said
     assert here.state() == found
 

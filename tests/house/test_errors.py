@@ -38,7 +38,7 @@ NotInPods
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
-NotSwitched
+NotSwitched FirmwareIgnored NotInstalled NotOffered NoSystem NotByHand
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 """
 

@@ -49,7 +49,6 @@ BY_ANOTHER_NAME = {
 ELSEWHERE = {
     "CdiSpec": {"devices"},  # said in its title where a container asks for one
     "EfiVolume": {"file_system", "files"},  # of dual-boot, as the next ones
-    "FirmwareBoot": {"current"},
     "KernelModule": {"loaded"},  # decides restart_due where it is read
     "Partition": {"hidden", "no_letter"},
     "PowerSource": {"batteries"},

@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.live_hosts import connector_for, read_live
+from winhost.cli.live_hosts import connector_for, linux_beside, read_live
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
-from winhost.connect.ssh import SshWire, target_of
+from winhost.connect.ssh import SshTarget, SshWire, target_of
 from winhost.core.answers import MissingFact
 from winhost.engine import boot as switching
 from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
 from winhost.model.errors import WinhostError, visible
-from winhost.model.fleet import AnyHost, LinuxHost
+from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.resources.linux import linux_scripts
 
 RESTART = "restart"
@@ -37,16 +37,20 @@ def boot(
 ) -> int:
     """Start SYSTEM once."""
     here, *others = hosts_named((host, other) if other else (host,), fleet_file)
-    if isinstance(here, LinuxHost) and system == LINUX:
-        return _stay(here, return_after, output)
+    beside = target_of(here) if isinstance(here, LinuxHost) else linux_beside(here)
+    linux = beside if isinstance(here, LinuxHost) or (beside and switching.runs(connector_for(here), LINUX)) else None
+    if linux and system == LINUX:
+        return _stay(here.name, linux, return_after, output)
     if return_after is not None:
         raise click.UsageError(
             "--return-after is for the Linux that runs: winhost boot LINUX-HOST linux --return-after 30"
         )
     _check_consent(here.name, console, accepted)
     with watching() as watch:
-        done = _switch(here, system, watch)
-        switched = _seen(done, here, others[0], restart_deadline, watch) if others else done[0]
+        done = _switch(here, linux, system, watch)
+        # The two systems of one machine may stand in the fleet under one name, or under two.
+        there = others[0] if others else here if beside and isinstance(here, Host) else None
+        switched = _seen(done, here, there, restart_deadline, watch) if there else done[0]
     show_results("boot", output.shape, [(here.name, switched)], _show)
     return 0 if switched.came_up in (None, system) else 1
 
@@ -62,11 +66,12 @@ def _check_consent(host: str, console: bool | None, accepted: tuple[str, ...]) -
         )
 
 
-def _switch(here: AnyHost, system: str, watch: Watch) -> tuple[Switched, str]:
-    if isinstance(here, LinuxHost):
+def _switch(here: AnyHost, linux: SshTarget | None, system: str, watch: Watch) -> tuple[Switched, str]:
+    """linux: where that runs."""
+    if linux is not None:
         if system != WINDOWS:
             raise not_switched(here.name, f"a Linux starts Windows, and not {system}")
-        with watch.at(here.name, "telling the firmware"), closing(_wire(here)) as wire:
+        with watch.at(here.name, "telling the firmware"), closing(_wire(linux)) as wire:
             return switching.from_linux(wire, here.name, restart=True)
     if system == WINDOWS:
         raise not_switched(here.name, "Windows is what runs there")
@@ -78,10 +83,12 @@ def _switch(here: AnyHost, system: str, watch: Watch) -> tuple[Switched, str]:
 def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> Switched:
     switched, before = done
     same, awaited = connector_for(here), connector_for(other)
+    # Under one name it is told by which of them answers, under two by who does.
+    systems = (switched.to,) if other is here else (LINUX, WINDOWS)
     with watch.at(switched.host, f"waiting for {switched.to}"):
         up = switching.came_up(
-            lambda: switching.another_boot(same, before),
-            lambda: switching.answers(awaited),
+            lambda: switching.another_boot(same, before, *(systems if other is here else ())),
+            lambda: switching.runs(awaited, *systems),
             Patience(deadline=deadline),
         )
     if up is None:
@@ -96,8 +103,9 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
     waits for.
     """
     try:
-        if isinstance(there, LinuxHost):
-            with closing(_wire(there)) as wire:
+        linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)
+        if linux is not None and switched.to == LINUX:
+            with closing(_wire(linux)) as wire:
                 found = switching.on_linux(wire, heartbeat=True)
             return switching.first_is_windows(found.order, found.entries)
         with closing(connector_for(there).open()) as agent:
@@ -106,12 +114,12 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
         return switched.windows_first
 
 
-def _stay(here: LinuxHost, return_after: int | None, output: Output) -> int:
+def _stay(name: str, here: SshTarget, return_after: int | None, output: Output) -> int:
     """It is there already: winhost came, and so its timer does nothing until the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)
-    show_results("boot-linux", output.shape, [(here.name, found)], lambda told: say(_of_timer(here.name, told.timer)))
+    show_results("boot-linux", output.shape, [(name, found)], lambda told: say(_of_timer(name, told.timer)))
     return 0
 
 
@@ -122,8 +130,8 @@ def _of_timer(host: str, minutes: int | None) -> str:
     return f"{visible(host)} runs Linux. It goes back to Windows if winhost does not come within {within}."
 
 
-def _wire(here: LinuxHost) -> SshWire:
-    return SshWire(target_of(here), linux_scripts.boot_text())
+def _wire(linux: SshTarget) -> SshWire:
+    return SshWire(linux, linux_scripts.boot_text())
 
 
 def _show(switched: Switched) -> None:

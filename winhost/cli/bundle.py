@@ -21,6 +21,7 @@ from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Plan
+from winhost.paths.dual_boot_settings import DualBootSettings
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Bundled:
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed."""
     checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
+    if checked is not None:
+        _refuse_installing(checked)
     disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
     files = facts_bundle() if checked is None else render(checked.plan, brought=frozenset(disks))
     if signing and not any(name.endswith(".ps1") for name in files):
@@ -50,6 +53,19 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
 
     show_results("bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show)
     return 0
+
+
+def _refuse_installing(checked: CheckedPlan) -> None:
+    """Raises UsageError (NotByHand): nobody could hand out what is made only when the installer starts."""
+    settings = checked.request.playbook.parsed_settings
+    if isinstance(settings, DualBootSettings) and settings.system is not None:
+        raise UsageError(
+            "NotByHand",
+            what=f"the plan for {visible(checked.host)} installs Ubuntu, whose settings are made at that moment",
+            meaning="They hold the host key of the new system, which lies in no file.",
+            hint="By hand: plan without system, and bundle that; then winhost install plan and winhost install media",
+            host=checked.host,
+        )
 
 
 def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:

@@ -5,18 +5,21 @@ from contextlib import closing
 from dataclasses import replace
 
 from winhost.cli.watch import Watch
-from winhost.connect.agent import Connector
+from winhost.connect.agent import Agent, Connector
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire, target_of
 from winhost.connect.ssh_logon import not_there
-from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests
+from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests, target_beside
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
 from winhost.engine.detect import Named
 from winhost.engine.host_session import HostSession
 from winhost.engine.probe import probe
+from winhost.engine.remembered import RememberedWindows
+from winhost.engine.store import Store
+from winhost.engine.two_systems import TwoSystems, runs_linux
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
@@ -32,13 +35,24 @@ def connector_for(host: AnyHost) -> Connector:
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
     windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
-    return WindowsWithLinux(
-        windows,
+    agent = linux_scripts.session_text()
+    return TwoSystems(
+        WindowsWithLinux(windows, host, tuple(LINUX), agent, _open_linux),
         host,
-        tuple(LINUX),
-        linux_scripts.session_text(),
-        lambda target, program: SshConnector(target, program, misfit).open(),
+        RememberedWindows(Store(), host.name),
+        agent,
+        linux_scripts.boot_text(),
+        _open_linux,
     )
+
+
+def _open_linux(target: SshTarget, program: str) -> Agent:
+    return SshConnector(target, program, misfit).open()
+
+
+def linux_beside(host: Host) -> SshTarget | None:
+    """The Linux that takes turns with its Windows, by what that said last. Raises UsageError."""
+    return target_beside(host, RememberedWindows(Store(), host.name).answers())
 
 
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
@@ -49,10 +63,18 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
         if isinstance(host, LinuxHost):
             path, wire = "linux", SshWire(target_of(host), program)
         else:
-            path = "dda" if running_guests(facts.resources) else "wsl2"
-            wire = _wire_to_first(host, linux_targets(host, facts.resources, "probe"), program)
+            path, targets = _targets(host, facts)
+            wire = _wire_to_first(host, targets, program)
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, also, image),))
+
+
+def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
+    """The path of the Linux that runs now, and where it may be."""
+    beside = linux_beside(host) if runs_linux(facts) else None
+    if beside is not None:
+        return "dual-boot", (beside,)
+    return "dda" if running_guests(facts.resources) else "wsl2", linux_targets(host, facts.resources, "probe")
 
 
 def serving_wire(host: AnyHost) -> SshWire:
@@ -60,7 +82,14 @@ def serving_wire(host: AnyHost) -> SshWire:
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
         return SshWire(target_of(host), program)
-    with closing(WindowsConnector(host, windows_scripts.session_text(), misfit).open()) as windows:
+    try:
+        windows = WindowsConnector(host, windows_scripts.session_text(), misfit).open()
+    except Unreachable:
+        beside = linux_beside(host)
+        if beside is None:
+            raise
+        return SshWire(beside, program)
+    with closing(windows):
         return _wire_to_first(host, linux_targets(host, windows.read(TELLING), "serve"), program)
 
 

@@ -1,21 +1,41 @@
-"""Which image the disk of a new VM is made of: found, checked and made into a disk while `winhost plan` waits."""
+"""Which image a new Linux comes from, exactly: that of a VM found, checked and made into a disk while `winhost plan`
+waits, and that of an installer by its signed sum.
+"""
 
 from hashlib import file_digest
 from pathlib import Path
 
 import click
 
+from winhost.core.answers import Json
 from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.model.errors import visible
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage, is_file
 
 
 def is_open(request: PathRequest) -> bool:
     """Whether it says which image, but not exactly."""
-    return _open_image(request) is not None
+    return _open_image(request) is not None or _open_system(request) is not None
+
+
+def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
+    """A request with the image that was found for its path, whatever else it was joined with."""
+    found = {name: pinned.playbook.settings[name] for name in _HAVE_IMAGES if name in pinned.playbook.settings}
+    return request.with_playbook(request.playbook.with_settings({**request.playbook.settings, **found}))
+
+
+_HAVE_IMAGES = ("new_vm", "system")  # settings
+
+
+def _open_system(request: PathRequest) -> NewUbuntu | None:
+    settings = request.playbook.parsed_settings
+    system = settings.system if isinstance(settings, DualBootSettings) else None
+    return system if system is not None and system.sha256 is None else None
 
 
 def _open_image(request: PathRequest) -> VmImage | None:
@@ -26,6 +46,8 @@ def _open_image(request: PathRequest) -> VmImage | None:
 
 def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     """With the image pinned, and the disk of it. Raises WinhostError and BadParameter."""
+    if (system := _open_system(request)) is not None:
+        return _with_setting(request, "system", "sha256", system.release.signed_sha256())
     asked = _open_image(request)
     if asked is None:
         return request
@@ -39,10 +61,14 @@ def with_image(request: PathRequest, tell: Tell) -> PathRequest:
         disk_bytes=made.bytes,
     )
     image = asked.model_copy(update={"name": name, "pinned": pinned})
+    return _with_setting(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))
+
+
+def _with_setting(request: PathRequest, name: str, part: str, value: Json) -> PathRequest:
     settings = dict(request.playbook.settings)
-    new_vm = settings["new_vm"]
-    assert isinstance(new_vm, dict)
-    settings["new_vm"] = {**new_vm, "image": image.model_dump(mode="json", exclude_none=True)}
+    whole = settings[name]
+    assert isinstance(whole, dict)
+    settings[name] = {**whole, part: value}
     return request.with_playbook(request.playbook.with_settings(settings))
 
 

@@ -53,7 +53,11 @@ _MADE = "winhost.new_vm"  # in the context, until --set takes it along
 
 
 # What each setting that is a public key was given by, for who reads an error.
-_KEY_FILES = {"new_vm.guest.key=@": "--ssh-key", "access.key=@": "--set access.key"}
+_KEY_FILES = {
+    "new_vm.guest.key=@": "--ssh-key",
+    "access.key=@": "--set access.key",
+    "system.key=@": "--set system.key",
+}
 
 
 def with_public_key(settings: tuple[str, ...]) -> tuple[str, ...]:

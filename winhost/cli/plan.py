@@ -10,7 +10,7 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.new_vm_image import is_open
+from winhost.cli.new_vm_image import is_open, with_image_of
 from winhost.cli.new_vm_options import with_public_key
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
@@ -123,7 +123,7 @@ def _planned(
             watch(disk_images.told(made.host, doing, done, whole))
 
         if is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-            request = _with_image_of(asked.pinned(plain, tell), request)
+            request = with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
         made = replace(made, notes=(*made.notes, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -136,12 +136,6 @@ def _planned(
     return PlannedHost(
         made.host, made.request.path, made.variant, best.verdict if best else None, str(file) if file else None, made
     )
-
-
-def _with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
-    """A request with the image that was found for its path, whatever else it was joined with."""
-    settings = {**request.playbook.settings, "new_vm": pinned.playbook.settings["new_vm"]}
-    return request.with_playbook(request.playbook.with_settings(settings))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from winhost.model.facts import Facts
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
@@ -25,7 +26,7 @@ from winhost.resources.windows.memory.resource import Memory
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.sizing.host_memory import WINDOWS
 
-_GUESTS = "serving_guests"
+_GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
         return _guest(facts, request, settings, program, beyond)
+    if isinstance(settings, DualBootSettings):
+        return _beside_windows(facts, request, settings, program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
@@ -108,15 +111,30 @@ def _guest(
     new = settings.new_vm
     if new is None or new.guest is None:
         raise _no_guest(facts.host)
-    if settings.containers is None and program is None:
-        containers: Json = default_request("linux").playbook.settings
-        changed = {**request.playbook.settings, "containers": containers}
-        request = request.with_playbook(request.playbook.with_settings(changed))
-    engine = settings.containers.engine if settings.containers else DOCKER
-    by = program or _engine_of(facts, DOCKER if engine == "auto" else engine)
+    request, by = _with_engine(facts, request, settings.containers, program)
     going = DdaPlanner(facts, request).cards
     peers = _peers(facts, new) if beyond else None
     return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS, peers)
+
+
+def _beside_windows(
+    facts: HostFacts, request: PathRequest, settings: DualBootSettings, program: str | None
+) -> StackTarget:
+    if settings.system is None:
+        raise _no_system(facts.host)
+    request, by = _with_engine(facts, request, settings.containers, program)
+    return StackTarget(facts, request, by, _SYSTEMS)
+
+
+def _with_engine(
+    facts: HostFacts, request: PathRequest, containers: LinuxSettings | None, program: str | None
+) -> tuple[PathRequest, str]:
+    """For a Linux that is still to come: what runs containers there, unless a program serves. Raises UsageError."""
+    if containers is None and program is None:
+        default: Json = default_request("linux").playbook.settings
+        request = _with(request, {**request.playbook.settings, "containers": default})
+    engine = containers.engine if containers else DOCKER
+    return request, program or _engine_of(facts, DOCKER if engine == "auto" else engine)
 
 
 def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
@@ -185,6 +203,17 @@ def _no_ssh_access(host: str) -> UsageError:
         what=f"nothing can be served from the distro of {visible(host)}: the plan gives no SSH access to it",
         meaning="What serves is installed over SSH.",
         hint="Name your public key: --set access.key=@FILE.pub",
+        host=host,
+    )
+
+
+def _no_system(host: str) -> UsageError:
+    here = visible(host)
+    return UsageError(
+        "NoSystem",
+        what=f"the plan for {here} installs no Ubuntu in which models could be served",
+        hint="Let it: --set system.hostname=NAME --set system.key=@FILE.pub\n"
+        "Or install it with winhost install, add it to fleet.yaml with kind: linux and plan the workload there.",
         host=host,
     )
 

@@ -28,7 +28,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.tunnel import Tunnels
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
-from winhost.model.facts import Answer
+from winhost.model.facts import Answer, Facts
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Agent:
 
     fits: what makes of records those of a resource. Every answer is held against that and `answers` here, and
     nowhere else. system: windows or linux, whose resources it knows; hear: of what the host says that it waits for;
-    patience: with a machine behind it that may be starting, None for none.
+    patience: with a machine behind it that may be starting, None for none; keep: of what was read of all of it.
     """
 
     def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything, system: str = "windows") -> None:
@@ -104,6 +104,7 @@ class Agent:
         self.system = system
         self.hear: Callable[[str], None] = lambda text: None
         self.patience: Patience | None = None
+        self.keep: Callable[[Facts], None] = lambda facts: None
 
     @property
     def host(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from winhost.connect.ssh import SshTarget
-from winhost.connect.wire_errors import NotAvailable, Unreachable, one_line
+from winhost.connect.wire_errors import NotAvailable, Unreachable, linux_rests, one_line
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
@@ -15,7 +15,9 @@ ACCESS = "WslAccess"  # the resource that tells where a distro lets us in, and w
 FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
 SEED = "VmSeed"  # the resource that tells the same of a guest: by its seed it has that from us
 POWER = "VmPower"
-TELLING = (ACCESS, FORWARD, SEED, POWER)
+RUNNING = "RunningSystem"
+BESIDE = "UbuntuInstaller"  # the resource that tells the same of a Linux that runs when Windows does not
+TELLING = (ACCESS, FORWARD, SEED, POWER, BESIDE)
 _SSH_PORT = 22
 
 Answers = Mapping[str, Answer]
@@ -75,6 +77,8 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, 
     """
     distros, guests = _distros(answers), running_guests(answers)
     if not distros and not guests:
+        if _installed(answers):
+            raise linux_rests(host.name, doing, RUNNING)
         raise NotAvailable(host.name, doing, SEED if _records(answers, SEED) else ACCESS)
     if len(distros) + len(guests) > 1:
         names = [one_line("/".join(record.key.values())) for record in (*distros, *guests)]
@@ -89,6 +93,23 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, 
     if guests:
         return tuple(_guest(host, host.ssh, guests[0], _records(answers, FORWARD)))
     return (_distro(host, host.ssh, distros[0], _records(answers, FORWARD)),)
+
+
+def _installed(answers: Answers) -> list[Record]:
+    return [each for each in _records(answers, BESIDE) if isinstance(each.state.get("host_key"), str)]
+
+
+def target_beside(host: Host, answers: Answers) -> SshTarget | None:
+    """The Linux that takes turns with Windows, where one was or is being installed. Raises UsageError."""
+    made = _installed(answers)
+    if not made:
+        return None
+    if host.ssh is None:
+        raise no_linux_key(host.name)
+    state = made[0].state
+    target = _target(host, host.ssh, made[0].key["name"], state.get("user"), str(state["host_key"]))
+    own = str(state.get("address") or "").partition("/")[0]
+    return replace(target, address=target.address or own or host.address, port=target.port or _SSH_PORT)
 
 
 def _records(answers: Answers, resource: str) -> tuple[Record, ...]:

@@ -307,6 +307,14 @@ class NotAvailable(WinhostError):
         self.needs = needs
 
 
+def linux_rests(host: str, doing: str, needs: str) -> NotAvailable:
+    """Two systems take turns on the machine, and Windows runs now."""
+    error = NotAvailable(host, doing, needs)
+    error.what = f"{host}: {doing}: Windows runs now, and not its Linux"
+    error.hint = f"Start that, once: winhost boot {host} linux --accept restart --console"
+    return error
+
+
 class Drifted(DriftError):
     """The host is not as the plan saw it; nothing was changed. `differences`: property → (expected, found)."""
 

@@ -162,20 +162,20 @@ def came_up(same: Callable[[], str | None], other: Callable[[], bool], patience:
     return None
 
 
-def answers(connector: Connector) -> bool:
-    """Whether a session opens."""
+def runs(connector: Connector, *systems: str) -> bool:
+    """Whether a session opens, and with one of these systems."""
     try:
-        connector.open().close()
+        with closing(connector.open()) as agent:
+            return agent.system in systems
     except WireError:
         return False
-    return True
 
 
-def another_boot(connector: Connector, before: str) -> str | None:
-    """The id of a boot that is another than before, where a session tells one."""
+def another_boot(connector: Connector, before: str, *but: str) -> str | None:
+    """The id of a boot that is another than before, and of none of the systems `but`, where a session tells one."""
     try:
         with closing(connector.open()) as agent:
             boot = str(agent.boot().get("boot_id"))
+            return None if boot == before or agent.system in but else boot
     except WinhostError:
         return None
-    return None if boot == before else boot

@@ -4,9 +4,12 @@ from pathlib import Path
 
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.uploads import Find, beside
+from winhost.images.cloud_images import is_address
 from winhost.images.guest_disk import GuestDisk, SourceImage, Tell, guest_disk
 from winhost.model.units import Bytes
 from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned
 from winhost.resources.base import Attachment
@@ -20,16 +23,28 @@ def pinned_image(request: PathRequest) -> Pinned | None:
 
 
 def upload_of(request: PathRequest) -> str:
-    """How the disk of the new VM gets to the host: wire, http, sftp or smb."""
+    """How the disk of the new VM, or an installer's image, gets to the host: wire, http, sftp or smb."""
     settings = request.playbook.parsed_settings
-    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    new = settings.new_vm if isinstance(settings, DdaSettings) else _system(request)
     return new.upload if new is not None else "wire"
 
 
+def _system(request: PathRequest) -> NewUbuntu | None:
+    """That is installed beside Windows."""
+    settings = request.playbook.parsed_settings
+    return settings.system if isinstance(settings, DualBootSettings) else None
+
+
 def found(folder: Path, request: PathRequest, tell: Tell) -> Find:
-    """Files beside the plan, and the disk of the image that the request pins. Raises as `made_disk` does."""
+    """Files beside the plan, the disk of the image that the request pins, and an installer's image of a folder with a
+    copy of Ubuntu's releases. Raises as `made_disk` does.
+    """
+    system = _system(request)
 
     def find(desired: Attachment) -> Path:
+        if system is not None and system.sha256 == desired.sha256 and not is_address(system.mirror):
+            here = folder / desired.name
+            return here if here.is_file() else Path(system.release.place(system.release.image))
         pinned = pinned_image(request)
         if pinned is None or pinned.disk_sha256 != desired.sha256:
             return beside(folder)(desired)

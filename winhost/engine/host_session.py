@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,7 +104,7 @@ class HostSession:
     def facts(self, named: Named = (), *, settled: bool = False) -> Facts:
         """Read everything, and what is named; a read whose answer was lost is simply read again, once."""
         self._tell(ProgressEvent(self.host, "at", "reading"))
-        return self._reading(lambda agent: read_facts(agent, named, settled=settled))
+        return self._reading(lambda agent: _read_and_kept(agent, named, settled))
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """One state, or None where there is no such instance."""
@@ -126,6 +126,13 @@ class HostSession:
             if isinstance(lost, ReachAnew):
                 self._get_in_again(step)
             return self._settle(step, how)
+
+    def hand_over(self, resource: str, key: Key, desired: Mapping[str, Json], secret: str) -> None:
+        """Give what this run made something that is made at the moment of use, and stands in no plan and no journal."""
+        now = self.state(resource, key) or {}
+        expect = {name: now.get(name) for name in desired}
+        how = {"accept": ["data"], "within": self._within, "secret": secret}
+        self._calling(lambda agent: agent.set(resource, key, desired, expect, how))
 
     def _how(self, step: Step, accepted: frozenset[str]) -> Mapping[str, Json]:
         """Raises UsageError: SecretUnreadable."""
@@ -209,8 +216,9 @@ class HostSession:
         """Of the boot that runs."""
         return str(self._reading(lambda agent: agent.boot())["boot_id"])
 
-    def restart(self, old_boot: str) -> str:
-        """Restart unless another boot is running already, and wait. Returns the new boot id.
+    def restart(self, old_boot: str, longer: float = 0) -> str:
+        """Restart unless another boot is running already, and wait, for so many seconds longer than for a start.
+        Returns the new boot id.
 
         Raises UploadInterrupted, and WireError (NotBack).
         """
@@ -220,7 +228,8 @@ class HostSession:
                 self._calling(reboot.ask)
         self.close()
         with self._cuttable():
-            self._agent, boot = reboot.wait(self._connector, old_boot, self._patience, self._telling_once())
+            patience = replace(self._patience, deadline=self._patience.deadline + longer)
+            self._agent, boot = reboot.wait(self._connector, old_boot, patience, self._telling_once())
         return boot
 
     def _telling_once(self) -> Callable[[str], None]:
@@ -327,6 +336,12 @@ class HostSession:
 
     def _tell_of_waiting(self, text: str) -> None:
         self._tell(ProgressEvent(self.host, "waiting", text))
+
+
+def _read_and_kept(agent: Agent, named: Named, settled: bool) -> Facts:
+    facts = read_facts(agent, named, settled=settled)
+    agent.keep(facts)
+    return facts
 
 
 def _of(step: Step) -> tuple[str, Key]:

@@ -30,7 +30,7 @@ from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
-from winhost.resources.shared import ACCESS, SEED
+from winhost.resources.shared import ACCESS, RUNNING, SEED
 
 
 class PathPlanner(Protocol):
@@ -313,8 +313,8 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number:
 
 
 def _without_restart(later: Deferred) -> Deferred:
-    """A Linux inside of a Windows host restarts without it."""
-    inside = later.resource in LINUX
+    """A Linux inside of a Windows host restarts without it; one beside it is that machine."""
+    inside = later.resource in LINUX and later.until != RUNNING
     return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
 
 

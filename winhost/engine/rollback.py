@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
@@ -21,7 +22,9 @@ from winhost.engine.run_steps import do, settle
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
-from winhost.resources.windows.own_vm.resource import OwnVm
+from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
+
+_HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     """By the journal of one run, and what the host shows of all others."""
     verdicts = judge(record, host_answers(facts))
     going = [id_ for id_ in record.touched if verdicts.rests(id_)]
-    inside = [id_ for id_ in going if id_[0] in LINUX] if any(map(partial(_takes_vm, verdicts), going)) else []
+    inside = [id_ for id_ in going if id_[0] in LINUX] if any(map(partial(_takes_linux, verdicts), going)) else []
     return RollbackOutlook(
         tuple(_desired(id_, verdicts, record) for id_ in going if id_ not in inside),
         tuple(f"{record.touched[id_].title}: kept: {_with_names(why, facts)}" for id_, why in verdicts.kept.items()),
@@ -74,14 +77,14 @@ def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     )
 
 
-def _takes_vm(verdicts: Verdicts, id_: Id) -> bool:
-    """The VM of this run goes, and with it its guest, whatever was changed in that."""
-    return id_[0] == OwnVm.resource_type.name and verdicts.rests(id_).get("made") is False
+def _takes_linux(verdicts: Verdicts, id_: Id) -> bool:
+    """The VM or the partition of this run goes, and with it its Linux, whatever was changed in that."""
+    return id_[0] in _HOLD_LINUX and verdicts.rests(id_).get("made") is False
 
 
 def _along(titles: Sequence[str]) -> Iterator[str]:
     if titles:
-        yield f"not undone, because it goes with the VM: {'; '.join(titles)}"
+        yield f"not undone, because it goes with its Linux: {'; '.join(titles)}"
 
 
 def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
@@ -115,10 +118,10 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
     if not runner.record.going_back or accepted - runner.record.accepted:
         # Consents given for going there are not consents for going back.
         runner.write("back", accepted=sorted(accepted))
-    for late in (False, True):
+    for turn in Turn:
         tried: set[Id] = set()
         # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
-        while part := _untried(back.desired, late, tried):
+        while part := _untried(back.desired, turn, tried):
             tried |= {identity(goal.resource, goal.key) for goal in part}
             do(runner, _steps(part, facts, runner.record), facts)
             facts = runner.read()
@@ -126,8 +129,8 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
     return _outcome(runner, back, facts)
 
 
-def _untried(desired: tuple[DesiredResource, ...], late: bool, tried: Set[Id]) -> tuple[DesiredResource, ...]:
-    return tuple(w for w in desired if _restarts(w) == late and identity(w.resource, w.key) not in tried)
+def _untried(desired: tuple[DesiredResource, ...], turn: "Turn", tried: Set[Id]) -> tuple[DesiredResource, ...]:
+    return tuple(w for w in desired if _turn(w) is turn and identity(w.resource, w.key) not in tried)
 
 
 def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
@@ -173,15 +176,25 @@ def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterato
 
 
 def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
-    """What needs no restart first: without the role there would be no VM left to give its settings back to."""
-    late = tuple(filter(_restarts, desired))
-    soon = tuple(goal for goal in desired if not _restarts(goal))
-    return [part for part in (soon, late) if part]
+    return [part for turn in Turn if (part := tuple(goal for goal in desired if _turn(goal) is turn))]
 
 
-def _restarts(goal: DesiredResource) -> bool:
+class Turn(Enum):
+    """When something goes back. The system that runs first: only Windows can give back what it changed. What takes
+    effect with a restart last: without the role there would be no VM left to give its settings back to.
+    """
+
+    FIRST = 1
+    NEXT = 2
+    LAST = 3
+
+
+def _turn(goal: DesiredResource) -> Turn:
+    if goal.resource == RUNNING:
+        return Turn.FIRST
     rules = RULES[goal.resource]
-    return rules.restarts and RESTART in consents_of(rules.risks, Change(goal.key, {}, goal.desired))
+    restarts = rules.restarts and RESTART in consents_of(rules.risks, Change(goal.key, {}, goal.desired))
+    return Turn.LAST if restarts else Turn.NEXT
 
 
 def _steps(desired: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ from winhost.core.steps import Step
 from winhost.engine import amending
 from winhost.engine.endings import stop_if_asked
 from winhost.engine.failures import ConsentNeeded, not_taken, step_failed
+from winhost.engine.installing import check_switched, installing
 from winhost.engine.open_run import OpenRun
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
@@ -120,9 +121,11 @@ def restart(run: OpenRun) -> None:
     if boot is None:
         boot = run.session.boot_id()
         run.write("restarting", boot_id=boot)
-    run.tell("restart", "restarting")
-    new = run.session.restart(boot)
+    with installing(run) as installation:
+        run.tell("restart", "restarting")
+        new = run.session.restart(boot, installation.longer)
     run.write("restarted", boot_id=new, left=_left_by_restart(run))
+    check_switched(run, installation)
     run.tell("done", "restarted")
 
 

@@ -65,6 +65,10 @@ class Store:
         """Where a run's journal is or will be."""
         return self._own("runs") / f"{run}.jsonl"
 
+    def remembered(self, host: str) -> Path:
+        """Where facts of a Windows are kept while the Linux beside it runs."""
+        return self.folder / "windows" / f"{_safe(host)}.json"
+
     def existing(self, run: str) -> Path:
         """Raises UsageError: UnknownRun."""
         if run not in self.runs():

@@ -10,7 +10,10 @@ from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size
 from winhost.paths.disk_space import LEAST_FOR_LINUX, can_give, largest_gap, on_disk, windows_partition
-from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.distro_packages import Repository
+from winhost.paths.dual_boot_settings import STAGING_SIZE, DualBootSettings
+from winhost.paths.linux_driver import DriverChoice
+from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker.resource import BitLocker
 from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
@@ -19,6 +22,7 @@ from winhost.resources.windows.partition.resource import EFI
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
 _LABEL_OF_FAT = "WINHOST"
+LINUX_RUNS = "linux"
 
 Item = Mapping[str, Json]
 
@@ -99,7 +103,9 @@ class DualBootDecisions:
     @property
     def _staging(self) -> Bytes:
         asked = self._settings.staging
-        return 0 if asked == "none" else parse_size(asked)
+        if asked == "none":
+            return parse_size(STAGING_SIZE) if self._settings.system else 0
+        return parse_size(asked)
 
     def _linux(self, room: Bytes) -> Bytes:
         if self._settings.linux != "auto":
@@ -155,7 +161,68 @@ class DualBootDecisions:
         """A boot entry for the installer, once its partition has a GUID. Raises MissingFact before."""
         if not self.places.staging:
             return ()
+        return ({"name": "installer", "partition": self._staged, "path": LOADER},)
+
+    @property
+    def _staged(self) -> str:
+        """The GUID of the installer's partition. Raises MissingFact until it is made."""
         staged = self._made(STAGING)
-        if staged is None or staged.made is not True:
+        if staged is None or staged.made is not True or staged.partition is None:
             raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
-        return ({"name": "installer", "partition": staged.partition, "path": LOADER},)
+        return staged.partition
+
+    # ---- the system itself, where winhost installs it
+
+    @cached_property
+    def _ubuntu(self) -> UbuntuDecisions | None:
+        asked = self._settings.system
+        return UbuntuDecisions(self._facts, asked, self._settings.containers) if asked else None
+
+    @property
+    def images(self) -> tuple[Item, ...]:
+        return self._ubuntu.images if self._ubuntu else ()
+
+    @property
+    def installers(self) -> tuple[Item, ...]:
+        return self._ubuntu.installers(self._staged) if self._ubuntu else ()
+
+    @property
+    def switches(self) -> tuple[Item, ...]:
+        """To Linux, once its installer can be started. Raises MissingFact before."""
+        return ({"system": LINUX_RUNS, "partition": self._staged},) if self._ubuntu else ()
+
+    @property
+    def drivers(self) -> tuple[DriverChoice, ...]:
+        return self._ubuntu.drivers if self._ubuntu else ()
+
+    @property
+    def engines(self) -> tuple[Mapping[str, str], ...]:
+        return self._ubuntu.engines if self._ubuntu else ()
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return self._ubuntu.units if self._ubuntu else ()
+
+    @property
+    def docker_settings(self) -> tuple[Item, ...]:
+        return self._ubuntu.docker_settings if self._ubuntu else ()
+
+    @property
+    def sources(self) -> tuple[Repository, ...]:
+        return self._ubuntu.sources if self._ubuntu else ()
+
+    @property
+    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
+        return self._ubuntu.packages_inside if self._ubuntu else ()
+
+    @property
+    def specs(self) -> tuple[Mapping[str, str], ...]:
+        return self._ubuntu.specs if self._ubuntu else ()
+
+    @property
+    def shown_gpus(self) -> tuple[Item, ...]:
+        return self._ubuntu.shown_gpus if self._ubuntu else ()
+
+    @property
+    def serving_systems(self) -> tuple[Item, ...]:
+        return self._ubuntu.serving_systems if self._ubuntu else ()

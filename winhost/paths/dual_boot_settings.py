@@ -8,8 +8,11 @@ from winhost.model.closed import Closed
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB, MiB, parse_size, size
 from winhost.paths.disk_space import LEAST_FOR_LINUX
+from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.new_ubuntu import NewUbuntu
 
 Proof = Literal["active-directory", "entra", "typed"]
+STAGING_SIZE = "8GiB"
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
 
 
@@ -56,3 +59,14 @@ class DualBootSettings(Closed):
     and nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind."""
     keys: KeyProof | None = None
     """Of a host with BitLocker: how it is proven that its recovery keys are kept elsewhere."""
+    system: NewUbuntu | None = None
+    """The system that is installed, in the same run. Left out, it is installed by media of `winhost install`. With it,
+    staging is 8GiB where nothing else is said."""
+    containers: LinuxSettings | None = None
+    """Of that system: what runs containers there, and NVIDIA's toolkit. A workload in containers brings it along."""
+
+    @model_validator(mode="after")
+    def _has_a_system(self) -> "DualBootSettings":
+        if self.containers is not None and self.system is None:
+            raise ValueError("containers are those of a system that winhost installs: set system, too")
+        return self

@@ -63,6 +63,11 @@ def _of_new_vm(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
     return made if new.guest is None else {**made, "new_vm.guest": _GUEST}
 
 
+def _of_system(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
+    wanted = isinstance(settings, DualBootSettings) and settings.system is not None
+    return {"system": ("images", "installers", "switches")} if wanted else {}
+
+
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
@@ -106,8 +111,20 @@ VOCABULARIES = {
             "partitions": ("name", "disk", "offset", "size", "label", "title"),
             "boot_partitions": ("partition",),
             "entries": ("name", "partition", "path"),
+            "images": _STAGED,
+            "installers": ("name", "partition", "image", "files", "user", "address"),
+            "switches": ("system", "partition"),
+            "drivers": ("packages", "why", "path", "text"),
+            "shown_gpus": ("count", "loaded"),
+            **_CONTAINERS,
+            "specs": ("title",),
+            "serving_systems": ("name",),
         },
         DualBootSettings,
+        on_request=frozenset(
+            {"images", "installers", "switches", "drivers", "shown_gpus", *_CONTAINERS, "specs", "serving_systems"}
+        ),
+        asked_for=_of_system,
     ),
     "linux": Vocabulary(
         (),

@@ -12,7 +12,7 @@ from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules, Rests, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType, State
-from winhost.resources.shared import ACCESS, SEED, WITHIN_VM
+from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTITION, WITHIN_VM
 
 
 def discover(system: str) -> tuple[type[State], ...]:
@@ -63,10 +63,10 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
 
 
 def _within(resource: ResourceType) -> tuple[Rests, ...]:
-    """What is in a distro of WSL may be in a VM of winhost's own as well."""
+    """What is in a distro of WSL may be in a VM of winhost's own as well, or in a partition that it made."""
     if resource.within is None:
         return ()
-    return (WITHIN_VM, resource.within) if resource.name in LINUX else (resource.within,)
+    return (WITHIN_VM, WITHIN_PARTITION, resource.within) if resource.name in LINUX else (resource.within,)
 
 
 def _in_order_of_changes() -> list[str]:
@@ -93,6 +93,18 @@ RULES_WITH_GUEST: dict[str, ResourceRules] = {
 }
 
 
+# The Linux beside Windows restarts the host when it restarts, and is there only while Windows is not.
+RULES_BESIDE_WINDOWS: dict[str, ResourceRules] = {
+    name: replace(rules, requires=RUNNING) if name in LINUX else rules for name, rules in RULES.items()
+}
+
+
+def is_beside_windows(facts: Facts) -> bool:
+    """Whether a Linux takes turns with this Windows, or is being installed for that."""
+    made = facts.resources.get(BESIDE)
+    return isinstance(made, tuple) and any(each.state.get("made") is not False for each in made)
+
+
 def _has_guest(facts: Facts) -> bool:
     """Whether winhost made a VM there and set up its Linux."""
     seeds = facts.resources.get(SEED)
@@ -100,8 +112,9 @@ def _has_guest(facts: Facts) -> bool:
 
 
 def _no_linux(facts: Facts) -> dict[str, Answer]:
-    """Before anybody is let in: of the guest, where one is to come up, else of the distro."""
-    return dict.fromkeys(LINUX, Unavailable(SEED if _has_guest(facts) else ACCESS))
+    """Before anybody is let in: of the guest, where one is to come up, or of what runs later, else of the distro."""
+    until = RUNNING if is_beside_windows(facts) else SEED if _has_guest(facts) else ACCESS
+    return dict.fromkeys(LINUX, Unavailable(until))
 
 
 def is_linux(facts: Facts) -> bool:
@@ -118,7 +131,8 @@ def host_answers(facts: Facts) -> HostAnswers:
     """A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
     if is_linux(facts):
         return HostAnswers(facts.resources, RULES_OF_LINUX)
-    return HostAnswers({**_no_linux(facts), **facts.resources}, RULES_WITH_GUEST if _has_guest(facts) else RULES)
+    beside = RULES_BESIDE_WINDOWS if is_beside_windows(facts) else RULES
+    return HostAnswers({**_no_linux(facts), **facts.resources}, RULES_WITH_GUEST if _has_guest(facts) else beside)
 
 
 def titled(resource: str) -> str:

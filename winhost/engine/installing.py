@@ -1,0 +1,129 @@
+"""The start that installs Ubuntu: what its installer gets is made at that moment, and given out once, over TLS."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from winhost.autoinstall.install_document import new_host_key
+from winhost.autoinstall.install_plan import settings_to_fetch
+from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
+from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.connect.way_there import own_address
+from winhost.core.answers import Json, identity
+from winhost.engine.boot import LINUX, WINDOWS
+from winhost.engine.failures import EndOfRun
+from winhost.engine.open_run import OpenRun
+from winhost.model.errors import WinhostError
+from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
+from winhost.resources.host import HostFacts
+from winhost.resources.shared import BESIDE, RUNNING
+from winhost.resources.windows.running_system.resource import LINUX_NEXT
+
+LONGEST = 2 * 3600  # seconds that an installation may take
+
+
+@dataclass
+class Installation:
+    """One that is waited for, and what was heard of it. longer: seconds to wait beside those of a restart."""
+
+    longer: float = 0
+    progress: InstallProgress = field(default_factory=InstallProgress)
+
+
+@contextmanager
+def installing(run: OpenRun) -> Iterator[Installation]:
+    """Around a restart: where that starts the installer, its settings are offered meanwhile. Raises WinhostError."""
+    asked = _system_to_install(run)
+    if asked is None:
+        yield Installation()
+        return
+    with ExitStack() as stack:
+        try:
+            now = _offered(run, asked, stack)
+        except OSError as error:
+            raise _cannot_offer(run, error) from error
+        yield now
+
+
+def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
+    """Windows knows of it by then, and what it says is remembered: by which key the Linux is known. Raises OSError."""
+    key, now = new_host_key(), Installation(LONGEST)
+    plan = UbuntuDecisions(HostFacts(run.read()), asked, None).install_plan()
+    address = _address_here(run, asked)
+    report = stack.enter_context(heard_progress(address, lambda event: _hear(run, now.progress, event)))
+    settings = settings_to_fetch(plan, key, report=report)
+    ticket = stack.enter_context(offered_settings(settings, address, LONGEST)).for_medium
+    digest = sha256(ticket.encode("ascii")).hexdigest()
+    run.session.hand_over(BESIDE, {"name": UBUNTU}, {"host_key": key.public, "ticket": digest}, ticket)
+    run.read()
+    return now
+
+
+def check_switched(run: OpenRun, installation: Installation) -> None:
+    """After a restart, where the run decides which system runs. Raises EndOfRun (NotInstalled, FirmwareIgnored)."""
+    if identity(RUNNING, {}) not in run.record.touched:
+        return
+    wanted = WINDOWS if run.record.going_back else LINUX
+    found = _running(run).get("system")
+    if found != wanted:
+        raise _not_installed(run, installation.progress) if installation.longer else _not_switched(run, wanted)
+
+
+def _system_to_install(run: OpenRun) -> NewUbuntu | None:
+    """What the next start installs, if it does."""
+    if run.record.going_back or identity(RUNNING, {}) not in run.record.touched:
+        return None
+    settings = run.request.playbook.parsed_settings
+    state = _running(run)
+    starts = state.get("system") == LINUX_NEXT and state["linux"] is None
+    return settings.system if starts and isinstance(settings, DualBootSettings) else None
+
+
+def _running(run: OpenRun) -> dict[str, Json]:
+    return dict(run.session.state(RUNNING, {}) or {})
+
+
+def _address_here(run: OpenRun, asked: NewUbuntu) -> str:
+    machine = run.context.machine
+    return own_address(machine.address) if asked.serve == AUTO and machine else asked.serve
+
+
+def _hear(run: OpenRun, progress: InstallProgress, event: InstallEvent) -> None:
+    """From the installer: anybody on its network may have said it, so it is shown and decides nothing."""
+    if progress.hear(event):
+        run.tell("waiting", f"installer: {progress.failure or progress.phase}")
+
+
+def _cannot_offer(run: OpenRun, error: OSError) -> WinhostError:
+    return EndOfRun(
+        "NotOffered",
+        what=f"{run.record.host}: the installer's settings cannot be handed out from this computer: {error.strerror}",
+        meaning="The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
+        host=run.record.host,
+        run=run.name,
+    )
+
+
+def _not_installed(run: OpenRun, progress: InstallProgress) -> EndOfRun:
+    said = f"The installer said: {progress.failure}" if progress.failure else f"It got as far as: {progress.phase}"
+    return EndOfRun(
+        "NotInstalled",
+        what=f"{run.record.host}: Windows came up again, and not the new Ubuntu",
+        meaning=f"{said}. Before it finds exactly the machine and the disk that it was made for, it writes nothing.",
+        host=run.record.host,
+        run=run.name,
+    )
+
+
+def _not_switched(run: OpenRun, wanted: str) -> EndOfRun:
+    return EndOfRun(
+        "FirmwareIgnored",
+        what=f"{run.record.host}: {wanted} was to start, and the other system came up again",
+        meaning="The firmware did not start what it was told to, although that was read back before the restart. "
+        f"Choose {wanted} in its boot menu, at the console, then continue.",
+        host=run.record.host,
+        run=run.name,
+        going_back=run.record.going_back,
+    )

@@ -1,0 +1,46 @@
+"""What Windows said last on a machine where a Linux takes turns with it: while that runs, nobody else can tell."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from winhost.engine.private import private_folder
+from winhost.engine.store import Store
+from winhost.model.documents import write_document
+from winhost.model.facts import Answer, Facts
+from winhost.model.files import write_whole
+from winhost.resources.factsfile import read_facts
+from winhost.resources.registry import WINDOWS, is_beside_windows
+
+
+@dataclass(frozen=True)
+class RememberedWindows:
+    """Of one host, in the folder of runs: facts hold no secrets. Windows cannot change while it does not run, but for
+    what the Linux changes of it.
+    """
+
+    store: Store
+    host: str
+
+    @property
+    def _path(self) -> Path:
+        return self.store.remembered(self.host)
+
+    def answers(self) -> dict[str, Answer]:
+        """By resource; nothing of a host without a Linux beside Windows. Raises UsageError for a file that is none."""
+        return dict(read_facts(self._path).resources) if self._path.is_file() else {}
+
+    @property
+    def read_at(self) -> str:
+        """When Windows said so. Raises as `answers`, and FileNotFoundError."""
+        return read_facts(self._path).read_at
+
+    def keep(self, facts: Facts) -> None:
+        """What was read of Windows, where a Linux was or is being installed beside it; else nothing is kept any more.
+        Raises UsageError (NotPrivate), OSError.
+        """
+        if not is_beside_windows(facts):
+            self._path.unlink(missing_ok=True)
+            return
+        private_folder(self._path.parent)
+        resources = {name: answer for name, answer in facts.resources.items() if name in WINDOWS}
+        write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)

@@ -1,0 +1,206 @@
+"""A machine on which Windows and a Linux take turns: whichever runs answers, and what Windows said last is remembered.
+
+The Linux is known by the host key that was made for it, of which Windows keeps a record.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
+from winhost.connect.logged import failure
+from winhost.connect.ssh import SshConnector, SshTarget, SshWire
+from winhost.connect.ways_in import target_beside
+from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
+from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.engine.boot import LINUX as LINUX_SYSTEM
+from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
+from winhost.model.facts import Answer, Facts
+from winhost.model.fleet import Host
+from winhost.resources.registry import LINUX, RULES
+from winhost.resources.shared import RUNNING
+from winhost.resources.windows.firmware_boot.resource import FirmwareBoot
+
+log = logging.getLogger(__name__)
+
+_FIRMWARE = FirmwareBoot.resource_type.name
+_LIVE = (RUNNING, _FIRMWARE)  # of Windows' resources, those that a Linux tells as well
+
+
+class LastAnswers(Protocol):
+    """What Windows said last."""
+
+    def answers(self) -> dict[str, Answer]: ...
+
+    def keep(self, facts: Facts) -> None: ...
+
+
+def _open(target: SshTarget, program: str) -> Agent:
+    return SshConnector(target, program).open()
+
+
+def _told(target: SshTarget, program: str, **request: Json) -> LinuxFirmware:
+    with closing(SshWire(target, program)) as wire:
+        return on_linux(wire, **request)
+
+
+@dataclass(frozen=True)
+class TwoSystems:
+    """The way to whichever system runs. program: the agent's text for the Linux; boot: that of `winhost boot`."""
+
+    windows: Connector
+    target: Host
+    memory: LastAnswers
+    program: str
+    boot: str
+    open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)
+    tell: Callable[..., LinuxFirmware] = field(default=_told)
+
+    @property
+    def host(self) -> str:
+        return self.windows.host
+
+    def open(self) -> Agent:
+        """Raises as the way to Windows does, also where neither answers."""
+        try:
+            agent = self.windows.open()
+        except Unreachable as silent:
+            linux = self._beside(silent)
+            if linux is None:
+                raise
+            return linux
+        agent.keep = self.memory.keep
+        return agent
+
+    def _beside(self, silent: Unreachable) -> Agent | None:
+        """None where there is no such Linux, or where something else answers at its address, as its installer."""
+        answers = self.memory.answers()
+        target = target_beside(self.target, answers)
+        if target is None:
+            return None
+        try:
+            linux = self.open_linux(target, self.program)
+            firmware = self.tell(target, self.boot, heartbeat=True)
+        except WireError as error:
+            log.info("%s: Windows: %s; Linux: %s", self.host, failure(silent), failure(error))
+            return None
+        log.info("%s: its Linux runs, and Windows said last what is told of it", self.host)
+        return LinuxBesideWindows(
+            self.host, linux, answers, firmware, lambda **asked: self.tell(target, self.boot, **asked)
+        )
+
+
+class LinuxBesideWindows(Agent):
+    """The Linux, while it runs. What Windows said last is told for Windows, which nobody can change meanwhile."""
+
+    def __init__(
+        self,
+        host: str,
+        linux: Agent,
+        windows: Mapping[str, Answer],
+        firmware: LinuxFirmware,
+        ask: Callable[..., LinuxFirmware],
+    ) -> None:
+        super().__init__(linux.wire, linux.call_timeout, linux.fits, "linux")
+        linux.hear = lambda text: self.hear(text)
+        self._host = host
+        self._windows = {**windows, **_of_firmware(windows, firmware)}
+        self._ask = ask
+
+    @property
+    def host(self) -> str:
+        """The machine, whichever system runs."""
+        return self._host
+
+    def read_with(
+        self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
+    ) -> tuple[dict[str, Answer], dict[Id, State]]:
+        """Of both: of Windows what is remembered."""
+        answers, states = super().read_with(resources, ids, settled=settled)
+        return {**self._windows, **answers}, states
+
+    def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        """As of any agent; of Windows as it is remembered."""
+        if resource in LINUX:
+            return super().get(resource, key, settled=settled)
+        state = self._remembered(resource, key)
+        if isinstance(state, RemoteFault):
+            raise self._not_there(f"get {resource}")
+        return state
+
+    def each(self, ids: Sequence[Id]) -> list[State]:
+        """As of any agent."""
+        asked = [id_ for id_ in ids if id_[0] in LINUX]
+        found = dict(zip(asked, super().each(asked), strict=True)) if asked else {}
+        return [found[id_] if id_ in found else self._remembered(id_[0], dict(id_[1])) for id_ in ids]
+
+    def set(
+        self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
+    ) -> SetAnswer:
+        """As of any agent; of Windows only which system runs. Raises NotAvailable for the rest of it."""
+        if resource in LINUX:
+            return super().set(resource, key, desired, expect, how)
+        if resource != RUNNING:
+            raise self._not_there(f"set {resource}")
+        before = self._remembered(RUNNING, {})
+        assert isinstance(before, Mapping)
+        drift = {name: (value, before.get(name)) for name, value in expect.items() if before.get(name) != value}
+        if drift:
+            raise Drifted(self.host, f"set {resource}", drift)
+        if desired.get("system") != WINDOWS:
+            return SetAnswer(before, before)
+        found = self._ask(to=WINDOWS)
+        entry_of(self.host, WINDOWS, found.entries)
+        self._windows |= _of_firmware(self._windows, found)
+        after = self._remembered(RUNNING, {})
+        assert isinstance(after, Mapping)
+        return SetAnswer(before, after, restart=True)
+
+    def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
+        """Of Linux alone."""
+        if resource not in LINUX:
+            raise self._not_there(f"send {resource}")
+        return super().received(resource, key, expect)
+
+    def restart(self) -> None:
+        """Into what was asked for before, else into this Linux again: by its order the firmware starts Windows."""
+        if self._ask().next is None:
+            self._ask(to=LINUX_SYSTEM)
+        super().restart()
+
+    def _remembered(self, resource: str, key: Key) -> State:
+        answer = self._windows.get(resource, ())
+        if isinstance(answer, Unknown):
+            return answer.unknown
+        if isinstance(answer, Unavailable):
+            return None
+        absent = RULES[resource].absent if resource in RULES else None
+        return next((each.state for each in answer if dict(each.key) == dict(key)), absent)
+
+    def _not_there(self, doing: str) -> NotAvailable:
+        """Windows can be asked, and changed, only while it runs."""
+        return NotAvailable(self.host, doing, RUNNING)
+
+
+def runs_linux(facts: Facts) -> bool:
+    """Whether it is the Linux that runs, of two systems that take turns."""
+    found = facts.resources.get(RUNNING)
+    return isinstance(found, tuple) and any(each.state.get("system") == LINUX_SYSTEM for each in found)
+
+
+def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
+    """What the Linux tells of the firmware, as Windows would."""
+    entries = [vars(each) for each in firmware.entries]
+    boot: dict[str, Json] = {
+        "kind": "uefi",
+        "current": firmware.current,
+        "next": firmware.next,
+        "order": list(firmware.order),
+        "entries": entries,
+    }
+    found = windows.get(RUNNING)
+    state = dict(found[0].state) if isinstance(found, tuple) and found else {"installer": None}
+    running = {**state, "system": LINUX_SYSTEM, "linux": firmware.current}
+    return {_FIRMWARE: (Record(boot),), RUNNING: (Record(running),)}

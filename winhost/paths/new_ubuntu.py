@@ -1,0 +1,248 @@
+"""An Ubuntu that winhost installs beside Windows: what is wanted of it, and how far it is."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import cached_property
+from gzip import compress
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, model_validator
+
+from winhost.autoinstall.facts_manifest import authorities_of, machine_of, manifest_of_facts
+from winhost.autoinstall.install_plan import InstallPlan, NewSystem
+from winhost.autoinstall.medium_files import before_settings
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.images.cloud_images import is_address
+from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.model.once import once
+from winhost.model.refusal import Refusal
+from winhost.paths.distro_packages import Repository
+from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_driver import DriverChoice, wanted_driver
+from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.own_address import DHCP, OwnAddress
+from winhost.paths.public_key import public_key
+from winhost.paths.setting_values import Sha256, Upload, matching
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.shown_gpus.resource import ShownGpus
+from winhost.resources.shared import RUNNING
+from winhost.resources.windows.network_adapter.resource import NetworkAdapter
+from winhost.resources.windows.running_system.resource import RunningSystem
+from winhost.resources.windows.staged_file.resource import StagedFile
+from winhost.resources.windows.ubuntu_installer.resource import UbuntuInstaller
+
+UBUNTU = "ubuntu"  # the name of its installer among the resources
+AUTO = "auto"
+
+Item = Mapping[str, Json]
+
+
+def _release(version: str) -> str:
+    """Raises UsageError (NoSuchMedia), RefusedError (MediaTooOld)."""
+    return InstallerRelease(version).version
+
+
+class NewUbuntu(OwnAddress):
+    """The system that is installed, and how winhost is let in over SSH."""
+
+    hostname: Annotated[str, matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes")]
+    key: Annotated[str, AfterValidator(public_key)]
+    """The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."""
+    user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = "winhost"
+    """Who logs on with that key, and becomes root with sudo. There is no password."""
+    mac: Annotated[str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address")] = AUTO
+    """Of its network card. auto: the one over which Windows is reached."""
+    installer: Annotated[str, AfterValidator(_release)] = "24.04.4"
+    """The point release of Ubuntu Server."""
+    mirror: str = MEDIA_MIRROR
+    """Where Ubuntu's releases are: an address that the host can reach, or a folder with a copy."""
+    sha256: Sha256 | None = None
+    """Of the installer's image, as Canonical signed it; filled in by `winhost plan`."""
+    kernel: Literal["generic", "hwe"] = "generic"
+    timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
+    upload: Upload = "wire"
+    """How an image of a folder here gets to the host, as for a new VM."""
+    serve: str = AUTO
+    """The address of this computer at which the installer fetches its settings, once. auto: the one that leads to the
+    host."""
+
+    @model_validator(mode="after")
+    def _has_a_way_out(self) -> "NewUbuntu":
+        if self.address != DHCP and self.gateway is None:
+            raise ValueError("an address of its own goes with a gateway")
+        return self
+
+    @property
+    def release(self) -> InstallerRelease:
+        return InstallerRelease(self.installer, self.mirror)
+
+    @property
+    def image(self) -> Mapping[str, str]:
+        """The file that Windows gets: from where it is, or from beside the plan. Raises MissingFact until it is known
+        by its signed sum.
+        """
+        name = self.release.image
+        if self.sha256 is None:
+            raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
+        source = self.release.place(name) if is_address(self.mirror) else f"./{name}"
+        return {"sha256": self.sha256, "name": name, "source": source, "title": f"Installer of Ubuntu {self.installer}"}
+
+
+class UbuntuDecisions:
+    """What the playbook may refer to, by how far the installation is. Lists of what is in the Linux raise MissingFact
+    until that runs.
+    """
+
+    def __init__(self, facts: HostFacts, asked: NewUbuntu, containers: LinuxSettings | None) -> None:
+        self._facts, self._asked, self._containers = facts, asked, containers
+
+    @property
+    def images(self) -> tuple[Item, ...]:
+        return (self._asked.image,)
+
+    def installers(self, partition: str) -> tuple[Item, ...]:
+        """On the partition with this GUID; as it was made, once it has done its work. Raises RefusedError
+        (NotPrepared), MissingFact.
+        """
+        made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
+        if made is not None and made.made and self._facts.the(RunningSystem).linux is not None:
+            parts = ("partition", "image", "files", "user", "address")
+            return ({"name": UBUNTU, **{part: getattr(made, part) for part in parts}},)
+        plan, image, address = self.install_plan(), self._asked.image, self._asked.of_seed
+        esp = plan.order()["windows_esp"]
+        return (
+            {
+                "name": UBUNTU,
+                "partition": partition,
+                "image": f"{image['sha256']}-{image['name']}",
+                "files": _packed(plan.system.kernel_words, str(esp)),
+                "user": self._asked.user,
+                "address": str(address.interface) if address else None,
+            },
+        )
+
+    def install_plan(self) -> InstallPlan:
+        """What is installed where, from what the host says now. Raises RefusedError (NotPrepared), MissingFact."""
+        asked = self._asked
+        system = NewSystem(
+            asked.hostname,
+            asked.user,
+            (asked.key,),
+            self._mac,
+            None if asked.address == DHCP else asked.address,
+            str(asked.gateway) if asked.gateway else None,
+            tuple(map(str, asked.dns)),
+            asked.kernel,
+            asked.timezone,
+        )
+        return InstallPlan(
+            self._facts.host,
+            machine_of(self._facts),
+            system,
+            asked.installer,
+            manifest_of_facts(self._facts),
+            authorities=authorities_of(self._facts),
+        )
+
+    @property
+    def _mac(self) -> str:
+        """Raises Refusal where it cannot be told which card leads to winhost."""
+        if self._asked.mac != AUTO:
+            return self._asked.mac
+        cards = [each.state for each in self._facts.all(NetworkAdapter)]
+        found = [card.mac for card in cards if card.management and card.kind == "ethernet" and card.mac]
+        if len(found) != 1:
+            raise Refusal(
+                "disk.no-network-card",
+                f"{len(found)} Ethernet cards of the host lead to this computer, and Ubuntu gets one by its address",
+                "Name it: --set system.mac=00:15:5d:01:02:03",
+            )
+        return found[0]
+
+    # ---- in the Linux, once it runs
+
+    def _await(self) -> None:
+        """Raises MissingFact until it runs."""
+        try:
+            _ = self._facts.the(LinuxSystem)
+        except MissingFact as missing:
+            if isinstance(missing.missing, Unavailable):
+                raise MissingFact("LinuxSystem", Unavailable(RUNNING)) from missing
+            raise
+
+    @cached_property
+    def _inside(self) -> LinuxDecisions | None:
+        self._await()
+        return LinuxDecisions(self._facts, self._containers) if self._containers else None
+
+    @property
+    def drivers(self) -> tuple[DriverChoice, ...]:
+        """Raises UsageError (NoDriver)."""
+        self._await()
+        chosen = wanted_driver(self._facts) if self._gpus else None
+        return (chosen,) if chosen else ()
+
+    @property
+    def engines(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.engines if self._inside else ()
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.units if self._inside else ()
+
+    @property
+    def docker_settings(self) -> tuple[Item, ...]:
+        return self._inside.docker_settings if self._inside else ()
+
+    @property
+    def sources(self) -> tuple[Repository, ...]:
+        return self._inside.sources if self._inside else ()
+
+    @property
+    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
+        return self._inside.packages_inside if self._inside else ()
+
+    @property
+    def specs(self) -> tuple[Mapping[str, str], ...]:
+        """Of the GPUs, once a driver runs them."""
+        if self._inside is None or not self._gpus:
+            return ()
+        self._await_driver()
+        return ({"title": "The GPUs, for containers"},)
+
+    @property
+    def shown_gpus(self) -> tuple[Item, ...]:
+        """How many the driver shall show."""
+        self._await()
+        if not self._gpus:
+            return ()
+        self._await_driver()
+        return ({"count": self._gpus, "loaded": True},)
+
+    @property
+    def serving_systems(self) -> tuple[Item, ...]:
+        """The Linux once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
+        self._await()
+        if self._gpus and self._facts.the(ShownGpus).count != self._gpus:
+            raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
+        return ({"name": self._asked.hostname},)
+
+    @property
+    def _gpus(self) -> int:
+        """Those of NVIDIA, as Windows counts them."""
+        return sum(card.gpu.key["device"].startswith("VEN_10DE") for card in self._facts.cards)
+
+    def _await_driver(self) -> None:
+        if not self._facts.the(LinuxGpuDriver).loaded:
+            raise MissingFact("ShownGpus", Unavailable(LinuxGpuDriver.resource_type.name))
+
+
+@once
+def _packed(words: str | None, esp: str) -> str:
+    """What winhost adds to the installer's files, as Windows takes it."""
+    texts = {path: data.decode("utf-8") for path, data in before_settings(words, esp).items()}
+    packed = json.dumps(texts, sort_keys=True).encode("ascii")
+    return b64encode(compress(packed, 9, mtime=0)).decode("ascii")
