@@ -68,7 +68,9 @@ class DualBootDecisions:
 
     @property
     def suspended(self) -> tuple[Item, ...]:
-        """The volume of Windows alone: no other is opened by the TPM."""
+        """The volume of Windows alone: no other is opened by the TPM. Not again once Ubuntu is installed."""
+        if self._ubuntu is not None and self._ubuntu.is_installed:
+            return ()
         system = [each for each in self.protected if each.state.volume_type == "operating-system"]
         return tuple({"volume": each.key["volume"], "restarts": RESTARTS} for each in system)
 

@@ -108,7 +108,7 @@ class UbuntuDecisions:
         (NotPrepared), MissingFact.
         """
         made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
-        if made is not None and made.made and self._facts.the(RunningSystem).linux is not None:
+        if made is not None and self.is_installed:
             parts = ("partition", "image", "files", "user", "address")
             return ({"name": UBUNTU, **{part: getattr(made, part) for part in parts}},)
         plan, image, address = self.install_plan(), self._asked.image, self._asked.of_seed
@@ -123,6 +123,12 @@ class UbuntuDecisions:
                 "address": str(address.interface) if address else None,
             },
         )
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the installer that winhost made has done its work."""
+        made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
+        return made is not None and made.made is True and self._facts.the(RunningSystem).linux is not None
 
     def install_plan(self) -> InstallPlan:
         """What is installed where, from what the host says now. Raises RefusedError (NotPrepared), MissingFact."""

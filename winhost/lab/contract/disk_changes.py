@@ -14,6 +14,7 @@ from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, ST
 from winhost.resources.windows.partition.resource import LINUX
 
 DATA = "data"
+_OF_LINUX = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
 _BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
 
 
@@ -254,9 +255,11 @@ def set_backup(machine: Machine, asked: SetCall) -> None:
         for each in whole:
             size = next(other["size"] for other in files if other["path"] == each["path"])
             disks.keep_efi_file(f"{efi_folder(guid)}\\{each['sha256']}", each["sha256"], size)
-        machine.files.write(f"{efi_folder(guid)}\\files.json", json.dumps({"files": whole}).encode())
+        listed = {"files": whole, "entries": [each["path"] for each in _entries_of_linux(machine, guid)]}
+        machine.files.write(f"{efi_folder(guid)}\\files.json", json.dumps(listed).encode())
         return
     check_accepted(asked, "Files of the EFI system partition")
+    _remove_entries_since(machine, guid)
     copy = disks.efi_copy(guid) or []
     changed, added = disks.since_copy(guid, copy)
     for file in (each for each in copy if each["path"] in changed):
@@ -265,3 +268,19 @@ def set_backup(machine: Machine, asked: SetCall) -> None:
     for path in added:
         disks.put_efi_file(guid, path, None)
     machine.files.remove_folder(efi_folder(guid))
+
+
+def _entries_of_linux(machine: Machine, guid: str) -> list[Any]:
+    firmware = machine.part(FirmwarePart)
+    entries: list[Any] = firmware.boot["entries"] if firmware.kind == "uefi" else []
+    return [e for e in entries if e["partition"] == guid and _OF_LINUX.search(str(e["path"]))]
+
+
+def _remove_entries_since(machine: Machine, guid: str) -> None:
+    text = machine.files.read(f"{efi_folder(guid)}\\files.json")
+    known = json.loads(text).get("entries") if text else None
+    if known is None:
+        return
+    for entry in _entries_of_linux(machine, guid):
+        if entry["path"] not in known:
+            machine.part(FirmwarePart).remove_entry(entry["entry"])

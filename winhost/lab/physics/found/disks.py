@@ -18,6 +18,7 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
+from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
@@ -39,6 +40,13 @@ _INSTALLED = {
     )
 }
 
+_ENTRY: Mapping[str, Any] = {
+    "entry": "0006",
+    "description": "ubuntu",
+    "active": True,
+    "path": "\\EFI\\ubuntu\\grubx64.efi",
+}
+
 
 class DisksPhysics(Closed):
     """`lab: {found: {disks: …}}` in a host file."""
@@ -48,7 +56,9 @@ class DisksPhysics(Closed):
         description="of each volume that has one: what no answer may ever hold",
     )
     stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
-    installs: bool = Field(default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition")
+    installs: bool = Field(
+        default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
+    )
     looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
     misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
     keeps_keys: tuple[str, ...] = Field(
@@ -195,6 +205,10 @@ class Disks:
             written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
             found["files"] = sorted([*kept, *written], key=lambda each: each["path"])
             self._files[record.key["partition"]] = found
+            boot = self._host.part(FirmwarePart).boot
+            if not any(each["path"] == _ENTRY["path"] for each in boot["entries"]):
+                boot["entries"] = [*boot["entries"], {**_ENTRY, "partition": record.key["partition"]}]
+                boot["order"] = [*boot["order"], _ENTRY["entry"]]
 
     def put_efi_file(self, guid: str, path: str, content: Mapping[str, Json] | None) -> None:
         """A file by its path; nothing takes it away."""

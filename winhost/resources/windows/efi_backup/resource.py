@@ -21,8 +21,9 @@ class EfiBackup(State):
     """Of an EFI system partition, by the partition's GUID. kept: the host has a copy of its files.
 
     changed: what has another content by now; added: what came since, of that which an installer of Linux puts there.
-    Once the copy is not wanted any more, the first is put back by its hash, and the second taken away. A file that was
-    open when it was to be copied, as the one that Windows boots by, is in neither.
+    Once the copy is not wanted any more, the first is put back by its hash, and the second taken away, with the boot
+    entries that start a Linux from there and came since. A file that was open when it was to be copied, as the one that
+    Windows boots by, is in neither.
     """
 
     kept: bool

@@ -31,15 +31,50 @@ function Read-WinhostEfiFolder {
     "$(Read-WinhostProgramData)\winhost\esp-$Guid"
 }
 
+function Read-WinhostEfiList {
+    param([string]$Guid)
+    # It is written last: without it there is no whole copy.
+    $bytes = Read-WinhostBytes "$(Read-WinhostEfiFolder $Guid)\files.json"
+    if ($null -ne $bytes) {
+        ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+    }
+}
+
 function Read-WinhostEfiCopy {
     param([string]$Guid)
-    # The list is written last: without it there is no whole copy.
-    $bytes = Read-WinhostBytes "$(Read-WinhostEfiFolder $Guid)\files.json"
-    if ($null -eq $bytes) {
+    $list = Read-WinhostEfiList $Guid
+    if ($null -eq $list) {
         return $null
     }
-    $list = ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
     , @($list.files)
+}
+
+function Find-WinhostEntriesOfLinux {
+    param([string]$Guid)
+    # Boot entries that start a Linux from this partition.
+    if ((Read-WinhostFirmwareKind) -cne 'uefi') {
+        return
+    }
+    foreach ($entry in @(Read-WinhostBootEntries)) {
+        if ("$($entry.partition)" -eq $Guid -and "$($entry.path)" -match '\\EFI\\(ubuntu|debian)\\') {
+            $entry
+        }
+    }
+}
+
+function Remove-WinhostEntriesSince {
+    param([string]$Guid)
+    # An earlier winhost kept no list of them: then nobody can tell which came since.
+    $known = Read-WinhostField (Read-WinhostEfiList $Guid) 'entries'
+    if ($null -eq $known) {
+        return
+    }
+    foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) {
+        if (@($known) -notcontains $entry.path) {
+            Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $entry.entry)
+            Write-WinhostFirmwareVariable "Boot$($entry.entry)" $script:WinhostGlobalVariables @()
+        }
+    }
 }
 
 function Select-WinhostChanged {
@@ -104,7 +139,8 @@ function Add-WinhostEfiCopy {
             @{ path = $file.path; sha256 = $file.sha256 }
         }
     })
-    $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject @{ files = $files } -Depth 5 -Compress -ErrorAction Stop)
+    $kept = @{ files = $files; entries = @(foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) { $entry.path }) }
+    $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $kept -Depth 5 -Compress -ErrorAction Stop)
     Write-WinhostFile "$folder\files.json" ([System.Text.Encoding]::ASCII.GetBytes($text))
 }
 
@@ -114,6 +150,7 @@ function Restore-WinhostEfiCopy {
         Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Files of the EFI system partition would be written, without the consent for it.'
     }
     $folder = Read-WinhostEfiFolder $Guid
+    Remove-WinhostEntriesSince $Guid
     $copy = Read-WinhostEfiCopy $Guid
     $now = @(Read-WinhostVolumeFiles $Root)
     foreach ($file in @(Select-WinhostChanged $copy $now)) {

@@ -1,0 +1,209 @@
+"""Ubuntu installed beside Windows by a run: up to it, on in it, and back from it to where Windows was before."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
+from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
+from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.planning import check_plan
+from winhost.engine.run import apply
+from winhost.lab.physics.found.disks import Disks
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.found.installer import TICKET
+
+
+@pytest.fixture(autouse=True)
+def last_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
+
+
+def assert_gives_back(here: UbuntuWorld, found: dict[str, Any], at: object) -> None:
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
+    assert here.state() == found, at
+
+
+def titles(here: UbuntuWorld, kind: str) -> list[str]:
+    return [event.text for event in here.events if event.kind == kind]
+
+
+def test_a_run_ends_in_ubuntu_with_its_driver_and_back_in_windows_as_it_was(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    found = here.state()
+    outcome = here.apply(here.plan())
+    assert outcome.holds
+    assert here.runs_linux
+    facts = here.facts()
+    assert facts.host == here.host
+    shown = facts.resources["ShownGpus"]
+    assert isinstance(shown, tuple)
+    assert shown[0].state["count"] == 1
+    boot = here.machine.part(FirmwarePart).boot
+    assert boot["order"][0] == "0000", "Windows stays first"
+    assert_gives_back(here, found, "straight")
+    assert here.memory.answers() == {}
+    assert "not undone, because it goes with its Linux" in titles(here, "note")[-1]
+
+
+def test_it_asks_for_what_it_risks_before_anything_changes(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    made, found = here.plan(), here.state()
+    assert set(made.risks) | set(made.possible_risks) >= {"data", "restart", "network"}
+    with pytest.raises(ConsentNeeded):
+        here.apply(made, ())
+    assert here.state() == found
+
+
+def test_neither_key_nor_token_is_in_the_plan_or_the_journal(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    staging: list[bytes | None] = []
+    play = here.machine.linux.installer
+
+    def watched() -> Any:
+        record = here.machine.own_vms.read("partition", "staging")
+        staging.append(here.machine.part(Disks).file(str(record and record["partition"]), TICKET))
+        return play()
+
+    here.machine.linux.installer = watched
+    here.apply(here.plan())
+    ((ticket,), installed) = staging, here.machine.linux.installed
+    assert ticket is not None
+    assert installed is not None
+    token = ticket.decode().partition('"url": "')[2].partition('"')[0].rpartition("/")[2]
+    texts = [path.read_text("utf-8", "replace") for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    private = installed.private.splitlines()[1]
+    assert len(token) > 30
+    assert not [text for text in texts if token in text or private in text]
+
+
+def test_a_disk_that_changed_since_stops_the_installer_and_windows_comes_back(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    found = here.state()
+    play, disks = here.machine.linux.installer, here.machine.part(Disks)
+
+    def another() -> Any:
+        target = next(guid for guid, (_, label) in disks.labels.items() if label.startswith("WINHOST-"))
+        disks.labels[target] = ("NTFS", "somebody's")
+        return play()
+
+    here.machine.linux.installer = another
+    with pytest.raises(EndOfRun) as stopped:
+        here.apply(here.plan())
+    assert (stopped.value.code, here.runs_linux) == ("NotInstalled", False)
+    here.machine.linux.installer = play
+    assert_gives_back(here, found, "stopped")
+
+
+def test_an_installation_that_failed_is_tried_again(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    play, tries = here.machine.linux.installer, [0]
+
+    def second() -> Any:
+        tries[0] += 1
+        return play() if tries[0] > 1 else None
+
+    here.machine.linux.installer = second
+    with pytest.raises(EndOfRun):
+        here.apply(here.plan())
+    assert here.resume().holds
+    assert (tries, here.runs_linux) == ([2], True)
+
+
+def test_an_older_ubuntu_in_the_firmware_is_not_taken_for_the_new_one(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path, "win11-free-space", keys=None)
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.runs_linux
+    assert_gives_back(here, found, "older")
+
+
+def test_who_started_windows_since_gets_ubuntu_back_by_the_same_plan(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    here.machine.restart()
+    assert not here.runs_linux
+    again = here.plan()
+    assert [step.resource for step in again.steps] == ["RunningSystem"]
+    assert apply(check_plan(again), ("restart",), here.context).holds
+    assert here.runs_linux
+    assert here.machine.linux.starts == 3, "installed, with its driver, and now"
+
+
+def test_a_rollback_from_windows_needs_no_restart(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    found = here.state()
+    here.apply(here.plan())
+    here.machine.restart()
+    assert not here.runs_linux
+    boots = here.machine.boot
+    outcome = here.rollback(("data",))
+    assert (outcome.outcome, here.machine.boot) == ("rolled back", boots)
+    assert here.state() == found
+
+
+# ---- crashes
+
+Straight = tuple[int, int, dict[str, Any], dict[str, Any]]  # lines there, and back; the host before, and with Ubuntu
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WINHOST_LAST_GROUP", "888888")
+        here = ubuntu_world(tmp_path_factory.mktemp("straight"))
+        found, plan = here.state(), here.plan()
+        assert here.apply(plan).holds
+        there, made = lines_of(here), here.state()
+        assert_gives_back(here, found, "straight")
+        return there, lines_of(here), found, made
+
+
+@SOME
+def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
+    tmp_path: Path, straight: Straight, every: int
+) -> None:
+    there, _, found, made = straight
+    for line, when in crash_points(1, there)[::every]:
+        here = ubuntu_world(tmp_path / f"{line}-{when}")
+        abandon(here, line, when, partial(here.apply, here.plan()))
+        if not here.store.runs():
+            assert here.state() == found, (line, when)
+            continue
+        here.machine.settle()
+        try:
+            outcome = here.resume()
+        except EndOfRun:  # the installer was on its way, and whoever had its settings is gone: Windows came up again
+            outcome = here.resume()
+        assert outcome.holds, (line, when)
+        assert here.state() == made, (line, when)
+        assert_gives_back(here, found, (line, when))
+
+
+@SOME
+def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, straight: Straight, every: int) -> None:
+    there, _, found, _ = straight
+    for line, when in crash_points(1, there)[::every]:
+        here = ubuntu_world(tmp_path / f"{line}-{when}")
+        abandon(here, line, when, partial(here.apply, here.plan()))
+        if here.store.runs():
+            assert_gives_back(here, found, (line, when))
+        assert here.state() == found, (line, when)
+
+
+@SOME
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, straight: Straight, every: int) -> None:
+    there, back, found, _ = straight
+    for line, when in crash_points(there + 1, back)[::every]:
+        here = ubuntu_world(tmp_path / f"{line}-{when}")
+
+        def there_and_back(here: UbuntuWorld = here) -> None:
+            here.apply(here.plan())
+            here.rollback()
+
+        abandon(here, line, when, there_and_back)
+        assert_gives_back(here, found, (line, when))
