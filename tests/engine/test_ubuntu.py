@@ -1,5 +1,6 @@
 """Ubuntu installed beside Windows by a run: up to it, on in it, and back from it to where Windows was before."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from winhost.engine.run import apply
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.found.installer import TICKET
+from winhost.model.refusal import Refusal
+from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
+from winhost.resources.host import HostFacts
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +148,39 @@ def test_a_rollback_from_windows_needs_no_restart(tmp_path: Path) -> None:
     outcome = here.rollback(("data",))
     assert (outcome.outcome, here.machine.boot) == ("rolled back", boots)
     assert here.state() == found
+
+
+def test_of_two_linuxes_in_the_firmware_the_new_one_is_started(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    other = {
+        "entry": "0001",
+        "description": "debian",
+        "active": True,
+        "partition": "another",
+        "path": "\\EFI\\debian\\shimx64.efi",
+    }
+    boot = here.machine.part(FirmwarePart).boot
+    boot["entries"], boot["order"] = [*boot["entries"], other], [*boot["order"], "0001"]
+    here.apply(here.plan())
+    here.machine.restart()
+    assert not here.runs_linux
+    (running,) = here.machine.instances("RunningSystem")
+    assert running.state["linux"] not in (None, "0001")
+
+
+def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    asked = here.request(system={**here.settings["system"], "mac": "auto"})
+    facts = here.facts(asked.playbook.named)
+    cards = facts.resources["NetworkAdapter"]
+    assert isinstance(cards, tuple)
+    none = tuple(replace(card, state={**card.state, "management": False}) for card in cards)
+    with pytest.raises(Refusal, match="0 Ethernet cards"):
+        UbuntuDecisions(
+            HostFacts(replace(facts, resources={**facts.resources, "NetworkAdapter": none})),
+            NewUbuntu.model_validate(here.settings["system"]),
+            None,
+        ).install_plan()
 
 
 # ---- crashes

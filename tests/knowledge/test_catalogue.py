@@ -46,6 +46,7 @@ SEEN = {
     "gpu-memory.room-unknown",
     "gpu-compute.no-card",
     "dda.no-card",
+    "disk.no-network-card",
     "disk.not-empty",
     "dda.no-vm",
     "vm.address-taken",

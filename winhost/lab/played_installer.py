@@ -75,7 +75,7 @@ def _install(machine: Machine, order: _Order) -> None:
     mark = f"{wanted['label']}\n".encode()
     disks.put_efi_file(order["windows_esp"], MARK, {"size": len(mark), "sha256": sha256(mark).hexdigest()})
     path = f"\\{SHIM}"
-    known = [each["entry"] for each in boot["entries"] if each["path"] == path]
+    known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["windows_esp"])]
     number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])
     if not known:
         made = {

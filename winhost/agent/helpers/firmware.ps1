@@ -82,6 +82,9 @@ public static class WinhostNative
     private static extern bool RemoveDirectoryW(string path);
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool SetFileAttributesW(string path, uint attributes);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern bool CreateDirectoryW(string path, IntPtr security);
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
@@ -194,8 +197,12 @@ public static class WinhostNative
                 {
                     names.Add(folder + found.Name);
                 }
-                else if ((found.Attributes & 0x400) == 0 && depth < 16 && names.Count < 5000)
+                else if ((found.Attributes & 0x400) == 0)
                 {
+                    if (depth >= 16 || names.Count >= 5000)
+                    {
+                        throw new Win32Exception(206);
+                    }
                     Collect(root, folder + found.Name + "\\", names, depth + 1);
                 }
             }
@@ -213,6 +220,8 @@ public static class WinhostNative
         {
             throw new Win32Exception();
         }
+        // Files of a disc may be read-only, and could be neither replaced nor deleted then.
+        SetFileAttributesW(to, 0x80);
     }
 
     public static void Delete(string path)

@@ -56,7 +56,8 @@ class InstallerPart:
         if firmware.kind != "uefi":
             return Record({"system": WINDOWS, "linux": None, "installer": None})
         entries = firmware.boot["entries"]
-        there = [] if self._comes() else entries
+        home = self._home()
+        there = [each for each in entries if home in ("any", each["partition"])]
         linux = next((each["entry"] for each in there if _OF_LINUX.search(str(each["path"]))), None)
         installer = [each["entry"] for each in entries if each["description"] == "winhost-installer"]
         after = firmware.boot["next"]
@@ -64,14 +65,16 @@ class InstallerPart:
         state = {"linux": linux, "installer": installer[-1] if installer else None}
         return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
 
-    def _comes(self) -> bool:
-        """Whether a Linux is still to be installed on the partition that winhost made for it."""
+    def _home(self) -> str | None:
+        """The EFI partition that the Linux is started from; None where winhost made a place for one still to come."""
         text = self._host.record().get("partition linux")
         if text is None:
-            return False
+            return "any"
         mark = sha256(f"{json.loads(text)['label']}\n".encode()).hexdigest()
-        files = (each for r in self._host.instances("EfiVolume") for each in r.state["files"])
-        return not any((each["path"], each["sha256"]) == (MARK, mark) for each in files)
+        for record in self._host.instances("EfiVolume"):
+            if any((each["path"], each["sha256"]) == (MARK, mark) for each in record.state["files"]):
+                return record.key["partition"]
+        return None
 
     def _installers(self) -> Iterator[Record]:
         text = self._host.record().get("ubuntu ubuntu")

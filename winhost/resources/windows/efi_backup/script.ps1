@@ -65,12 +65,13 @@ function Find-WinhostEntriesOfLinux {
 function Remove-WinhostEntriesSince {
     param([string]$Guid)
     # An earlier winhost kept no list of them: then nobody can tell which came since.
-    $known = Read-WinhostField (Read-WinhostEfiList $Guid) 'entries'
-    if ($null -eq $known) {
+    $list = Read-WinhostEfiList $Guid
+    if ($null -eq $list -or -not (Test-WinhostDesired $list 'entries')) {
         return
     }
+    $known = @($list.entries)
     foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) {
-        if (@($known) -notcontains $entry.path) {
+        if ($known -notcontains $entry.path) {
             Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $entry.entry)
             Write-WinhostFirmwareVariable "Boot$($entry.entry)" $script:WinhostGlobalVariables @()
         }

@@ -3,9 +3,9 @@ function Get-WinhostRunningSystem {
     Assert-WinhostAdministrator
     $state = @{ system = 'windows'; linux = $null; installer = $null }
     if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
-        $comes = Test-WinhostLinuxComes
+        $from = Find-WinhostLinuxHome
         foreach ($entry in @(Read-WinhostBootEntries)) {
-            if ($null -eq $state.linux -and -not $comes -and "$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
+            if ($null -eq $state.linux -and @('any', "$($entry.partition)") -ccontains $from -and "$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
                 $state.linux = $entry.entry
             }
             if ($entry.description -ceq 'winhost-installer') {
@@ -20,20 +20,20 @@ function Get-WinhostRunningSystem {
     @{ key = @{}; state = $state }
 }
 
-function Test-WinhostLinuxComes {
-    # Whether a Linux is still to be installed on the partition that winhost made for it: until its installer has left the
-    # partition's label among the boot loader's files, what else starts an Ubuntu is an older one, or its remains.
+function Find-WinhostLinuxHome {
+    # The EFI system partition that the Linux is started from: any, where winhost made no partition for one; nothing, where
+    # it did and the installer has not left the label of that among the boot loader's files. Until then, what else starts
+    # an Ubuntu is an older one, or its remains.
     $record = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'linux' })
     if ($null -eq $record) {
-        return $false
+        return 'any'
     }
     $mark = Measure-WinhostText "$($record.label)`n"
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         if ((Read-WinhostVolumeHash "$(Read-WinhostEfiRoot $each.found)EFI\ubuntu\winhost.txt") -ceq $mark) {
-            return $false
+            return $each.guid
         }
     }
-    $true
 }
 
 function Set-WinhostRunningSystem {

@@ -145,7 +145,7 @@ function Copy-WinhostImage {
         $source = "$(@(Get-Volume -DiskImage $mounted -ErrorAction Stop)[0].Path)"
         $names = @(Read-WinhostVolumeNames $source)
         if ($names -notcontains 'casper\vmlinuz') {
-            Stop-Winhost 'Winhost.NoInstaller' 'InvalidData' 'The image is none of an installer of Ubuntu Server: it has no casper\vmlinuz.'
+            Stop-Winhost 'Winhost.NoInstaller' 'InvalidData' 'This image is not an installer of Ubuntu Server: it has no casper\vmlinuz.'
         }
         foreach ($name in $names) {
             Add-WinhostVolumeFolder "$Root$name"
