@@ -68,7 +68,17 @@ PARTS = {
             *(f"tests/compat/test_{name}.py" for name in ("answers", "compare", "metamorphic", "remedies")),
             *(
                 f"tests/engine/test_{name}.py"
-                for name in ("crashes", "dual_boot", "guest", "named", "new_vm", "two_machines", "wsl2", "wsl2_day_two")
+                for name in (
+                    "crashes",
+                    "dual_boot",
+                    "guest",
+                    "named",
+                    "new_vm",
+                    "two_machines",
+                    "ubuntu",
+                    "wsl2",
+                    "wsl2_day_two",
+                )
             ),
             f"{LINUX}test_by_hand.py",
             "tests/render/test_report.py",
