@@ -221,6 +221,7 @@ PARTS = {
             "cloud-init": "cloud-init",
         },
         can_install,
+        options=["--ignore", "tests/images/test_with_podman.py"],  # of the part "containers", which brings podman
     ),
     "cluster": Part(["tests/cluster/test_with_kubectl.py"], {"kubectl": "kubernetes-client"}, can_install),
     "compose": Part(

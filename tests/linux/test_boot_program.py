@@ -65,6 +65,19 @@ def test_windows_is_started_once_by_its_loader_whatever_its_name(root: Path) -> 
     assert content == ATTRIBUTES + b"\0\0"
 
 
+def test_this_linux_is_started_once_more_by_the_entry_that_started_it(root: Path) -> None:
+    told = linux_boot.answered({"to": "linux"}, root)
+    assert (told["next"], told["order"]) == ("0003", ["0000", "0003"])
+
+
+@pytest.mark.parametrize("current", [numbers(["0009"]), b""])
+def test_a_linux_that_no_entry_started_is_not_started_again(root: Path, current: bytes) -> None:
+    (root / f"sys/firmware/efi/efivars/BootCurrent-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + current)
+    with pytest.raises(linux_boot.CannotSwitch, match="not in the boot order"):
+        linux_boot.answered({"to": "linux"}, root)
+    assert linux_boot.answered({}, root)["next"] is None
+
+
 @pytest.mark.parametrize("entries", [(UBUNTU,), (WINDOWS, {**WINDOWS, "entry": "0007"}, UBUNTU)])
 def test_without_one_windows_nothing_is_set(tmp_path: Path, entries: tuple[Mapping[str, Any], ...]) -> None:
     root = with_entries(tmp_path / "other", *entries)

@@ -106,6 +106,14 @@ def windows_entry(entries: List[Dict[str, Any]]) -> str:
     return str(found[0])
 
 
+def started(firmware: BootFirmware) -> str:
+    """The entry that this system was started by."""
+    number = firmware.one("BootCurrent")
+    if number not in {each["entry"] for each in firmware.entries()}:
+        raise CannotSwitch(f"this system was started by {number or 'no boot entry'}, which is not in the boot order")
+    return str(number)
+
+
 def return_to_windows(root: Path = Path("/")) -> None:
     """What the timer runs."""
     firmware = BootFirmware(root)
@@ -165,6 +173,8 @@ def answered(request: Dict[str, Any], root: Path = Path("/"), program: str = "")
         set_timer(root, request["timer"], program)
     if request.get("to") == "windows":
         firmware.set_next(windows_entry(firmware.entries()))
+    if request.get("to") == "linux":  # again: a restart alone starts the first of the order, which may be Windows
+        firmware.set_next(started(firmware))
     answer = {
         "ok": True,
         "boot_id": (root / "proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
