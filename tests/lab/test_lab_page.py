@@ -9,6 +9,7 @@ from tests.cases import read_cases
 from winhost.lab.physics.found.curl import Curl, CurlPhysics
 from winhost.lab.physics.found.disks import Disks, DisksPhysics
 from winhost.lab.physics.found.firmware import FirmwarePart, FirmwarePhysics
+from winhost.lab.physics.found.installer import InstallerPhysics
 from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
 from winhost.lab.physics.found.sleep_states import SleepPhysics, SleepStates
 from winhost.lab.physics.host_nats import HostNats
@@ -56,6 +57,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
 PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysics, FirmwarePhysics, SleepPhysics)
+PHYSICS += (InstallerPhysics,)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])

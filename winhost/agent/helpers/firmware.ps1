@@ -314,7 +314,19 @@ function Copy-WinhostVolumeFile {
     param([string]$Source, [string]$Target)
     # Over what is there.
     Import-WinhostNative
-    [WinhostNative]::Copy($Source, $Target)
+    try {
+        [WinhostNative]::Copy($Source, $Target)
+    }
+    catch [System.ComponentModel.Win32Exception] {
+        $number = $_.Exception.GetBaseException().NativeErrorCode
+        if ($number -eq 112) {
+            Stop-Winhost 'Winhost.NoSpace' 'LimitsExceeded' "There is no room for $Target."
+        }
+        if ($number -eq 223) {
+            Stop-Winhost 'Winhost.TooLarge' 'LimitsExceeded' "$Source has 4 GiB or more, which FAT32 cannot hold."
+        }
+        throw
+    }
 }
 
 function Remove-WinhostVolumeFile {
@@ -340,7 +352,10 @@ function Read-WinhostVolumeHash {
         [WinhostNative]::Hash($Path, [ref]$length)
     }
     catch [System.ComponentModel.Win32Exception] {
-        $null
+        # The file, or a folder that it would be in.
+        if (@(2, 3) -notcontains $_.Exception.GetBaseException().NativeErrorCode) {
+            throw
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 import gzip
 import json
 import re
+import zlib
 from base64 import b64decode
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -18,7 +20,7 @@ from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_pla
 from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}")
-_FILES = "C:\\ProgramData\\winhost\\files"
+_PARTS = ("partition", "image", "files", "user", "address")
 
 
 def set_running(machine: Machine, asked: SetCall) -> bool:
@@ -53,15 +55,17 @@ def set_installer(machine: Machine, asked: SetCall) -> None:
         if not asked.desired["made"]:
             _remove(machine, record)
             return
-        record = _make(machine, asked)
+        record = _make(machine, {**(record or {}), **asked.desired})
+    elif set(_PARTS) & set(asked.desired):
+        raise wrong_place("An installer stays what it is: set made, too, to make it again.")
     if record is None or not record["complete"]:
-        raise wrong_place("winhost made no installer here: make that first.")
+        raise wrong_place("There is no finished installer on this host: set made first.")
     _hand_over(machine, record, asked)
 
 
-def _make(machine: Machine, asked: SetCall) -> dict[str, Any]:
-    parts = {part: asked.desired.get(part) for part in ("partition", "image", "files", "user")}
-    if None in parts.values():
+def _make(machine: Machine, wanted: Mapping[str, Json]) -> dict[str, Any]:
+    parts = {part: wanted.get(part) for part in _PARTS}
+    if None in [parts[part] for part in _PARTS if part != "address"]:
         what = "An installer is made of an image, on a partition, with files beside it and for a user."
         raise bad_request(what)
     disks, installer = machine.part(Disks), machine.part(InstallerPart)
@@ -70,12 +74,17 @@ def _make(machine: Machine, asked: SetCall) -> dict[str, Any]:
         raise own_error(
             "WrongPlace", "ObjectNotFound", f"{guid} is not the partition that winhost made for an installer."
         )
-    if machine.files.read(f"{_FILES}\\{parts['image']}") is None:
-        raise own_error("NoImage", "ObjectNotFound", f"There is no staged file {parts['image']}.")
+    image = str(parts["image"])[:64]
+    if machine.software.staged_path(image) is None:
+        raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
     texts = _unpacked(str(parts["files"]))
-    record = {**parts, "address": asked.desired.get("address"), "host_key": None, "complete": False}
+    record = {**parts, "host_key": None, "complete": False}
     machine.own_vms.write("ubuntu", "ubuntu", record)
-    for path in installer.image_files():
+    disks.clear(guid)
+    if "casper\\vmlinuz" not in installer.physics.image:
+        what = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
+        raise own_error("NoInstaller", "InvalidData", what)
+    for path in installer.physics.image:
         disks.put_file(guid, path, b"")
     for path, text in texts.items():
         disks.put_file(guid, path.replace("/", "\\"), text.encode())
@@ -85,8 +94,12 @@ def _make(machine: Machine, asked: SetCall) -> dict[str, Any]:
 
 
 def _unpacked(packed: str) -> dict[str, str]:
-    texts: Json = json.loads(gzip.decompress(b64decode(packed)))
-    assert isinstance(texts, dict)
+    try:
+        texts: Json = json.loads(gzip.decompress(b64decode(packed, validate=True)))
+    except (ValueError, OSError, EOFError, zlib.error):
+        raise bad_request("files is JSON, as gzip in base64.") from None
+    if not isinstance(texts, dict):
+        raise bad_request("files is JSON, as gzip in base64.")
     for path, text in texts.items():
         if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")) or not isinstance(text, str):
             raise bad_request("files are texts by their paths.")
@@ -105,7 +118,7 @@ def _hand_over(machine: Machine, record: dict[str, Any], asked: SetCall) -> None
     if asked.desired["ticket"] is None:
         disks.put_file(guid, TICKET, None)
         return
-    if sha256(asked.secret.encode()).hexdigest() != asked.desired["ticket"]:
+    if len(asked.secret) > 4096 or sha256(asked.secret.encode()).hexdigest() != asked.desired["ticket"]:
         raise bad_request("The ticket is another than its SHA-256 says.")
     disks.put_file(guid, TICKET, asked.secret.encode())
 

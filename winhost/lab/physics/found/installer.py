@@ -5,11 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.model.closed import Closed
 from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
@@ -18,11 +21,22 @@ _OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGN
 _RESOURCES = ("RunningSystem", "UbuntuInstaller")
 
 
+class InstallerPhysics(Closed):
+    """`lab: {found: {installer: …}}` in a host file."""
+
+    image: tuple[str, ...] = Field(
+        default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
+        description="the files of every image that is mounted",
+    )
+
+
 class InstallerPart:
     """Of one host. Its record is in the registry, under `ubuntu ubuntu`."""
 
     def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._host = host
+        self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
+        self.mounted: set[str] = set()  # paths of images
         for resource in _RESOURCES:
             host.refusals[resource] = self._refusal
 
@@ -36,10 +50,6 @@ class InstallerPart:
     def restarted(self) -> bool:
         """Nothing of it waits for a restart."""
         return False
-
-    def image_files(self) -> Sequence[str]:
-        """What an image of Ubuntu Server has, as far as anybody looks."""
-        return (".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg")
 
     def partition(self, guid: str) -> str | None:
         """The partition for it with this GUID, where it is as winhost made it."""
@@ -59,10 +69,11 @@ class InstallerPart:
         home = self._home()
         there = [each for each in entries if home in ("any", each["partition"])]
         linux = next((each["entry"] for each in there if _OF_LINUX.search(str(each["path"]))), None)
-        installer = [each["entry"] for each in entries if each["description"] == "winhost-installer"]
+        own = [each for each in self._host.instances("OwnBootEntry") if each.key["name"] == "installer"]
+        installer = own[0].state["entry"] if own else None
         after = firmware.boot["next"]
-        coming = after is not None and after in (linux, *installer)
-        state = {"linux": linux, "installer": installer[-1] if installer else None}
+        coming = after is not None and after in (linux, installer)
+        state = {"linux": linux, "installer": installer}
         return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
 
     def _home(self) -> str | None:

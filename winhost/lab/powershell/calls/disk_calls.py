@@ -256,7 +256,7 @@ def _is_efi(process: CmdletProcess, guid: str) -> bool:
 @answers("Read-WinhostVolumeNames", "Root")
 def _names(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     guid, _ = _place(bound["Root"])
-    return process.machine.part(InstallerPart).image_files() if guid == _IMAGE else _disks(process).names(guid)
+    return process.machine.part(InstallerPart).physics.image if guid == _IMAGE else _disks(process).names(guid)
 
 
 @answers("Read-WinhostVolumeHash", "Path")
@@ -275,13 +275,28 @@ def _folder_of(_process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 
 
 @answers("Mount-DiskImage", "ImagePath", "StorageType", "Access", "NoDriveLetter", "PassThru")
-def _mount(_process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+def _mount(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     assert (bound["StorageType"], bound["Access"], bound["NoDriveLetter"]) == ("ISO", "ReadOnly", True)
-    return [of_type("MSFT_DiskImage", DeviceID=path, ImagePath=path) for path in bound["ImagePath"]]
+    mounted = process.machine.part(InstallerPart).mounted
+    assert mounted.isdisjoint(bound["ImagePath"]), "Windows would give it a second volume"
+    mounted.update(bound["ImagePath"])
+    return [_image(process, path) for path in bound["ImagePath"]]
+
+
+@answers("Get-DiskImage", "ImagePath", "StorageType")
+def _images(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [_image(process, path) for path in bound["ImagePath"]]
+
+
+def _image(process: CmdletProcess, path: str) -> WindowsObject:
+    assert process.machine.files.read(path) is not None, "Windows knows images by their files"
+    attached = path in process.machine.part(InstallerPart).mounted
+    return of_type("MSFT_DiskImage", DeviceID=path, ImagePath=path, Attached=attached)
 
 
 @answers("Dismount-DiskImage", "ImagePath", "StorageType", "Confirm")
-def _dismount(_process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+def _dismount(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    process.machine.part(InstallerPart).mounted.difference_update(bound["ImagePath"])
     return ()
 
 

@@ -8,8 +8,10 @@ function Get-WinhostRunningSystem {
             if ($null -eq $state.linux -and @('any', "$($entry.partition)") -ccontains $from -and "$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
                 $state.linux = $entry.entry
             }
-            if ($entry.description -ceq 'winhost-installer') {
-                $state.installer = $entry.entry
+        }
+        foreach ($made in @(Get-WinhostOwnBootEntry ([PSCustomObject]@{ name = 'installer' }))) {
+            if ($null -eq $state.installer) {
+                $state.installer = $made.state.entry
             }
         }
         $next = Read-WinhostBootNumber 'BootNext'

@@ -57,10 +57,13 @@ function Set-WinhostUbuntuInstaller {
             Remove-WinhostInstaller $record
             return
         }
-        $record = Add-WinhostInstaller $Desired
+        $record = Add-WinhostInstaller $Desired $record
+    }
+    elseif (Test-WinhostInstallerParts $Desired) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'An installer stays what it is: set made, too, to make it again.'
     }
     if ($null -eq $record -or -not $record.complete) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'winhost made no installer here: make that first.'
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'There is no finished installer on this host: set made first.'
     }
     Write-WinhostInstallerKey $record $Desired $How
 }
@@ -71,42 +74,57 @@ function Assert-WinhostInstallerDesired {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
     }
     $forms = @{
-        partition = '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'
-        image = '\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z'
-        files = '\A[A-Za-z0-9+/]{4,65536}={0,2}\z'
-        user = '\A[a-z_][a-z0-9_-]{0,31}\z'
-        address = '\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z'
-        host_key = '\Assh-ed25519 [A-Za-z0-9+/]{68}\z'
-        ticket = '\A[0-9a-f]{64}\z'
+        partition = @('\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z', 'the GUID of a partition')
+        image = @('\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z', 'the SHA-256 and the name of a staged file')
+        files = @('\A[A-Za-z0-9+/]{4,65536}={0,2}\z', 'files by their paths, as gzip in base64')
+        user = @('\A[a-z_][a-z0-9_-]{0,31}\z', 'the name of a user')
+        address = @('\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z', 'an address with its network, as 192.0.2.10/24')
+        host_key = @('\Assh-ed25519 [A-Za-z0-9+/]{68}\z', 'an ed25519 key, without a name')
+        ticket = @('\A[0-9a-f]{64}\z', 'a SHA-256')
     }
     foreach ($name in @($forms.Keys)) {
         $text = Read-WinhostField $Desired $name
-        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name])) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is none, or has another form."
+        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name][0])) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is $($forms[$name][1])."
         }
     }
+}
+
+function Test-WinhostInstallerParts {
+    param($Desired)
+    foreach ($part in @('partition', 'image', 'files', 'user', 'address')) {
+        if (Test-WinhostDesired $Desired $part) {
+            return $true
+        }
+    }
+    $false
 }
 
 # ---- come
 
 function Add-WinhostInstaller {
-    param($Desired)
-    foreach ($part in @('partition', 'image', 'files', 'user')) {
-        if ($null -eq (Read-WinhostField $Desired $part)) {
+    param($Desired, $Begun)
+    $record = [PSCustomObject]@{ partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; complete = $false }
+    foreach ($part in @('partition', 'image', 'files', 'user', 'address')) {
+        # What was begun and not finished, is finished as it was meant.
+        $from = $Begun
+        if (Test-WinhostDesired $Desired $part) {
+            $from = $Desired
+        }
+        $record.$part = Read-WinhostField $from $part
+        if ($null -eq $record.$part -and $part -cne 'address') {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'An installer is made of an image, on a partition, with files beside it and for a user.'
         }
     }
-    $root = Find-WinhostInstallerRoot $Desired.partition
+    $root = Find-WinhostInstallerRoot $record.partition
     if ($null -eq $root) {
-        Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "$($Desired.partition) is not the partition that winhost made for an installer."
+        Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "$($record.partition) is not the partition that winhost made for an installer."
     }
-    $image = "$(Read-WinhostProgramData)\winhost\files\$($Desired.image)"
-    if (-not (Test-WinhostFile $image)) {
-        Stop-Winhost 'Winhost.NoImage' 'ObjectNotFound' "There is no staged file $($Desired.image)."
-    }
-    $texts = ConvertFrom-WinhostPacked $Desired.files
-    $record = [PSCustomObject]@{ partition = $Desired.partition; image = $Desired.image; files = $Desired.files; user = $Desired.user; address = Read-WinhostField $Desired 'address'; host_key = $null; complete = $false }
+    $image = Find-WinhostStagedFile $record.image.Substring(0, 64)
+    $texts = ConvertFrom-WinhostPacked $record.files
     Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
+    # Nothing of an installer that lay here before is mixed with this one, least of all its ticket.
+    Clear-WinhostInstallerPartition $root
     Copy-WinhostImage $image $root
     foreach ($file in @($texts.PSObject.Properties)) {
         Write-WinhostVolumeText "$root$($file.Name.Replace('/', '\'))" "$($file.Value)"
@@ -118,17 +136,16 @@ function Add-WinhostInstaller {
 
 function ConvertFrom-WinhostPacked {
     param([string]$Packed)
-    $bytes = [System.Convert]::FromBase64String($Packed)
-    $from = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, $bytes)
-    $gzip = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $from, ([System.IO.Compression.CompressionMode]::Decompress)
-    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $gzip, ([System.Text.Encoding]::UTF8)
+    $texts = $null
     try {
-        $text = $reader.ReadToEnd()
+        $texts = ConvertFrom-Json -InputObject (Expand-WinhostPacked $Packed) -ErrorAction Stop
     }
-    finally {
-        $reader.Dispose()
+    catch {
+        $null = $_
     }
-    $texts = ConvertFrom-Json -InputObject $text -ErrorAction Stop
+    if ($texts -isnot [System.Management.Automation.PSCustomObject]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'files is JSON, as gzip in base64.'
+    }
     foreach ($file in @($texts.PSObject.Properties)) {
         # Below the partition's root, and nothing that leads out of it.
         if ($file.Name -cnotmatch '\A[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}\z' -or $file.Name -match '(\A|/)\.\.?(/|\z)' -or $file.Value -isnot [string]) {
@@ -138,11 +155,25 @@ function ConvertFrom-WinhostPacked {
     $texts
 }
 
+function Expand-WinhostPacked {
+    param([string]$Packed)
+    $from = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Packed))
+    $gzip = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $from, ([System.IO.Compression.CompressionMode]::Decompress)
+    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $gzip, ([System.Text.Encoding]::UTF8)
+    try {
+        $reader.ReadToEnd()
+    }
+    finally {
+        $reader.Dispose()
+    }
+}
+
 function Copy-WinhostImage {
     param([string]$Image, [string]$Root)
+    Dismount-WinhostImage $Image
     $mounted = Mount-DiskImage -ImagePath $Image -StorageType ISO -Access ReadOnly -NoDriveLetter -PassThru -ErrorAction Stop
     try {
-        $source = "$(@(Get-Volume -DiskImage $mounted -ErrorAction Stop)[0].Path)"
+        $source = Wait-WinhostImageVolume $mounted
         $names = @(Read-WinhostVolumeNames $source)
         if ($names -notcontains 'casper\vmlinuz') {
             Stop-Winhost 'Winhost.NoInstaller' 'InvalidData' 'This image is not an installer of Ubuntu Server: it has no casper\vmlinuz.'
@@ -152,25 +183,61 @@ function Copy-WinhostImage {
             Copy-WinhostVolumeFile "$source$name" "$Root$name"
         }
     }
-    finally {
-        $null = Dismount-DiskImage -ImagePath $Image -StorageType ISO -Confirm:$false -ErrorAction Stop
+    catch {
+        $failed = $_
+        try {
+            Dismount-WinhostImage $Image
+        }
+        catch {
+            # What went wrong before it says more; and it is dismounted before the next use.
+            $null = $_
+        }
+        throw $failed
+    }
+    Dismount-WinhostImage $Image
+}
+
+function Wait-WinhostImageVolume {
+    param($Mounted)
+    # Windows mounts it a moment after it says that it did.
+    for ($tried = 0; $tried -lt 30; $tried++) {
+        foreach ($volume in @(Get-Volume -DiskImage $Mounted -ErrorAction Stop)) {
+            if ("$($volume.Path)" -ne '') {
+                return "$($volume.Path)"
+            }
+        }
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+    }
+    Stop-Winhost 'Winhost.NoVolume' 'DeviceError' 'Windows mounted the image, and shows no volume of it.'
+}
+
+function Dismount-WinhostImage {
+    param([string]$Image)
+    # A run that was ended in the middle leaves it mounted: then its file could not be deleted.
+    foreach ($found in @(Get-DiskImage -ImagePath $Image -StorageType ISO -ErrorAction Stop)) {
+        if ($found.Attached) {
+            $null = Dismount-DiskImage -ImagePath $Image -StorageType ISO -Confirm:$false -ErrorAction Stop
+        }
     }
 }
 
 function Write-WinhostVolumeText {
     param([string]$Path, [string]$Text)
     # Written in a folder of administrators first: .NET itself refuses paths of volumes without a letter.
-    $folder = "$(Read-WinhostProgramData)\winhost"
+    $folder = Join-WinhostInstallerFolder
     Initialize-WinhostFolder $folder 'ours'
-    $beside = "$folder\installer.part"
     try {
-        Write-WinhostFile $beside ([System.Text.Encoding]::UTF8.GetBytes($Text))
+        Write-WinhostFile "$folder\text" ([System.Text.Encoding]::UTF8.GetBytes($Text))
         Add-WinhostVolumeFolder $Path
-        Copy-WinhostVolumeFile $beside $Path
+        Copy-WinhostVolumeFile "$folder\text" $Path
     }
     finally {
-        Remove-WinhostFile $beside
+        Remove-WinhostFolder $folder
     }
+}
+
+function Join-WinhostInstallerFolder {
+    "$(Read-WinhostProgramData)\winhost\installer"
 }
 
 # ---- the moment of use
@@ -221,14 +288,25 @@ function Remove-WinhostInstaller {
     if ($null -eq $Record) {
         return
     }
+    $image = "$(Read-WinhostProgramData)\winhost\files\$($Record.image)"
+    if (Test-WinhostFile $image) {
+        Dismount-WinhostImage $image
+    }
     $root = Find-WinhostInstallerRoot "$($Record.partition)"
     if ($null -ne $root) {
-        foreach ($name in @(Read-WinhostVolumeNames $root)) {
-            # What Windows itself keeps on each volume stays.
-            if ($name -notlike 'System Volume Information\*') {
-                Remove-WinhostVolumeFile "$root$name"
-            }
+        Clear-WinhostInstallerPartition $root
+    }
+    # A run that was ended in the middle may have left it, with a ticket in it.
+    Remove-WinhostFolder (Join-WinhostInstallerFolder)
+    Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $null
+}
+
+function Clear-WinhostInstallerPartition {
+    param([string]$Root)
+    foreach ($name in @(Read-WinhostVolumeNames $Root)) {
+        # What Windows itself keeps on each volume stays.
+        if ($name -notlike 'System Volume Information\*') {
+            Remove-WinhostVolumeFile "$Root$name"
         }
     }
-    Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $null
 }
