@@ -202,6 +202,13 @@ def test_why_not_tells_for_each_other_path_what_its_verdict_rests_on() -> None:
     assert "wsl2" not in why_not
 
 
+def test_what_holds_the_end_of_the_volume_is_named_in_words() -> None:
+    held = {"last_held_by": None, "holders": ["page-file", "wsl-disks"]}
+    case = {"change": {"ResizeLimit": {"windows": {"smallest": 900_000_000_000, **held}}}}
+    reasons = {reason.code: reason.observed for reason in found(assess(facts_of(changed(case))))}
+    assert reasons["dual-boot.no-space"].endswith("held by the page file, disk images of WSL, which runs")
+
+
 def test_nothing_is_recommended_where_nothing_is_possible() -> None:
     assert judged("dda.no-card").recommended is None
 

@@ -30,6 +30,12 @@ OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
 _LEAST_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
 _ENOUGH_ON_ESP: Bytes = 100 * MiB
 _ROOM_FOR_MORE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
+_HOLDERS = {
+    "page-file": "the page file",
+    "hibernation-file": "the hibernation file",
+    "shadow-copies": "shadow copies",
+    "wsl-disks": "disk images of WSL, which runs",
+}
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
@@ -244,5 +250,6 @@ def _held(facts: HostFacts) -> str:
     back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
     if back < _ROOM_FOR_MORE or not limits:
         return ""
-    by = limits[0].last_held_by or ", ".join(limits[0].holders) or "something unmovable"
+    holders = [_HOLDERS.get(each, each) for each in limits[0].holders]
+    by = limits[0].last_held_by or ", ".join(holders) or "something unmovable"
     return f"; {about(back)} more are free and held by {by}"

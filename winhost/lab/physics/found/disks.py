@@ -90,6 +90,7 @@ class Disks:
         for resource in _FOR_ADMINISTRATORS:
             host.refusals[resource] = self._refusal
         host.cim_classes["Win32_PageFileUsage"] = self._page_files
+        host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = self._shadow_copies
         host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
 
@@ -360,6 +361,11 @@ class Disks:
     def _shadow_copies(self) -> Iterator[WindowsObject]:
         if self._held("shadow-copies"):
             yield of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+
+    def _processes(self) -> Iterator[WindowsObject]:
+        yield of_type("Win32_Process", Name="svchost.exe")
+        if self._held("wsl-disks"):
+            yield of_type("Win32_Process", Name="vmmemWSL")
 
     def _encryptable(self) -> Iterator[WindowsObject]:
         for volume in self.volumes:

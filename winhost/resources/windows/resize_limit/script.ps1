@@ -1,4 +1,4 @@
-# key {partition: guid}   state {smallest: bytes, largest: bytes, free: bytes, health: text, holders: [page-file | hibernation-file | shadow-copies], last_held_by: text or null}
+# key {partition: guid}   state {smallest: bytes, largest: bytes, free: bytes, health: text, holders: [page-file | hibernation-file | shadow-copies | wsl-disks], last_held_by: text or null}
 function Get-WinhostResizeLimit {
     Assert-WinhostAdministrator
     foreach ($each in @(Find-WinhostPartitions)) {
@@ -57,6 +57,13 @@ function Read-WinhostHolders {
     }
     if (@(Get-CimInstance -ClassName Win32_ShadowCopy -ErrorAction Stop).Count -gt 0) {
         'shadow-copies'
+    }
+    # The VM of WSL 2, and with it of Docker Desktop, holds its disk images open; of an older WSL it has no name of its own.
+    foreach ($process in @(Get-CimInstance -ClassName Win32_Process -ErrorAction Stop)) {
+        if ("$($process.Name)" -match '\Avmmem(WSL)?(\.exe)?\z') {
+            'wsl-disks'
+            break
+        }
     }
 }
 
