@@ -27,7 +27,7 @@ def machine(tmp: Path, order: list[int], **entries: bytes) -> Path:
     folder.mkdir(parents=True)
     for name, data in (entries | {"BootOrder": struct.pack(f"<{len(order)}H", *order)}).items():
         (folder / f"{name}-{GLOBAL}").write_bytes(struct.pack("<I", 7) + data)
-    told(tmp / "cdrom/guard.json", f'{{"windows_esp": "{ESP}"}}')
+    told(tmp / "cdrom/guard.json", f'{{"windows_esp": "{ESP}", "linux_esp": "{ESP}"}}')
     return folder
 
 
@@ -57,6 +57,13 @@ def test_a_finished_install_puts_windows_first_and_starts_ubuntu_once(tmp_path: 
     assert main("order", tmp_path / "cdrom", tmp_path / "root") == 0
     assert variable(folder, "BootOrder") == [0, 10, 1, 3]
     assert variable(folder, "BootNext") == [10]
+
+
+def test_an_ubuntu_on_another_disk_than_windows_is_started_from_there(tmp_path: Path) -> None:
+    folder = machine(tmp_path, [11, 0], **ALL | {"Boot000B": option("ubuntu", OTHER, UBUNTU)})
+    told(tmp_path / "cdrom/guard.json", f'{{"windows_esp": "{ESP}", "linux_esp": "{OTHER}"}}')
+    assert main("order", tmp_path / "cdrom", tmp_path / "root") == 0
+    assert (variable(folder, "BootOrder"), variable(folder, "BootNext")) == ([0, 11], [11])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
 
 def test_a_whole_machine_has_a_file_as_well() -> None:
     storage = whole_disks([DiskChoice("disk-0", 900 * GiB), DiskChoice("disk-1", 900 * GiB)], Scheme(1, lvm=True))
-    document = install_document(replace(SETTINGS, beside=False), storage, KEY)
+    document = install_document(replace(SETTINGS, beside=False, local_time=False), storage, KEY)
     assert {each.code for each in lint_autoinstall(written_install(document).encode())} == {"autoinstall.secret"}
     assert "error-commands" not in document
     assert "late-commands" not in document
@@ -73,6 +73,8 @@ def test_windows_is_next_where_it_fails_and_first_where_it_does_not() -> None:
     assert DOCUMENT["error-commands"] == [f"{PYTHON} /cdrom/winhost/boot.py windows"]
     assert DOCUMENT["late-commands"][0] == f"{PYTHON} /cdrom/winhost/boot.py order"
     assert "LOCAL" in DOCUMENT["late-commands"][1]  # Windows keeps the clock in local time
+    in_utc = install_document(replace(SETTINGS, local_time=False), beside_windows(MANIFEST), KEY)
+    assert in_utc["late-commands"] == DOCUMENT["late-commands"][:1]
     assert DOCUMENT["early-commands"] == [f"{PYTHON} /cdrom/winhost/guard.py"]
 
 

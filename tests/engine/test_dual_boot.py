@@ -9,7 +9,7 @@ import pytest
 from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.world import World, world
 from tests.errors import raises
-from winhost.autoinstall.facts_manifest import manifest_of_facts
+from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, make_plan
@@ -18,6 +18,7 @@ from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.documents import parse_document, plain
 from winhost.model.plan import Plan, PlanRequest
+from winhost.model.refusal import Refusal
 from winhost.model.shipped import shipped
 from winhost.model.units import GiB, MiB
 from winhost.paths.path_request import parse_request
@@ -28,6 +29,7 @@ PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_
 TYPED = {"keys": {"by": "typed", "last_group": "env:WINHOST_LAST_GROUP"}}
 STAGED = {"staging": "8GiB", "linux": "200GiB"}
 DATA = ("data",)
+SECOND_DISK = "8e4c1d7a-2b3f-4a5c-9d6e-7f8091a2b3c4"
 PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"
 
 
@@ -74,6 +76,55 @@ def test_where_space_is_free_windows_stays_as_large_as_it_is(tmp_path: Path) -> 
     assert [resource for resource, _ in steps(made)] == ["FastStartup", "OwnPartition", "EfiBackup"]
     (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
     assert linux["offset"] == 117 * MiB + 900 * GiB
+
+
+def test_an_empty_disk_is_taken_whole_and_that_of_windows_stays(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-second-disk")
+    found, made = here.state(), plan(here, **TYPED, staging="8GiB")
+    assert "Partition" not in [resource for resource, _ in steps(made)]
+    wanted = {str(step.key["name"]): dict(step.desired) for step in made.stages[0].steps if "made" in step.desired}
+    assert {each["disk"] for each in wanted.values()} == {SECOND_DISK}
+    efi, linux, staging = (wanted[name] for name in ("efi", "linux", "staging"))
+    assert (efi["offset"], efi["size"]) == (16 * MiB, GiB)
+    assert linux["offset"] == efi["offset"] + efi["size"]
+    assert staging["offset"] == linux["offset"] + linux["size"]
+    assert 2_000_398_934_016 - (staging["offset"] + staging["size"]) < 3 * MiB
+    assert here.apply(made, DATA).holds
+    facts = HostFacts(here.facts())
+    assert manifest_of_facts(facts).one(PartitionRole.ESP).size == GiB
+    assert manifest_of_facts(facts).one(PartitionRole.ESP).guid != windows_esp_of(facts)
+    assert {each.key["partition"] for each in here.machine.instances("EfiBackup") if each.state["kept"]} == {
+        windows_esp_of(facts),
+        manifest_of_facts(facts).one(PartitionRole.ESP).guid,
+    }
+    assert steps(plan(here, **TYPED, staging="8GiB")) == [], "what is there is what is wanted"
+    assert_gives_back(here, found, "second disk")
+
+
+@pytest.mark.parametrize(
+    ("host", "disk", "code"),
+    [
+        ("win11-dual-boot-bitlocker", "auto", "disk.no-table"),
+        ("win11-second-disk", "00000000-2b3f-4a5c-9d6e-7f8091a2b3c4", "disk.not-there"),
+        ("win11-free-space", "5f1b7c02-3d4e-4a6b-8c9d-0e1f2a3b4c5d", "disk.not-empty"),
+    ],
+)
+def test_a_disk_that_it_cannot_have_is_refused(tmp_path: Path, host: str, disk: str, code: str) -> None:
+    with pytest.raises(PlanRefused) as caught:
+        plan(world(tmp_path, host), **TYPED, disk=disk)
+    assert isinstance(caught.value.__cause__, Refusal)
+    assert caught.value.__cause__.code == code
+
+
+def test_beside_windows_where_that_is_asked_for(tmp_path: Path) -> None:
+    made = plan(world(tmp_path, "win11-second-disk"), **TYPED, disk="windows")
+    (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
+    assert linux["disk"] != SECOND_DISK
+
+
+def test_a_disk_of_its_own_can_be_too_small_for_what_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(PlanRefused):
+        plan(world(tmp_path, "win11-second-disk"), **TYPED, linux="4TiB")
 
 
 def test_it_is_applied_and_given_back_without_a_trace(tmp_path: Path) -> None:

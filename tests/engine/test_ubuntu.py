@@ -53,6 +53,21 @@ def test_a_run_ends_in_ubuntu_with_its_driver_and_back_in_windows_as_it_was(tmp_
     assert "not undone, because it goes with its Linux" in titles(here, "note")[-1]
 
 
+def test_on_a_disk_of_its_own_it_starts_from_there_and_goes_back_without_a_trace(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path, "win11-second-disk", linux="auto")
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.runs_linux
+    boot = here.machine.part(FirmwarePart).boot
+    ubuntu = next(each for each in boot["entries"] if "ubuntu" in str(each["path"]))
+    made = here.machine.own_vms.read("partition", "efi")
+    assert made is not None
+    assert (boot["order"][0], ubuntu["partition"]) == ("0000", made["partition"])
+    again = [step.title for stage in here.plan().stages for step in stage.steps]
+    assert again == [], "an installed Ubuntu is not installed again"
+    assert_gives_back(here, found, "a disk of its own")
+
+
 def test_it_asks_for_what_it_risks_before_anything_changes(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     made, found = here.plan(), here.state()

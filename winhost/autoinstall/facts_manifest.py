@@ -24,6 +24,7 @@ from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker.resource import BitLocker
 from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.hardware_clock.resource import HardwareClock
 from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
 from winhost.resources.windows.partition.resource import Partition
 from winhost.resources.windows.secure_boot.resource import SecureBoot
@@ -66,6 +67,28 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     except ValueError as wrong:
         raise _not_prepared(f"the disk {linux.disk} cannot be described: {wrong}", "Read the host again") from None
     return found
+
+
+def windows_esp_of(facts: HostFacts) -> str:
+    """The EFI system partition of the disk of Windows. Raises RefusedError (NotPrepared), MissingFact."""
+    disks = [each.state.guid for each in facts.all(Disk) if each.state.boot and each.state.guid]
+    found = [each for disk in disks for each in _partitions(facts, disk) if each.state.type == ESP_TYPE]
+    if len(found) != 1:
+        raise _not_prepared(
+            f"{len(found)} EFI system partitions are on the disk of Windows, and one is needed", "Look: winhost detect"
+        )
+    return found[0].key["partition"]
+
+
+def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
+    """Whether Windows stays and has local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
+    gone = {_disk(facts, name).key["disk"] for name in replaced}
+    if any(each.state.boot and each.key["disk"] in gone for each in facts.all(Disk)):
+        return False
+    try:
+        return not facts.the(HardwareClock).utc
+    except MissingFact:
+        return True  # as Windows does by itself
 
 
 def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:

@@ -30,8 +30,10 @@ class WholeDisk:
             raise ValueError(f"the consent names {self.wipe}, and {self.choice.id} is {self.choice.guid}")
 
 
-def order_beside(disk: DiskManifest, report: str | None = None) -> dict[str, Any]:
-    """For a partition beside Windows. report: where the guard says how it ended."""
+def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str | None = None) -> dict[str, Any]:
+    """For a partition that Windows made. report: where the guard says how it ended; windows_esp: where Windows is on
+    another disk.
+    """
     wanted = {
         "id": "disk-0",
         "use": "beside",
@@ -41,7 +43,8 @@ def order_beside(disk: DiskManifest, report: str | None = None) -> dict[str, Any
         "label": disk.label,
         "partitions": [_partition(each) for each in disk.partitions],
     }
-    return _order(disk.machine, [wanted], report) | {"windows_esp": disk.one(PartitionRole.ESP).guid}
+    esp = disk.one(PartitionRole.ESP).guid
+    return _order(disk.machine, [wanted], report) | {"windows_esp": windows_esp or esp, "linux_esp": esp}
 
 
 def order_whole(machine: MachineIdentity, disks: Sequence[WholeDisk], report: str | None = None) -> dict[str, Any]:

@@ -27,8 +27,9 @@ _FORGET = (
 
 @dataclass(frozen=True)
 class InstallSettings:
-    """What the new system is. seed: its name, user, keys and network; beside: Windows stays, so that local time is kept
-    as Windows has it and its boot entry stays first; report: where the installer says how far it is.
+    """What the new system is. seed: its name, user, keys and network; beside: in a partition that Windows made, so that
+    the boot entry of Windows stays first; report: where the installer says how far it is; local_time: a Windows that
+    stays has it in the hardware clock.
     """
 
     seed: GuestSeed
@@ -36,6 +37,7 @@ class InstallSettings:
     kernel: str = "generic"
     timezone: str = "Etc/UTC"
     report: str | None = None
+    local_time: bool = True
 
     def __post_init__(self) -> None:
         if self.kernel not in _KERNELS:
@@ -88,11 +90,11 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
         "storage": storage,
         "shutdown": "reboot",
     }
+    late = [f"{PYTHON} {scripts}/boot.py order"] if settings.beside else []
+    late += ["printf '0.0 0 0.0\\n0\\nLOCAL\\n' > /target/etc/adjtime"] if settings.local_time else []
+    if late:
+        document["late-commands"] = late
     if settings.beside:
-        document["late-commands"] = [
-            f"{PYTHON} {scripts}/boot.py order",
-            "printf '0.0 0 0.0\\n0\\nLOCAL\\n' > /target/etc/adjtime",
-        ]
         document["error-commands"] = [f"{PYTHON} {scripts}/boot.py windows"]
     if settings.report:
         document["reporting"] = {"winhost": {"type": "webhook", "endpoint": settings.report, "level": "INFO"}}

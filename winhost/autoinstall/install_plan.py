@@ -66,6 +66,8 @@ class InstallPlan:
     """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets, with their models. One of the two.
 
     authorities: whose signatures the firmware takes; None where Secure Boot is off. gpus: by their PCI ids.
+    windows_esp: the EFI system partition of Windows, which may be on another disk than beside. local_time: what a
+    Windows that stays has in the hardware clock.
     """
 
     host: str
@@ -79,6 +81,8 @@ class InstallPlan:
     authorities: tuple[str, ...] | None = None
     gpus: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
+    windows_esp: str | None = None
+    local_time: bool = True
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -92,9 +96,8 @@ class InstallPlan:
         self.system.seed()
 
     def settings(self, report: str | None = None) -> InstallSettings:
-        return InstallSettings(
-            self.system.seed(), self.beside is not None, self.system.kernel, self.system.timezone, report
-        )
+        system, beside = self.system, self.beside is not None
+        return InstallSettings(system.seed(), beside, system.kernel, system.timezone, report, self.local_time)
 
     def storage(self) -> Action:
         """Raises ValueError, RefusedError (DisksUnusable)."""
@@ -105,7 +108,7 @@ class InstallPlan:
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
         """What the guard compares. wiped: GUIDs of the disks whose wipe was consented to."""
         if self.beside is not None:
-            return order_beside(self.beside, report)
+            return order_beside(self.beside, report, self.windows_esp)
         # A consent that stands in the file was typed by nobody.
         named = {each.choice.id: each.choice.guid if each.choice.guid in wiped else None for each in self.whole}
         disks = [replace(each, wipe=named[each.choice.id]) for each in self.whole]

@@ -3,7 +3,8 @@
 `windows`, where the install failed: sets BootNext to Windows, and restarts. `order`, where it is done: puts Windows
 first in BootOrder, where Ubuntu's installer put itself, and sets BootNext to Ubuntu, once; and leaves the label of the
 target among the files of the boot loader, by which Windows knows that it is done. Only where exactly one entry is
-Windows on the recorded ESP; each variable is read back, as some firmware takes a value and forgets it.
+Windows on the recorded ESP, and one is Ubuntu on that of its disk; each variable is read back, as some firmware takes
+a value and forgets it.
 """
 
 from __future__ import annotations
@@ -81,15 +82,15 @@ class BootVariables:
             raise OSError(f"{name} reads back as something else")
 
 
-def windows_next(esp: str, firmware: BootVariables) -> None:
-    firmware.write("BootNext", [firmware.entry(esp, WINDOWS)])
+def windows_next(order: dict[str, Any], firmware: BootVariables) -> None:
+    firmware.write("BootNext", [firmware.entry(order["windows_esp"], WINDOWS)])
 
 
-def windows_first(esp: str, firmware: BootVariables) -> None:
-    first, order = firmware.entry(esp, WINDOWS), firmware.read("BootOrder")
-    if order[:1] != [first]:
-        firmware.write("BootOrder", list(dict.fromkeys([first, *order])))
-    firmware.write("BootNext", [firmware.entry(esp, UBUNTU)])
+def windows_first(order: dict[str, Any], firmware: BootVariables) -> None:
+    first, now = firmware.entry(order["windows_esp"], WINDOWS), firmware.read("BootOrder")
+    if now[:1] != [first]:
+        firmware.write("BootOrder", list(dict.fromkeys([first, *now])))
+    firmware.write("BootNext", [firmware.entry(order["linux_esp"], UBUNTU)])
 
 
 def mark(order: dict[str, Any], root: Path) -> None:
@@ -97,13 +98,13 @@ def mark(order: dict[str, Any], root: Path) -> None:
         (root / "target/boot/efi/EFI/ubuntu/winhost.txt").write_text(f"{label}\n", "ascii")
 
 
-VERBS: dict[str, Callable[[str, BootVariables], None]] = {"windows": windows_next, "order": windows_first}
+VERBS: dict[str, Callable[[dict[str, Any], BootVariables], None]] = {"windows": windows_next, "order": windows_first}
 
 
 def main(verb: str, folder: Path, root: Path = Path("/")) -> int:
     try:
         order = json.loads((folder / "guard.json").read_text("utf-8"))
-        VERBS[verb](order["windows_esp"], BootVariables(root))
+        VERBS[verb](order, BootVariables(root))
         if verb == "order":
             mark(order, root)
     except (OSError, ValueError, KeyError) as error:

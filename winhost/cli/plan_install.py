@@ -7,10 +7,12 @@ import click
 
 from winhost.autoinstall.facts_manifest import (
     authorities_of,
+    keeps_local_time,
     machine_of,
     manifest_of_facts,
     model_of,
     whole_disks_of,
+    windows_esp_of,
 )
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
 from winhost.autoinstall.storage_section import Scheme
@@ -88,6 +90,8 @@ def plan(
             authorities_of(known),
             tuple(card.gpu.key["device"] for card in known.cards),
             extras,
+            None if disks else windows_esp_of(known),
+            keeps_local_time(known, disks),
         )
         made.storage()
     except MissingFact as missing:

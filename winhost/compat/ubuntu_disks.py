@@ -9,8 +9,10 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths.disk_space import (
     LEAST_FOR_LINUX,
+    NOT_PLAIN,
     can_give,
     empty_disks,
+    has_place,
     held_back,
     largest_gap,
     on_disk,
@@ -25,7 +27,6 @@ from winhost.resources.windows.partition.resource import DYNAMIC, EFI, RECOVERY,
 from winhost.resources.windows.resize_limit.resource import ResizeLimit
 from winhost.resources.windows.storage_controller.resource import StorageController
 
-BEHIND_SOFTWARE = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
 OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
 _LEAST_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
 _ENOUGH_ON_ESP: Bytes = 100 * MiB
@@ -59,7 +60,7 @@ def firmware_raid(facts: HostFacts) -> str | None:
 
 def other_bus(facts: HostFacts) -> str | None:
     """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
-    known = (*common.PLAIN_BUSES, *BEHIND_SOFTWARE)
+    known = (*common.PLAIN_BUSES, *NOT_PLAIN)
     buses = sorted({disk.state.bus for disk in common.system_disks(facts) if disk.state.bus.casefold() not in known})
     return f"the system disk is on {', '.join(buses)}" if buses else None
 
@@ -96,7 +97,7 @@ ask("bare-metal.unhealthy-disk", unhealthy_disk, unsupported, unknown=NOTES)
 def behind_software(facts: HostFacts) -> Finding | None:
     """Windows boots from Storage Spaces, iSCSI, USB or a virtual disk, which no other system boots from."""
     buses = {disk.state.bus for disk in common.system_disks(facts)}
-    found = sorted(bus for bus in buses if bus.casefold() in BEHIND_SOFTWARE and bus.casefold() != "raid")
+    found = sorted(bus for bus in buses if bus.casefold() in NOT_PLAIN and bus.casefold() != "raid")
     return (
         unsupported("dual-boot.no-plain-disk", observed=f"the system disk is on {', '.join(found)}") if found else None
     )
@@ -159,7 +160,9 @@ def volume_needs_repair(facts: HostFacts) -> Finding | None:
 def no_space(facts: HostFacts) -> Finding | None:
     """No disk is empty, no free space is large enough, and Windows cannot give enough."""
     disk = windows_disk(facts)
-    if disk is None or disk.state.style != "GPT" or _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
+    if disk is None or disk.state.style != "GPT" or has_place(facts):
+        return None
+    if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
         return None
     needed = f"{about(LEAST_FOR_LINUX)} needed"
     return unsupported(
@@ -170,7 +173,7 @@ def no_space(facts: HostFacts) -> Finding | None:
 @rule("dual-boot", unknown=NOTES)
 def windows_must_shrink(facts: HostFacts) -> Finding | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
-    if _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+    if has_place(facts) or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
         return None
     return note("dual-boot.shrinks-windows", observed=f"Windows can give {about(can_give(facts))}{_held(facts)}")
 

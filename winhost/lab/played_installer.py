@@ -70,19 +70,19 @@ def _install(machine: Machine, order: _Order) -> None:
     disks.labels[target] = ("ext4", "")
     for path in _LOADERS:
         disks.put_efi_file(
-            order["windows_esp"], path, {"size": 1, "sha256": sha256(f"{target}{path}".encode()).hexdigest()}
+            order["linux_esp"], path, {"size": 1, "sha256": sha256(f"{target}{path}".encode()).hexdigest()}
         )
     mark = f"{wanted['label']}\n".encode()
-    disks.put_efi_file(order["windows_esp"], MARK, {"size": len(mark), "sha256": sha256(mark).hexdigest()})
+    disks.put_efi_file(order["linux_esp"], MARK, {"size": len(mark), "sha256": sha256(mark).hexdigest()})
     path = f"\\{SHIM}"
-    known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["windows_esp"])]
+    known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["linux_esp"])]
     number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])
     if not known:
         made = {
             "entry": number,
             "description": "ubuntu",
             "active": True,
-            "partition": order["windows_esp"],
+            "partition": order["linux_esp"],
             "path": path,
         }
         boot["entries"] = [*boot["entries"], made]

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from winhost.core.answers import MissingFact
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OwnPartition
 from winhost.resources.windows.partition.resource import RESERVED, Partition
 from winhost.resources.windows.resize_limit.resource import ResizeLimit
 
@@ -15,6 +17,8 @@ LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one i
 ABOVE_ITS_LIMIT: Bytes = 10 * GiB
 LEAST_FREE: Bytes = 64 * GiB
 FREE_SHARE = 5  # one part of so many
+# Buses that nothing but Windows boots from as it sees them, or that somebody may pull out.
+NOT_PLAIN = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
 _TABLE_AT_THE_END: Bytes = MiB  # the second copy of the GPT is in its last sectors
 
 
@@ -25,6 +29,15 @@ class Gap:
     disk: str
     offset: Bytes
     size: Bytes
+
+
+def has_place(facts: HostFacts) -> bool:
+    """Whether winhost has made a partition for Ubuntu already."""
+    try:
+        made = facts.of(OwnPartition, {"name": LINUX_PARTITION})
+    except MissingFact:
+        return False
+    return made is not None and made.made is True
 
 
 def windows_partition(facts: HostFacts) -> Instance[Partition] | None:
@@ -44,12 +57,12 @@ def on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
 
 
 def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    """Disks with nothing on them, but what Windows itself reserves on each. Raises MissingFact."""
+    """Plain disks with nothing on them, but what Windows itself reserves on each. Raises MissingFact."""
     return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
 
 
 def _is_empty(facts: HostFacts, disk: Disk) -> bool:
-    if disk.boot or disk.system or disk.offline:
+    if disk.boot or disk.system or disk.offline or disk.read_only or disk.bus.casefold() in NOT_PLAIN:
         return False
     kinds = {each.state.type for each in on_disk(facts, disk.guid)}
     return disk.style == "RAW" or (disk.style == "GPT" and not kinds - {RESERVED})

@@ -8,34 +8,49 @@ from hashlib import sha256
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
-from winhost.model.units import Bytes, MiB, about, parse_size
-from winhost.paths.disk_space import LEAST_FOR_LINUX, can_give, largest_gap, on_disk, windows_partition
+from winhost.model.units import Bytes, GiB, MiB, about, parse_size
+from winhost.paths.chosen_disk import chosen_disk
+from winhost.paths.disk_space import (
+    LEAST_FOR_LINUX,
+    can_give,
+    gaps,
+    largest_gap,
+    on_disk,
+    windows_disk,
+    windows_partition,
+)
 from winhost.paths.distro_packages import Repository
 from winhost.paths.dual_boot_settings import STAGING_SIZE, DualBootSettings
 from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker.resource import BitLocker
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OWN_EFI, STAGING, OwnPartition
 from winhost.resources.windows.partition.resource import EFI
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
 _LABEL_OF_FAT = "WINHOST"
 LINUX_RUNS = "linux"
+EFI_SIZE: Bytes = GiB
 
 Item = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the new partitions go, in bytes. shrink_to: the size that Windows gets; None where it stays."""
+    """Where the new partitions go, in bytes: Ubuntu's at offset, that of its installer behind it, and in front of it an
+    EFI system partition, where the disk is another than that of Windows. shrink_to: the size that Windows gets; None
+    where it stays.
+    """
 
     disk: str
     offset: Bytes
     linux: Bytes
     staging: Bytes
-    shrink_to: Bytes | None
+    shrink_to: Bytes | None = None
+    efi: Bytes = 0
 
 
 class DualBootDecisions:
@@ -76,16 +91,33 @@ class DualBootDecisions:
 
     @cached_property
     def places(self) -> Places:
-        """Of what is made already as it is; else in free space, else at the end of Windows. Raises Refusal."""
+        """Of what is made already as it is; else on a disk of its own, in free space, or at the end of Windows. Raises
+        Refusal.
+        """
         made = self._made(LINUX_PARTITION)
         if made is not None and made.disk and made.offset and made.size:
-            staged = self._made(STAGING)
-            return Places(made.disk, made.offset, made.size, (staged and staged.size) or self._staging, None)
+            staged, efi = self._made(STAGING), self._made(OWN_EFI)
+            sizes = (staged and staged.size) or self._staging, (efi and efi.size) or 0
+            return Places(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
+        other = chosen_disk(self._facts, self._settings.disk)
+        if other is not None:
+            return self._on_its_own(other)
         gap = largest_gap(self._facts)
         if gap is not None and gap.size >= self._needed(gap.size):
-            linux = self._linux(gap.size)
-            return Places(gap.disk, gap.offset, linux, self._staging, None)
+            return Places(gap.disk, gap.offset, self._linux(gap.size), self._staging)
         return self._behind_windows()
+
+    def _on_its_own(self, disk: Disk) -> Places:
+        gap = max(gaps(self._facts, disk), key=lambda each: each.size)
+        room = gap.size - EFI_SIZE - self._staging
+        linux = room if self._settings.linux == "auto" else parse_size(self._settings.linux)
+        if not LEAST_FOR_LINUX <= linux <= room:
+            raise Refusal(
+                "disk.too-large",
+                f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, LEAST_FOR_LINUX))} are wanted",
+                "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
+            )
+        return Places(gap.disk, gap.offset + EFI_SIZE, linux, self._staging, efi=EFI_SIZE)
 
     def _behind_windows(self) -> Places:
         room = can_give(self._facts)
@@ -139,6 +171,9 @@ class DualBootDecisions:
         linux = {"name": LINUX_PARTITION, "offset": places.offset, "size": places.linux, "label": self._label}
         staging = {"name": STAGING, "offset": places.offset + places.linux, "size": places.staging}
         wanted = [{**linux, "title": "Ubuntu's partition", **common}]
+        if places.efi:
+            efi = {"name": OWN_EFI, "offset": places.offset - places.efi, "size": places.efi}
+            wanted.insert(0, {**efi, "label": _LABEL_OF_FAT, "title": "Ubuntu's EFI system partition", **common})
         if places.staging:
             wanted.append({**staging, "label": _LABEL_OF_FAT, "title": "The installer's partition", **common})
         return tuple(wanted)
@@ -154,9 +189,16 @@ class DualBootDecisions:
 
     @property
     def boot_partitions(self) -> tuple[Item, ...]:
-        """On which the firmware finds Windows, and the installer puts its boot loader."""
-        on_it = on_disk(self._facts, self.places.disk)
-        return tuple({"partition": each.key["partition"]} for each in on_it if each.state.type == EFI)
+        """On which the firmware finds Windows, and the installer puts its boot loader. Raises MissingFact until the
+        latter is made.
+        """
+        places, windows = self.places, windows_disk(self._facts)
+        made = self._made(OWN_EFI)
+        if places.efi and (made is None or made.made is not True):
+            raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
+        disks = dict.fromkeys([windows.state.guid if windows else None, places.disk])
+        found = [each for disk in disks for each in on_disk(self._facts, disk) if each.state.type == EFI]
+        return tuple({"partition": each.key["partition"]} for each in found)
 
     @property
     def entries(self) -> tuple[Item, ...]:

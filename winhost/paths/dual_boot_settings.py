@@ -10,7 +10,9 @@ from winhost.model.units import GiB, MiB, parse_size, size
 from winhost.paths.disk_space import LEAST_FOR_LINUX
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_ubuntu import NewUbuntu
+from winhost.paths.setting_values import matching
 
+_DISKS = "auto, windows, or the GUID of a disk"
 Proof = Literal["active-directory", "entra", "typed"]
 STAGING_SIZE = "8GiB"
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
@@ -52,8 +54,14 @@ class KeyProof(Closed):
 class DualBootSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
+    disk: Annotated[str, matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS)] = "auto"
+    """Where Ubuntu goes. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
+    that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect` shows it.
+    """
     linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
-    """How large the partition of Ubuntu becomes. auto: half of what is there for it, and 64 GiB at least."""
+    """How large the partition of Ubuntu becomes. auto: all of a disk of its own; of that of Windows half of what is
+    there for it, and 64 GiB at least.
+    """
     staging: Annotated[str, AfterValidator(_staging_size)] = "none"
     """How large a partition for the installer becomes, and a boot entry with it, where the host has no virtual media
     and nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind."""

@@ -9,7 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, model_validator
 
-from winhost.autoinstall.facts_manifest import authorities_of, machine_of, manifest_of_facts
+from winhost.autoinstall.facts_manifest import (
+    authorities_of,
+    keeps_local_time,
+    machine_of,
+    manifest_of_facts,
+    windows_esp_of,
+)
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
 from winhost.autoinstall.medium_files import before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable
@@ -151,6 +157,8 @@ class UbuntuDecisions:
             asked.installer,
             manifest_of_facts(self._facts),
             authorities=authorities_of(self._facts),
+            windows_esp=windows_esp_of(self._facts),
+            local_time=keeps_local_time(self._facts),
         )
 
     @property

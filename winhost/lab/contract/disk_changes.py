@@ -10,11 +10,12 @@ from winhost.lab.physics.found.disks import Disks, efi_folder
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING
-from winhost.resources.windows.partition.resource import LINUX
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.partition.resource import EFI, LINUX
 
 DATA = "data"
 _OF_LINUX = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
+_TYPES = {LINUX_PARTITION: LINUX, OWN_EFI: EFI}
 _BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
 
 
@@ -46,8 +47,8 @@ def set_size(machine: Machine, asked: SetCall) -> None:
 def set_own_partition(machine: Machine, asked: SetCall) -> None:
     """Made, or taken away. Raises CmdletError."""
     name = asked.key["name"]
-    if name not in (LINUX_PARTITION, STAGING):
-        raise bad_request("winhost makes the partitions linux and staging.")
+    if name not in (LINUX_PARTITION, STAGING, OWN_EFI):
+        raise bad_request("winhost makes the partitions linux, staging and efi.")
     if "made" not in asked.desired:
         raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
     check_accepted(asked, "A partition table")
@@ -55,8 +56,8 @@ def set_own_partition(machine: Machine, asked: SetCall) -> None:
     if not asked.desired["made"]:
         _remove_partition(machine, name, record)
         return
-    if name == STAGING and asked.desired.get("label") != "WINHOST":
-        raise bad_request("FAT32 has labels of eleven characters: that of staging is WINHOST.")
+    if name != LINUX_PARTITION and asked.desired.get("label") != "WINHOST":
+        raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
     parts = {part: asked.desired.get(part) for part in ("disk", "offset", "size", "label")}
     if None in parts.values():
         raise bad_request("A partition is made with all of these.")
@@ -75,8 +76,8 @@ def _make_partition(machine: Machine, name: str, record: Any, parts: dict[str, J
         found = _new_partition(machine, name, mine)
     mine["partition"] = found
     machine.own_vms.write("partition", name, mine)
-    disks.format_volume(found, "FAT32" if name == STAGING else "NTFS", str(parts["label"]))
-    disks.set_partition(found, no_letter=True, **({} if name == STAGING else {"type": LINUX}))
+    disks.format_volume(found, "NTFS" if name == LINUX_PARTITION else "FAT32", str(parts["label"]))
+    disks.set_partition(found, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
     machine.own_vms.write("partition", name, {**mine, "complete": True})
 
 

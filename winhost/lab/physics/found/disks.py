@@ -325,12 +325,16 @@ class Disks:
         with self._host.changing("Format-Volume"):
             self.labels[guid] = (file_system, label)
             self.clear(guid)
+            # What is read of it once its type is that of an EFI system partition.
+            size = self.partitions[guid]["size"]
+            self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
 
     def remove_partition(self, guid: str) -> None:
         """With what is on it."""
         with self._host.changing("Remove-Partition"):
             del self.partitions[guid]
             self.labels.pop(guid, None)
+            self._files.pop(guid, None)
             self.clear(guid)
 
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:

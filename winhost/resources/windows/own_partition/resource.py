@@ -9,7 +9,7 @@ from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import FLAG, or_nothing, sizes, text
 
-LINUX_PARTITION, STAGING = "linux", "staging"
+LINUX_PARTITION, STAGING, OWN_EFI = "linux", "staging", "efi"
 NO_PARTITION: Mapping[str, Json] = MappingProxyType(
     dict.fromkeys(("made", "disk", "offset", "size", "label", "partition"), None) | {"made": False, "ours": False}
 )
@@ -32,6 +32,7 @@ LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits a
             "label": or_nothing(LABEL),
         },
         after=("Partition",),
+        known_as=("partition", "partition"),
         absent=NO_PARTITION,
         asks=("data",),
         risks=(ConsentRule("data"),),
@@ -52,12 +53,14 @@ LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits a
     )
 )
 class OwnPartition(State):
-    """A partition that winhost made, by its name: linux, for the system to be installed, or staging, for its installer.
+    """A partition that winhost made, by its name: linux, for the system to be installed; staging, for its installer;
+    efi, for its boot loader, where it gets another disk than Windows.
 
     Windows makes it, at exactly `offset` and with exactly `size`, so that no installer writes a partition table. Each
-    is formatted with `label`: linux as NTFS, by which the installer's guard knows it, with the type of Linux; staging
-    as FAT32. It is known by its GUID (partition), of which the host keeps a record, and by where it is: ours says that
-    both are as recorded. made: null while it was begun and not finished, or is not as recorded.
+    is formatted with `label`: linux as NTFS, by which the installer's guard knows it, with the type of Linux; the
+    others as FAT32, efi with the type of an EFI system partition. It is known by its GUID (partition), of which the
+    host keeps a record, and by where it is: ours says that both are as recorded. made: null while it was begun and
+    not finished, or is not as recorded.
     """
 
     made: bool | None

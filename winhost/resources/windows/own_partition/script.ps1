@@ -1,5 +1,6 @@
-# key {name: linux | staging}   state {made: bool or null, ours: bool, disk: guid or null, offset: bytes or null, size: bytes or null, label: text or null, partition: guid or null}; how {accept: data}
+# key {name: linux | staging | efi}   state {made: bool or null, ours: bool, disk: guid or null, offset: bytes or null, size: bytes or null, label: text or null, partition: guid or null}; how {accept: data}
 $script:WinhostLinuxType = '{0fc63daf-8483-4772-8e79-3d69d8477de4}'
+$script:WinhostEfiType = '{c12a7328-f81f-11d2-ba4b-00a0c93ec93b}'
 $script:WinhostDataType = '{ebd0a0a2-b9e5-4433-87c0-68b6b72699c7}'
 
 function Get-WinhostOwnPartition {
@@ -50,8 +51,8 @@ function Set-WinhostOwnPartition {
     Assert-WinhostDesired $Desired @('made', 'disk', 'offset', 'size', 'label')
     Assert-WinhostAdministrator
     $name = "$($Key.name)"
-    if (@('linux', 'staging') -cnotcontains $name) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the partitions linux and staging.'
+    if (@('linux', 'staging', 'efi') -cnotcontains $name) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the partitions linux, staging and efi.'
     }
     Assert-WinhostPartitionDesired $Desired
     if (-not (Test-WinhostDesired $Desired 'made')) {
@@ -65,8 +66,8 @@ function Set-WinhostOwnPartition {
         Remove-WinhostOwnPartition $name $record
         return
     }
-    if ($name -ceq 'staging' -and (Read-WinhostField $Desired 'label') -cne 'WINHOST') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'FAT32 has labels of eleven characters: that of staging is WINHOST.'
+    if ($name -cne 'linux' -and (Read-WinhostField $Desired 'label') -cne 'WINHOST') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'FAT32 has labels of eleven characters: that of staging and efi is WINHOST.'
     }
     foreach ($part in @('disk', 'offset', 'size', 'label')) {
         if ($null -eq (Read-WinhostField $Desired $part)) {
@@ -157,15 +158,15 @@ function Assert-WinhostFreeSpace {
 
 function Format-WinhostOwnPartition {
     param([string]$Name, $Partition, [string]$Title)
-    if ($Name -ceq 'staging') {
-        $null = Format-Volume -Partition $Partition -FileSystem FAT32 -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
-        Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
-        return
-    }
-    # Quickly: that clears what lay there of other systems. The type keeps Windows away from it, and offers no format.
-    $null = Format-Volume -Partition $Partition -FileSystem NTFS -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
+    $fileSystem = @{ linux = 'NTFS'; staging = 'FAT32'; efi = 'FAT32' }[$Name]
+    # Quickly: that clears what lay there of other systems.
+    $null = Format-Volume -Partition $Partition -FileSystem $fileSystem -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
     Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
-    Set-Partition -InputObject $Partition -GptType $script:WinhostLinuxType -ErrorAction Stop
+    # Last: of a type that is not its own, Windows offers no format and gives no letter.
+    $type = @{ linux = $script:WinhostLinuxType; efi = $script:WinhostEfiType }[$Name]
+    if ($null -ne $type) {
+        Set-Partition -InputObject $Partition -GptType $type -ErrorAction Stop
+    }
 }
 
 function Remove-WinhostOwnPartition {
