@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import winhost
 from tests.cases import read_cases
 from tests.engine.guest_world import with_image
+from tests.engine.test_dual_boot import plan as dual_boot_plan
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.errors import raises
@@ -42,8 +43,11 @@ READMES = read_cases(ROOT / "tests" / "data" / "bundle" / "readmes.yaml")
 
 
 def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
-    if case.pop("path", "dda") == "wsl2":
+    path = case.pop("path", "dda")
+    if path == "wsl2":
         return wsl2_world(folder, case.pop("host")).plan()
+    if path == "dual-boot":
+        return dual_boot_plan(world(folder, case.pop("host")))
     here = world(folder, case.pop("host"))
     vm, machine = next(iter(here.machine.vms.items()))
     machine.traits = {**machine.traits, "name": case.pop("rename", machine.name)}
