@@ -13,10 +13,10 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
+from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.distro_packages import Repository
 from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
@@ -52,7 +52,7 @@ class CardFunction:
     name: str
 
 
-class DdaDecisions:
+class DdaDecisions(ContainersInside):
     """What the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V role is
     there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
@@ -206,7 +206,7 @@ class DdaDecisions:
             raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
 
     @cached_property
-    def _inside(self) -> LinuxDecisions | None:
+    def inside(self) -> LinuxDecisions | None:
         """What runs containers in the guest, where any are wanted. Raises MissingFact before it is set up."""
         if not self._guest or self._settings.containers is None:
             return None
@@ -215,29 +215,9 @@ class DdaDecisions:
         return LinuxDecisions(self._facts, self._settings.containers)
 
     @property
-    def engines(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.engines if self._inside else ()
-
-    @property
-    def units(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.units if self._inside else ()
-
-    @property
-    def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
-        return self._inside.docker_settings if self._inside else ()
-
-    @property
-    def sources(self) -> tuple[Repository, ...]:
-        return self._inside.sources if self._inside else ()
-
-    @property
-    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.packages_inside if self._inside else ()
-
-    @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
         """Of the GPUs, once the guest has them: without one there is nothing to list."""
-        if self._inside is None:
+        if self.inside is None:
             return ()
         self._await_gpus()
         return ({"title": "The GPUs, for containers"},)

@@ -10,6 +10,7 @@ from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size
 from winhost.paths.chosen_disk import chosen_disk
+from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.disk_space import (
     LEAST_FOR_LINUX,
     can_give,
@@ -19,8 +20,8 @@ from winhost.paths.disk_space import (
     windows_disk,
     windows_partition,
 )
-from winhost.paths.distro_packages import Repository
 from winhost.paths.dual_boot_settings import STAGING_SIZE, DualBootSettings
+from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
@@ -53,7 +54,7 @@ class Places:
     efi: Bytes = 0
 
 
-class DualBootDecisions:
+class DualBootDecisions(ContainersInside):
     """What the playbook of this path may refer to."""
 
     def __init__(self, facts: HostFacts, settings: DualBootSettings) -> None:
@@ -223,6 +224,10 @@ class DualBootDecisions:
         return UbuntuDecisions(self._facts, asked, self._settings.containers) if asked else None
 
     @property
+    def inside(self) -> LinuxDecisions | None:
+        return self._ubuntu.inside if self._ubuntu else None
+
+    @property
     def images(self) -> tuple[Item, ...]:
         return self._ubuntu.images if self._ubuntu else ()
 
@@ -238,26 +243,6 @@ class DualBootDecisions:
     @property
     def drivers(self) -> tuple[DriverChoice, ...]:
         return self._ubuntu.drivers if self._ubuntu else ()
-
-    @property
-    def engines(self) -> tuple[Mapping[str, str], ...]:
-        return self._ubuntu.engines if self._ubuntu else ()
-
-    @property
-    def units(self) -> tuple[Mapping[str, str], ...]:
-        return self._ubuntu.units if self._ubuntu else ()
-
-    @property
-    def docker_settings(self) -> tuple[Item, ...]:
-        return self._ubuntu.docker_settings if self._ubuntu else ()
-
-    @property
-    def sources(self) -> tuple[Repository, ...]:
-        return self._ubuntu.sources if self._ubuntu else ()
-
-    @property
-    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        return self._ubuntu.packages_inside if self._ubuntu else ()
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:

@@ -23,7 +23,7 @@ from winhost.images.cloud_images import is_address
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
 from winhost.model.refusal import Refusal
-from winhost.paths.distro_packages import Repository
+from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, wanted_driver
 from winhost.paths.linux_settings import LinuxSettings
@@ -97,7 +97,7 @@ class NewUbuntu(OwnAddress):
         return {"sha256": self.sha256, "name": name, "source": source, "title": f"Installer of Ubuntu {self.installer}"}
 
 
-class UbuntuDecisions:
+class UbuntuDecisions(ContainersInside):
     """What the playbook may refer to, by how far the installation is. Lists of what is in the Linux raise MissingFact
     until that runs.
     """
@@ -188,7 +188,7 @@ class UbuntuDecisions:
             raise
 
     @cached_property
-    def _inside(self) -> LinuxDecisions | None:
+    def inside(self) -> LinuxDecisions | None:
         self._await()
         return LinuxDecisions(self._facts, self._containers) if self._containers else None
 
@@ -200,29 +200,9 @@ class UbuntuDecisions:
         return (chosen,) if chosen else ()
 
     @property
-    def engines(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.engines if self._inside else ()
-
-    @property
-    def units(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.units if self._inside else ()
-
-    @property
-    def docker_settings(self) -> tuple[Item, ...]:
-        return self._inside.docker_settings if self._inside else ()
-
-    @property
-    def sources(self) -> tuple[Repository, ...]:
-        return self._inside.sources if self._inside else ()
-
-    @property
-    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        return self._inside.packages_inside if self._inside else ()
-
-    @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
         """Of the GPUs, once a driver runs them."""
-        if self._inside is None or not self._gpus:
+        if self.inside is None or not self._gpus:
             return ()
         self._await_driver()
         return ({"title": "The GPUs, for containers"},)

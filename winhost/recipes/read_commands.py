@@ -183,6 +183,25 @@ def _of_container(
     return with_command(engine, inside, slips, depth)
 
 
+def with_entry(
+    engine: RecipeEngine, entry: Sequence[PlacedText], inside: Sequence[PlacedText], slips: list[Slip]
+) -> RecipeEngine | None:
+    """A container with what it runs: by the entrypoint that its file names, else as `with_command`."""
+    if not entry:
+        return with_command(engine, inside, slips)
+    found = engine_of([*entry, *inside], engine.form, slips)
+    if found is None:
+        return None
+    _take_over(engine, found)
+    return engine
+
+
+def _take_over(engine: RecipeEngine, found: RecipeEngine) -> None:
+    engine.entered, engine.model, engine.leads = found.entered, found.model, found.leads
+    engine.options, engine.strays = found.options, found.strays
+    engine.variables = [*engine.variables, *found.variables]
+
+
 def with_command(
     engine: RecipeEngine, inside: Sequence[PlacedText], slips: list[Slip], depth: int = 0
 ) -> RecipeEngine | None:
@@ -201,8 +220,7 @@ def with_command(
     if found is None:
         read_engine(inside, engine)
         return engine
-    engine.entered, engine.model, engine.leads, engine.options = found.entered, found.model, found.leads, found.options
-    engine.strays, engine.variables = found.strays, [*engine.variables, *found.variables]
+    _take_over(engine, found)
     if own and entry is None:  # the image's own `vllm serve` gets these words
         engine.entered = "twice"
         engine.places = {**engine.places, **{f"again {n}": word for n, word in enumerate(_again(inside, found))}}

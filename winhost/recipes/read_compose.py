@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from winhost.recipes.command_editor import removed_words, replaced
 from winhost.recipes.container_words import IMAGE, add_to, variable
-from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.read_commands import with_entry
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 from winhost.recipes.shell_words import Slip, commands
@@ -60,14 +60,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
     engine.variables += list(environment(service.get("environment")))
     inside = words_of(service.get("command"), slips)
     entry = service.get("entrypoint")
-    if entry:
-        found = engine_of([*words_of(entry, slips), *inside], RecipeForm.COMPOSE, slips)
-        if found is None:
-            return None
-        for each in ("entered", "model", "leads", "options", "strays"):
-            setattr(engine, each, getattr(found, each))
-        engine.variables += found.variables
-    elif with_command(engine, inside, slips) is None:
+    if with_entry(engine, words_of(entry, slips) if entry else [], inside, slips) is None:
         return None
     engine.slips += slips
     engine.places = {**engine.places, "service": service.key_text}

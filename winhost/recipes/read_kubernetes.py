@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from winhost.recipes.container_words import IMAGE
-from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.read_commands import with_entry
 from winhost.recipes.read_compose import added_option, item_words, removed_from
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
@@ -55,14 +55,7 @@ def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
     entries = len([each for each in container.get("command").items() if each.is_scalar])
     words = item_words(every, slips)
     entry, inside = (words, []) if entries else ([], words)
-    if entry:
-        found = engine_of([*entry, *inside], RecipeForm.KUBERNETES, slips)
-        if found is None:
-            return None
-        for each in ("entered", "model", "leads", "options", "strays"):
-            setattr(engine, each, getattr(found, each))
-        engine.variables += found.variables
-    elif with_command(engine, inside, slips) is None:
+    if with_entry(engine, entry, inside, slips) is None:
         return None
     engine.slips += slips
     engine.probes = {name: dict(_flat(container.get(name))) for name in PROBES if container.get(name)}

@@ -73,6 +73,16 @@ UUID = text(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "a UUID, as uuidgen ma
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 
 
+def _is_interface(value: Json) -> bool:
+    try:
+        return isinstance(value, str) and str(ipaddress.ip_interface(value)) == value and "/" in value
+    except ValueError:
+        return False
+
+
+INTERFACE = Value("an address with its network, as 192.0.2.10/24", _is_interface)
+
+
 def _networks(value: Json) -> bool:
     try:
         # In their one spelling; a zone, as in fe80::%1, has no meaning on another machine.

@@ -1,26 +1,18 @@
 """The installer of Ubuntu, as Windows puts it onto a partition of its own."""
 
-import ipaddress
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
 from winhost.core.rules import ConsentRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import FLAG, Value, or_nothing, text
+from winhost.resources.values import FLAG, INTERFACE, or_nothing, text
 
 NO_INSTALLER: Mapping[str, Json] = MappingProxyType(
     {"made": False, **dict.fromkeys(("partition", "image", "files", "user", "address", "host_key", "ticket"))}
 )
 _GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _COPYING = 3600  # seconds that some GB may take from a slow disk
-
-
-def _address(value: Json) -> bool:
-    try:
-        return isinstance(value, str) and str(ipaddress.ip_interface(value)) == value and "/" in value
-    except ValueError:
-        return False
 
 
 @resource(
@@ -35,7 +27,7 @@ def _address(value: Json) -> bool:
             "image": or_nothing(text("[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}", "the SHA-256 and the name of a staged file")),
             "files": or_nothing(text(r"[A-Za-z0-9+/]{4,65536}={0,2}", "files by their paths, as gzip in base64")),
             "user": or_nothing(text(r"[a-z_][a-z0-9_-]{0,31}", "the name of a user")),
-            "address": or_nothing(Value("an address with its network, as 192.0.2.10/24", _address)),
+            "address": or_nothing(INTERFACE),
             "host_key": or_nothing(text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", "an ed25519 key, without a name")),
             "ticket": or_nothing(text("[0-9a-f]{64}", "a SHA-256")),
         },

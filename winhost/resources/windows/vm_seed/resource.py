@@ -1,13 +1,12 @@
 """Seeds of the VMs that winhost makes."""
 
-import ipaddress
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import Value, one_of, or_nothing, text, texts
+from winhost.resources.values import INTERFACE, one_of, or_nothing, text, texts
 
 NONE, ATTACHED, RETIRED = "none", "attached", "retired"
 USER = r"[a-z_][a-z0-9_-]{0,31}"
@@ -27,13 +26,6 @@ NO_SEED: Mapping[str, Json] = MappingProxyType(
 _SET = ("stage", "user", "address", "template", "host_keys")
 
 
-def _address(value: Json) -> bool:
-    try:
-        return isinstance(value, str) and str(ipaddress.ip_interface(value)) == value and "/" in value
-    except ValueError:
-        return False
-
-
 @resource(
     ResourceType(
         "VmSeed",
@@ -43,7 +35,7 @@ def _address(value: Json) -> bool:
         sets={
             "stage": one_of(NONE, ATTACHED, RETIRED),
             "user": or_nothing(text(USER, "the name of a user")),
-            "address": or_nothing(Value("an address with its network, as 192.0.2.10/24", _address)),
+            "address": or_nothing(INTERFACE),
             "template": or_nothing(text(r"[A-Za-z0-9+/]{4,16384}={0,2}", "a CD without keys, as gzip in base64")),
             "host_keys": texts(HOST_KEY, "a list of ed25519 keys, without names"),
         },
