@@ -36,5 +36,6 @@ def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
             f"winhost detect shows the disks with their GUIDs. {_BESIDE}",
         )
     if those[0] not in empty:
-        raise Refusal("disk.not-empty", f"{those[0].model} is not empty, or not a plain disk", _BESIDE)
+        hint = "Name an empty one, or go beside Windows: --set disk=windows."
+        raise Refusal("disk.not-empty", f"{those[0].model} is not empty, or not a plain disk", hint)
     return those[0]

@@ -80,7 +80,8 @@ class DualBootDecisions(ContainersInside):
                 "--set keys.last_group=env:NAME, the last six digits of the recovery key.",
             )
         last = keys.last_group if keys else None
-        return tuple({"volume": e.key["volume"], "proof": keys and keys.by, "last_group": last} for e in self.protected)
+        proof: Item = {"proof": keys and keys.by, "last_group": last}
+        return tuple({**_drive(each.key["volume"]), **proof} for each in self.protected)
 
     @property
     def suspended(self) -> tuple[Item, ...]:
@@ -88,7 +89,7 @@ class DualBootDecisions(ContainersInside):
         if self._ubuntu is not None and self._ubuntu.is_installed:
             return ()
         system = [each for each in self.protected if each.state.volume_type == "operating-system"]
-        return tuple({"volume": each.key["volume"], "restarts": RESTARTS} for each in system)
+        return tuple({**_drive(each.key["volume"]), "restarts": RESTARTS} for each in system)
 
     @cached_property
     def places(self) -> Places:
@@ -168,7 +169,8 @@ class DualBootDecisions(ContainersInside):
     def partitions(self) -> tuple[Item, ...]:
         """Ubuntu's, and the one of its installer behind it."""
         places = self.places
-        common = {"disk": places.disk}
+        models = [each.state.model for each in self._facts.all(Disk) if each.state.guid == places.disk]
+        common = {"disk": places.disk, "model": models[0] if models else "its disk"}
         linux = {"name": LINUX_PARTITION, "offset": places.offset, "size": places.linux, "label": self._label}
         staging = {"name": STAGING, "offset": places.offset + places.linux, "size": places.staging}
         wanted = [{**linux, "title": "Ubuntu's partition", **common}]
@@ -255,3 +257,7 @@ class DualBootDecisions(ContainersInside):
     @property
     def serving_systems(self) -> tuple[Item, ...]:
         return self._ubuntu.serving_systems if self._ubuntu else ()
+
+
+def _drive(volume: str) -> Item:
+    return {"volume": volume, "drive": volume.rstrip(":\\")}

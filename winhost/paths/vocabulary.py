@@ -105,10 +105,10 @@ VOCABULARIES = {
     "dual-boot": Vocabulary(
         (),
         {
-            "escrows": ("volume", "proof", "last_group"),
-            "suspended": ("volume", "restarts"),
+            "escrows": ("volume", "drive", "proof", "last_group"),
+            "suspended": ("volume", "drive", "restarts"),
             "shrunk": ("partition", "size", "given"),
-            "partitions": ("name", "disk", "offset", "size", "label", "title"),
+            "partitions": ("name", "disk", "model", "offset", "size", "label", "title"),
             "boot_partitions": ("partition",),
             "entries": ("name", "partition", "path"),
             "images": _STAGED,
