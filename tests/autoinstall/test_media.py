@@ -32,18 +32,18 @@ from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import GiB
 
 OLD, NEW, WINDOWS = "Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023", "Windows UEFI CA 2023"
-needs_xorriso = pytest.mark.skipif(bool(missing_tools(["xorriso"])), reason="no xorriso")
 ADDED = with_settings({"version": 1, "storage": beside_windows(MANIFEST)}, order_beside(MANIFEST))
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if missing_tools(["xorriso"]):
+        pytest.skip("no xorriso")
     folder = tmp_path_factory.mktemp("image")
     made_image(folder, folder / "ubuntu.iso", signed_program(OLD, NEW))
     return folder / "ubuntu.iso"
 
 
-@needs_xorriso
 def test_an_image_gets_our_files_and_keeps_its_own_and_its_boot_record(image: Path, tmp_path: Path) -> None:
     out = tmp_path / "winhost.iso"
     remastered(image, ADDED, out)
@@ -68,7 +68,6 @@ def _boot_record(image: Path) -> str:
     return "\n".join(" ".join(line.split()[:7]) for line in said.splitlines() if "boot img" in line)
 
 
-@needs_xorriso
 def test_what_is_there_is_not_overwritten_and_what_is_no_image_is_refused(image: Path, tmp_path: Path) -> None:
     out = tmp_path / "winhost.iso"
     out.write_bytes(b"somebody's")
@@ -83,7 +82,6 @@ def test_without_xorriso_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch:
         remastered(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
 
 
-@needs_xorriso
 def test_a_partition_gets_all_files_but_links_and_ours_in_place_of_theirs(image: Path) -> None:
     listed = {each.path: each for each in staged(image, ADDED)}
     assert set(FILES) <= set(listed)
