@@ -77,6 +77,8 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
     assert f"winhost serve status {host}" in said.out.splitlines()[-1]
     assert line("serve", "test", host, "--key", "env:ALICE").code == 0
     assert line("verify", plan).code == 0
+    found = line("detect", host).out
+    assert ("Its Linux runs now. What is shown of Windows" in found) == (path == "dual-boot")
 
 
 def test_an_endpoint_that_does_not_take_the_key_is_no_success(

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.output import write_file
+from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.cli.snapshots import Snapshot, read_hosts, watched, worst
+from winhost.engine.remembered import RememberedWindows
+from winhost.engine.store import Store
+from winhost.engine.two_systems import runs_linux
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
@@ -33,8 +36,15 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
-    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.path, output.wide))
+    show_results("detection", output.shape, results(), lambda found: _show(found, output))
     return max(codes)
+
+
+def _show(found: Detected, output: Output) -> None:
+    show_facts(found.facts, output.path, output.wide)
+    if runs_linux(found.facts):
+        since = RememberedWindows(Store(), found.host).read_at
+        say(f"  Its Linux runs now. What is shown of Windows is what that said last: {since or 'when, is not known'}")
 
 
 def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:

@@ -30,9 +30,9 @@ class RememberedWindows:
         return dict(read_facts(self._path).resources) if self._path.is_file() else {}
 
     @property
-    def read_at(self) -> str:
-        """When Windows said so. Raises as `answers`, and FileNotFoundError."""
-        return read_facts(self._path).read_at
+    def read_at(self) -> str | None:
+        """When Windows said so, as facts have it. Raises as `answers`."""
+        return read_facts(self._path).read_at if self._path.is_file() else None
 
     def keep(self, facts: Facts) -> None:
         """What was read of Windows, where a Linux was or is being installed beside it; else nothing is kept any more.
