@@ -127,6 +127,8 @@ def test_whole_disks_are_wiped_for_whoever_types_them(
         made = line("install", "media", "install.json", "--mirror", mirror, "-o", f"{code}.iso")
         assert made.code == code, made.err
         assert Path(f"{code}.iso").exists() == (code == 0)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert line("install", "media", "install.json", "--mirror", mirror, "-o", "nobody.iso").code == 3
     order = json.loads(read_from_image(Path("0.iso"), "winhost/guard.json"))
     assert [each["wipe"] for each in order["disks"]] == [disk["guid"]]
     assert "windows_esp" not in order

@@ -1,5 +1,6 @@
 """winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -96,12 +97,23 @@ def _typed(plan: InstallPlan) -> list[str]:
             err=True,
         )
         click.echo(f"  {visible(words)}", err=True)
-        if click.prompt("Disk", err=True, default="", show_default=False).strip() != words:
+        if _answer() != words:
             raise RefusedError(
                 "NotTyped", what="that is not the disk; no media were made", hint="Type the line as it is shown"
             )
         found.append(guid)
     return found
+
+
+def _answer() -> str:
+    """What is typed, or nothing where nobody is there to type it. Raises click.Abort for Ctrl-C."""
+    try:
+        return str(click.prompt("Disk", err=True, default="", show_default=False)).strip()
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        return ""
 
 
 def _made(
