@@ -72,7 +72,7 @@ def machine(facts_file: Path | None, gpus: str | None, memory: Bytes | None) -> 
         return HostFacts(read_facts(file))
     if gpus is None or memory is None:
         raise click.UsageError(
-            "which machine is to serve? Name --facts FILE, which winhost detect HOST -o FILE writes, or "
+            "which machine is to serve? Name --facts FILE, which winhost detect HOST -o FOLDER writes, or "
             "--gpus 2x48GiB --memory 256GiB"
         )
     try:
