@@ -30,6 +30,12 @@ WINDOWS_11 = (
 )
 # Nobody's file system fits here, and none is made: it is what a table says of them.
 SMALL = tuple((role, type_, mib, kind) for (role, type_, _, kind), mib in zip(WINDOWS_11, (1, 1, 4, 9, 2), strict=True))
+# A disk of its own, as Windows prepares it: its first partition is what Initialize-Disk reserves.
+OWN_DISK = (
+    (PartitionRole.MSR, MSR_TYPE, 1, None),
+    (PartitionRole.ESP, ESP_TYPE, 1, "vfat"),
+    (PartitionRole.TARGET, LINUX_TYPE, 9, None),
+)
 # As small as mkfs makes them.
 WITH_BITLOCKER = tuple(
     (role, type_, mib, "BitLocker" if role is PartitionRole.WINDOWS else kind)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.autoinstall.layouts import SMALL, WITH_BITLOCKER, manifest_of
+from tests.autoinstall.layouts import OWN_DISK, SMALL, WITH_BITLOCKER, manifest_of
 from tests.autoinstall.made_disk import made_by_hand, made_by_tools, missing_tools, ntfs, put, tool, write_table
 from tests.autoinstall.mutations import DISK, Mutation, mutations
-from tests.autoinstall.rig import Maker, Rig, digest, outside, rig_of
+from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of
 from tests.cases import few
 from winhost.autoinstall import installer_boot, installer_guard
+from winhost.autoinstall.guard_order import order_beside
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
+from winhost.autoinstall.storage_section import beside_windows
 
 needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")
 BY_HAND = {f"{sector}": manifest_of(SMALL, sector) for sector in (512, 4096)}
@@ -95,6 +97,27 @@ def check_resolved(rig: Rig, manifest: DiskManifest, numbers: list[int] | None =
     formats = {each["volume"]: each.get("preserve", False) for each in others if each["type"] == "format"}
     target, esp = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.ESP)
     assert formats == {f"partition-{esp.guid}": True, f"partition-{target.guid}": False}
+
+
+@needs_blkid
+@pytest.mark.parametrize("swapped", [False, True])
+def test_on_a_disk_of_its_own_that_of_windows_is_no_part_of_it(
+    tmp_path: Path, swapped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel may find either first. Where the other disk is the one that is missing, it stops."""
+    windows, own = BY_HAND["512"], manifest_of(OWN_DISK, first=40)
+    rig, names = bare_rig(tmp_path, own.machine), (DISK, "sdb")
+    for name, manifest in zip(names, (windows, own) if swapped else (own, windows), strict=True):
+        made_by_hand(tmp_path / name, manifest)
+        rig.attach(name, tmp_path / name, serial=f"S5XNNG0{name}")
+    rig.order(order_beside(own, windows_esp=windows.one(PartitionRole.ESP).guid), beside_windows(own))
+    before = [digest(rig.device(name)) for name in names]
+    assert rig.guard() == 0
+    assert [digest(rig.device(name)) for name in names] == before
+    (disk,) = [each for each in rig.resolved["config"] if each["type"] == "disk"]
+    assert disk["path"] == f"/dev/{'sdb' if swapped else DISK}"
+    rig.order(order_beside(manifest_of(OWN_DISK, first=80)), beside_windows(own))
+    assert stops(rig, capsys) == "disk-absent"
 
 
 @needs_blkid
