@@ -101,6 +101,16 @@ def test_an_empty_disk_is_taken_whole_and_that_of_windows_stays(tmp_path: Path) 
     assert_gives_back(here, found, "second disk")
 
 
+def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-second-disk")
+    first = plan(here, **TYPED)
+    (efi,) = [step for step in first.stages[0].steps if step.key == {"name": "efi"}]
+    here.connector.open().set("OwnPartition", efi.key, efi.desired, {}, {"accept": ["data"]})
+    (again,) = [dict(step.desired) for step in plan(here, **TYPED).stages[0].steps if "made" in step.desired]
+    assert again["offset"] == efi.desired["offset"] + efi.desired["size"]
+    assert again["disk"] == SECOND_DISK
+
+
 @pytest.mark.parametrize(
     ("host", "disk", "code"),
     [

@@ -96,22 +96,25 @@ class DualBootDecisions(ContainersInside):
         """Of what is made already as it is; else on a disk of its own, in free space, or at the end of Windows. Raises
         Refusal.
         """
-        made = self._made(LINUX_PARTITION)
+        made, efi = self._made(LINUX_PARTITION), self._made(OWN_EFI)
         if made is not None and made.disk and made.offset and made.size:
-            staged, efi = self._made(STAGING), self._made(OWN_EFI)
+            staged = self._made(STAGING)
             sizes = (staged and staged.size) or self._staging, (efi and efi.size) or 0
             return Places(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
-        other = chosen_disk(self._facts, self._settings.disk)
+        # What an earlier run began there is gone on with: that disk is not empty any more.
+        begun = [each.state for each in self._facts.all(Disk) if efi is not None and each.state.guid == efi.disk]
+        other = begun[0] if begun else chosen_disk(self._facts, self._settings.disk)
         if other is not None:
-            return self._on_its_own(other)
+            return self._on_its_own(other, EFI_SIZE if not begun else 0)
         gap = largest_gap(self._facts)
         if gap is not None and gap.size >= self._needed(gap.size):
             return Places(gap.disk, gap.offset, self._linux(gap.size), self._staging)
         return self._behind_windows()
 
-    def _on_its_own(self, disk: Disk) -> Places:
+    def _on_its_own(self, disk: Disk, efi: Bytes) -> Places:
+        """efi: what its EFI system partition takes of the free space; none where that is made already."""
         gap = max(gaps(self._facts, disk), key=lambda each: each.size)
-        room = gap.size - EFI_SIZE - self._staging
+        room = gap.size - efi - self._staging
         linux = room if self._settings.linux == "auto" else parse_size(self._settings.linux)
         if not LEAST_FOR_LINUX <= linux <= room:
             raise Refusal(
@@ -119,7 +122,7 @@ class DualBootDecisions(ContainersInside):
                 f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, LEAST_FOR_LINUX))} are wanted",
                 "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
             )
-        return Places(gap.disk, gap.offset + EFI_SIZE, linux, self._staging, efi=EFI_SIZE)
+        return Places(gap.disk, gap.offset + efi, linux, self._staging, efi=EFI_SIZE)
 
     def _behind_windows(self) -> Places:
         room = can_give(self._facts)
