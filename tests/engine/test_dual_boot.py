@@ -204,13 +204,14 @@ def test_what_opens_a_volume_is_in_no_file_and_no_event(tmp_path: Path) -> None:
 
 
 @SOME
-def test_abandoned_anywhere_it_goes_on_and_back(tmp_path: Path, every: int) -> None:
+@pytest.mark.parametrize("host", ["win11-pro-1gpu", "win11-second-disk"])
+def test_abandoned_anywhere_it_goes_on_and_back(tmp_path: Path, host: str, every: int) -> None:
     """Also in the middle of a shrink: what Windows did by then is read, and goes back."""
-    first = world(tmp_path / "straight", "win11-pro-1gpu")
+    first = world(tmp_path / "straight", host)
     found, made = first.state(), plan(first, **TYPED, **STAGED)
     assert first.apply(made, DATA).holds
     for line, when in crash_points(2, lines_of(first))[::every]:
-        here = world(tmp_path / f"{line}-{when}", "win11-pro-1gpu")
+        here = world(tmp_path / f"{line}-{when}", host)
         abandon(here, line, when, lambda here=here: here.apply(made, DATA))  # type: ignore[misc]
         if line % 2:
             assert here.resume(DATA).holds, (line, when)
