@@ -200,28 +200,29 @@ def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Pa
 
 # ---- crashes
 
-Straight = tuple[int, int, dict[str, Any], dict[str, Any]]  # lines there, and back; the host before, and with Ubuntu
+# The host by name; lines there, and back; how it was before, and with Ubuntu.
+Straight = tuple[str, int, int, dict[str, Any], dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Straight:
+@pytest.fixture(scope="module", params=["win11-pro-1gpu", pytest.param("win11-second-disk", marks=pytest.mark.real)])
+def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WINHOST_LAST_GROUP", "888888")
-        here = ubuntu_world(tmp_path_factory.mktemp("straight"))
+        here = ubuntu_world(tmp_path_factory.mktemp("straight"), request.param)
         found, plan = here.state(), here.plan()
         assert here.apply(plan).holds
         there, made = lines_of(here), here.state()
         assert_gives_back(here, found, "straight")
-        return there, lines_of(here), found, made
+        return request.param, there, lines_of(here), found, made
 
 
 @SOME
 def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
     tmp_path: Path, straight: Straight, every: int
 ) -> None:
-    there, _, found, made = straight
+    host, there, _, found, made = straight
     for line, when in crash_points(1, there)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}")
+        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
         abandon(here, line, when, partial(here.apply, here.plan()))
         if not here.store.runs():
             assert here.state() == found, (line, when)
@@ -238,9 +239,9 @@ def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
 
 @SOME
 def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, straight: Straight, every: int) -> None:
-    there, _, found, _ = straight
+    host, there, _, found, _ = straight
     for line, when in crash_points(1, there)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}")
+        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
         abandon(here, line, when, partial(here.apply, here.plan()))
         if here.store.runs():
             assert_gives_back(here, found, (line, when))
@@ -249,9 +250,9 @@ def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, straight: 
 
 @SOME
 def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, straight: Straight, every: int) -> None:
-    there, back, found, _ = straight
+    host, there, back, found, _ = straight
     for line, when in crash_points(there + 1, back)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}")
+        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
 
         def there_and_back(here: UbuntuWorld = here) -> None:
             here.apply(here.plan())
