@@ -139,6 +139,15 @@ function Assert-WinhostDesired {
     }
 }
 
+function Assert-WinhostFlags {
+    param($Desired, [string[]]$Names)
+    foreach ($name in $Names) {
+        if ((Test-WinhostDesired $Desired $name) -and $Desired.$name -isnot [bool]) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is true or false."
+        }
+    }
+}
+
 function Test-WinhostDesired {
     param($Desired, [string]$Name)
     $null -ne $Desired.PSObject.Properties[$Name]

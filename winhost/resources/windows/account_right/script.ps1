@@ -81,9 +81,7 @@ function Set-WinhostAccountRight {
     if (@('SeBatchLogonRight', 'SeServiceLogonRight') -cnotcontains $Key.right) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.'
     }
-    if ($Desired.granted -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'granted is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('granted')
     $holder = Find-WinhostHolder $Key.account
     $holders = @((Read-WinhostRights)[$Key.right])
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])

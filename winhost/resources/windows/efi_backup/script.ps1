@@ -113,9 +113,7 @@ function Set-WinhostEfiBackup {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('kept')
     Assert-WinhostAdministrator
-    if ($Desired.kept -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'kept is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('kept')
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         if ($each.guid -eq "$($Key.partition)") {
             $root = Read-WinhostEfiRoot $each.found

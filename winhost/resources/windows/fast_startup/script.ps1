@@ -12,11 +12,7 @@ function Set-WinhostFastStartup {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('hibernation', 'fast_startup')
     Assert-WinhostAdministrator
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        if ($property.Value -isnot [bool]) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) is true or false."
-        }
-    }
+    Assert-WinhostFlags $Desired @('hibernation', 'fast_startup')
     # Only powercfg.exe makes and removes the file; the value in the registry alone does neither.
     if (Test-WinhostDesired $Desired 'hibernation') {
         $word = 'off'

@@ -170,11 +170,7 @@ function Set-WinhostLocalAccount {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('there', 'administrator')
     Assert-WinhostAccountName $Key.account
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        if ($property.Value -isnot [bool]) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) is true or false."
-        }
-    }
+    Assert-WinhostFlags $Desired @('there', 'administrator')
     $user = Find-WinhostAccount $Key.account
     if ((Test-WinhostDesired $Desired 'there') -and -not $Desired.there) {
         if ($null -ne $user) {

@@ -114,9 +114,7 @@ function Set-WinhostNatSwitch {
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
     }
-    if ($Desired.made -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('made')
     if (-not $Desired.made) {
         Remove-WinhostNatSwitch $name $record
         return

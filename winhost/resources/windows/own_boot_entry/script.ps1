@@ -59,9 +59,7 @@ function Set-WinhostOwnBootEntry {
 
 function Assert-WinhostEntryDesired {
     param($Desired)
-    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('made')
     $partition = Read-WinhostField $Desired 'partition'
     if ($null -ne $partition -and $partition -cnotmatch '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'partition is the GUID of a partition.'

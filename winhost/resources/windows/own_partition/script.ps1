@@ -79,9 +79,7 @@ function Set-WinhostOwnPartition {
 
 function Assert-WinhostPartitionDesired {
     param($Desired)
-    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('made')
     foreach ($part in @('offset', 'size')) {
         $bytes = Read-WinhostField $Desired $part
         if ($null -ne $bytes -and ("$bytes" -notmatch '\A[1-9][0-9]{0,17}\z' -or $bytes -is [string] -or $bytes % 1048576 -ne 0)) {

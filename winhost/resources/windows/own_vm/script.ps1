@@ -79,11 +79,9 @@ function Set-WinhostOwnVm {
 
 function Assert-WinhostVmDesired {
     param($Desired)
-    foreach ($flag in @('made', 'secure_boot')) {
-        $asked = Read-WinhostField $Desired $flag
-        if ((Test-WinhostDesired $Desired $flag) -and $asked -isnot [bool] -and ($flag -ceq 'made' -or $null -ne $asked)) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$flag is true or false."
-        }
+    Assert-WinhostFlags $Desired @('made')
+    if ($null -ne (Read-WinhostField $Desired 'secure_boot')) {
+        Assert-WinhostFlags $Desired @('secure_boot')
     }
     Assert-WinhostWhole $Desired 'cpus' 1 2048
     Assert-WinhostWhole $Desired 'memory' 2097152 1099511627776000

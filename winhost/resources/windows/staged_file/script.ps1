@@ -70,9 +70,7 @@ function Set-WinhostStagedFile {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('present')
     Assert-WinhostStagedKey $Key
-    if ($Desired.present -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'present is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('present')
     $path = Join-WinhostStagedPath $Key
     if ($Desired.present) {
         Initialize-WinhostStaging

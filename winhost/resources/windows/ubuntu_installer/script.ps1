@@ -70,9 +70,7 @@ function Set-WinhostUbuntuInstaller {
 
 function Assert-WinhostInstallerDesired {
     param($Desired)
-    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('made')
     $forms = @{
         partition = @('\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z', 'the GUID of a partition')
         image = @('\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z', 'the SHA-256 and the name of a staged file')

@@ -53,9 +53,7 @@ function Set-WinhostVmDisk {
 
 function Assert-WinhostDiskDesired {
     param($Desired)
-    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
-    }
+    Assert-WinhostFlags $Desired @('made')
     $image = Read-WinhostField $Desired 'image'
     if ($null -ne $image -and "$image" -cnotmatch '^[0-9a-f]{64}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'image is the SHA-256 of a staged file.'

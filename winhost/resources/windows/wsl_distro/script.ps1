@@ -37,11 +37,7 @@ function Set-WinhostWslDistro {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('installed', 'image', 'running')
     Assert-WinhostDistroKey $Key
-    foreach ($name in @('installed', 'running')) {
-        if ((Test-WinhostDesired $Desired $name) -and $Desired.$name -isnot [bool]) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is true or false."
-        }
-    }
+    Assert-WinhostFlags $Desired @('installed', 'running')
     if (Test-WinhostDesired $Desired 'installed') {
         if ($Desired.installed) {
             Add-WinhostDistro $Key (Read-WinhostField $Desired 'image') $How
