@@ -139,6 +139,13 @@ def test_a_faulty_delta_is_told_with_its_place(tmp_path: Path, text: str, place:
     assert words in told
 
 
+@pytest.mark.parametrize("change", ["encoding: 9.9.9", "encoding: null"])
+def test_a_file_that_no_windows_holds_is_one_that_cannot_be_read(tmp_path: Path, change: str) -> None:
+    text = f"\nchange:\n  WslConfig: [{{match: {{}}, set: {{{change}}}}}]\n"
+    facts, _ = expand(delta(tmp_path, text, base="win11-wsl-served"))
+    assert facts.resources["WslConfig"]
+
+
 def test_a_base_that_is_not_there_or_the_file_itself_is_told(tmp_path: Path) -> None:
     with raises("FileFaults", match="did you mean 'server2025-3gpu'"):
         expand(delta(tmp_path, "", base="server2025-3gpus"))

@@ -17,10 +17,10 @@ def decoded(content: bytes) -> tuple[str, str]:
 
 
 def encoded(text: str, encoding: str) -> bytes:
-    """Raises CmdletError."""
+    """Raises CmdletError, also for an encoding that Windows writes no text in."""
     try:
         return _MARKS[encoding] + text.encode(encoding.removesuffix("-bom"))
-    except UnicodeEncodeError:
+    except (KeyError, UnicodeEncodeError):
         raise bad_request(f"This text cannot be written as {encoding}.") from None
 
 

@@ -43,6 +43,7 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
+_UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 _SET_FIRST = {
     "Winhost.NoBatchRight": "AccountRight",
     "Winhost.PasswordChanged": "AccountTasks",
@@ -91,10 +92,13 @@ class Accounts(LocalAccounts):
             if account is None or account.profile is None:
                 continue
             text, encoding = record.state["text"], record.state["encoding"]
-            if isinstance(text, Mapping):
-                self._machine.files.write(config_path(account.profile), b"\xc3\x28")
-            elif text is not None:
-                self._machine.files.write(config_path(account.profile), encoded(str(text), str(encoding)))
+            if text is None:
+                continue
+            content = _UNREADABLE
+            if not isinstance(text, Mapping):
+                with suppress(CmdletError):  # a host file can say what no file of Windows holds
+                    content = encoded(str(text), str(encoding))
+            self._machine.files.write(config_path(account.profile), content)
 
     # ---- as resources
 
