@@ -25,7 +25,11 @@ from winhost.cli import run
 from winhost.model.shipped import shipped
 from winhost.resources.registry import LINUX
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), NO_LOOPS]  # the first time, a Debian is fetched
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(2400),
+    NO_LOOPS,
+]  # they take turns, and the first time a Debian is fetched
 
 Step = list[Any]  # a resource type and a key
 

@@ -16,7 +16,11 @@ from tests.linux.every_resource import STORAGE
 from tests.linux.test_probe import CC, NAMES, STANDIN, built
 from winhost.engine.probe import PARTS
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), STANDIN]  # the first time, a Debian is fetched
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(2400),
+    STANDIN,
+]  # they take turns, and the first time a Debian is fetched
 
 HOST, USER, CANARY = "llm-01", "serving", "canary-5d20"
 IMAGE = "localhost/probed:1"
