@@ -20,7 +20,7 @@ from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths import distro_containers
 from winhost.resources.registry import LINUX_STATES, RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 WAITS = {"unavailable": "DebianPackage"}
 SOURCE = {"name": "winhost-nvidia-container-toolkit"}

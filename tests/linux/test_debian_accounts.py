@@ -18,7 +18,7 @@ from winhost.model.secrets import SecretRef
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 DATABASES = ("etc/passwd", "etc/shadow", "etc/group", "etc/gshadow", "etc/subuid", "etc/subgid")
 GROUP, SYSTEM, PERSON = {"group": "models"}, {"user": "vllm"}, {"user": "ada"}

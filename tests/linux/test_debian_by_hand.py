@@ -13,7 +13,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.core.steps import DesiredResource
 from winhost.lab.physics.ssh_keys import public_line
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEY = {"user": "ada", "key": public_line(b"5" * 32)}
 USER = {"there": True, "shell": "/bin/bash", "groups": ["models"]}

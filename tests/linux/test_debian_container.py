@@ -26,7 +26,7 @@ from winhost.model.plan import Offline, OfflineImage
 from winhost.resources.registry import RULES
 from winhost.serving.stack import EngineImage, Stack, stack
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEY, LINE = new_key("alice")
 UNIT, CONTAINER = "winhost-engine-chat.service", "winhost-engine-chat"

@@ -20,7 +20,7 @@ from winhost.lab.linux.sshd_files import SSHD_FILE
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 SSHD = {"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}
 UNDO = (

@@ -13,7 +13,7 @@ from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.undo import find_undo
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 PORT, OTHER = {"port": "8000"}, {"port": "8001"}
 NEAR, FAR = [f"{OUTSIDE}/32"], ["10.0.0.0/8", "192.168.0.0/16", "fd00::/8"]

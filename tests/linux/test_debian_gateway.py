@@ -20,7 +20,7 @@ from winhost.resources.registry import RULES
 from winhost.serving.gateway_entries import gateway_entries
 from winhost.serving.python_entries import PythonWheels
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEY, LINE = new_key("alice")
 UNIT = "winhost-gateway.service"

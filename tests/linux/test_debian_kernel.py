@@ -12,7 +12,7 @@ from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.undo import find_undo
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 BACKLOG = {"name": "net.core.somaxconn"}
 ROUTES = {"name": "net.ipv4.conf.all.secure_redirects"}

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(2400),
     NO_LOOPS,
-]  # they take turns, and the first time a Debian is fetched
+]  # they take turns, and one is fetched
 
 Step = list[Any]  # a resource type and a key
 

@@ -17,7 +17,7 @@ from winhost.model.workload import KvMirror, Mirror
 from winhost.resources.registry import RULES
 from winhost.serving.stack import stack
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 PROGRAM = "/opt/stand-in/vllm"
 NAME, UNIT, SERVER = "mirrored", "winhost-engine-mirrored.service", "winhost-engine-mirrored--lmcache.service"

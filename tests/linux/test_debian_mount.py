@@ -15,7 +15,7 @@ from winhost.resources.registry import RULES
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(2400),  # they take turns, and the first time a Debian is fetched
+    pytest.mark.timeout(2400),  # they take turns, and one is fetched
     NO_LOOPS,
 ]
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(2400),
     STANDIN,
-]  # they take turns, and the first time a Debian is fetched
+]  # they take turns, and one is fetched
 
 HOST, USER, CANARY = "llm-01", "serving", "canary-5d20"
 IMAGE = "localhost/probed:1"

@@ -12,7 +12,7 @@ from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.engine.host_session import HostSession, ProgressEvent
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 
 def test_it_is_asked_to_restart_and_waited_for(debian: Debian) -> None:

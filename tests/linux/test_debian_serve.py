@@ -14,7 +14,7 @@ from tests.linux.test_debian_gateway import KEY
 from winhost.connect.agent import Agent
 from winhost.lab.linux.serving_answers import START_LOG
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 ENGINE_PROGRAM = (
     f"""\

@@ -15,7 +15,7 @@ from winhost.core.undo import find_undo
 from winhost.paths.linux_driver import UNATTENDED, UNATTENDED_FILE, choose_driver
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 DAEMON = "etc/docker/daemon.json"
 THEIRS = '{\n    "debug": true\n}'

@@ -18,7 +18,7 @@ from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 REPOSITORY = "/srv/ubuntu"
 V580, V595 = "580.173.02-0ubuntu0.24.04.1", "595.71.05-0ubuntu0.24.04.1"

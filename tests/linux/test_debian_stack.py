@@ -21,7 +21,7 @@ from winhost.gateway.api_keys import new_key
 from winhost.resources.registry import RULES
 from winhost.serving.stack import Stack, stack
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEY, LINE = new_key("alice")
 PROGRAM = "/opt/stand-in/vllm"

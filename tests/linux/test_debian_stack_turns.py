@@ -17,7 +17,7 @@ from winhost.model.workload import ModelState, Workload
 from winhost.resources.registry import RULES
 from winhost.serving.stack import Stack, stack
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 PROGRAM = "/opt/stand-in/vllm"
 # Each has a GPU of its own, so that what keeps them from each other is the gateway.

@@ -12,7 +12,7 @@ from tests.linux.debian import Debian
 from tests.linux.test_debian_gateway import ASK, UNIT, answer, converge
 from winhost.connect.agent import Agent
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEEPER = "/run/winhost-keeper/keeper.sock"
 SCALE = 0.02  # of the times of a real engine

@@ -26,7 +26,7 @@ from winhost.resources.linux.listening_port.resource import ListeningPort
 from winhost.resources.registry import is_linux
 from winhost.resources.shape import misfit
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 USER, CANARY = "serving", "canary-9b41 'with\" $(words)"
 ASKS, FREE = f"{USER} ALL=(ALL) ALL\n", f"{USER} ALL=(ALL) NOPASSWD: ALL\n"

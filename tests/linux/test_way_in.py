@@ -22,7 +22,7 @@ from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.windows.windows_scripts import inside_script
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 IN_DISTRO = ("-d", NAME, "-u", "root", "--cd", "/", "-e")
 THEIRS = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNvbWVib2R5IGVsc2UgaGFzIGEga2V5IHRvby4u somebody@else"

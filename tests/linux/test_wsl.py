@@ -13,7 +13,7 @@ from tests.linux.wsl import FAILED, OF_WSL, Wsl
 from tests.processes import started
 from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and the first time a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 IN_DISTRO = ("-d", NAME, "-u", "root", "--cd", "/", "-e")
 IMPORTED = ("C:\\distros", STAGED, "--version", "2")
