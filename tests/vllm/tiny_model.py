@@ -29,8 +29,9 @@ def make(folder: str) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     tokens = {"vocab_size": WORDS, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    config = LlamaConfig(**sizes, **heads, **tokens, max_position_embeddings=2048, dtype="bfloat16")
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    # Not in bfloat16: for that vLLM takes AMX, which some hypervisors show and cannot run.
+    config = LlamaConfig(**sizes, **heads, **tokens, max_position_embeddings=2048, dtype="float16")
+    LlamaForCausalLM(config).to(torch.float16).save_pretrained(folder)
 
 
 if __name__ == "__main__":
