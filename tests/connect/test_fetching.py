@@ -71,7 +71,7 @@ def test_what_it_cannot_fetch_is_sent_over_the_wire(served: Served, folder: Path
 
 
 def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) -> None:
-    (folder / "disk.vhdx").write_bytes(b"?" + CONTENT[1:])
+    (folder / "disk.vhdx").write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
     hands = fetching(served, folder)
     with pytest.raises(RemoteError) as refused:
         hands.set(STEP, frozenset())

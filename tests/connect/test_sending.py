@@ -80,7 +80,7 @@ def test_a_wire_that_breaks_costs_no_more_than_a_piece(
 
 
 def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) -> None:
-    (folder / NAME).write_bytes(b"?" + CONTENT[1:])
+    (folder / NAME).write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
     hands = served.hands(folder=folder)
     with pytest.raises(RemoteError) as refused:
         hands.set(STEP, frozenset())

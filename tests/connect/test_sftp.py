@@ -135,7 +135,7 @@ def test_the_host_holds_what_came_against_the_hash_of_the_plan(
 
 
 def test_another_file_than_was_pinned_is_not_kept(served: Served, sshd: Sshd, disk: Path, tmp_path: Path) -> None:
-    disk.write_bytes(b"?" + CONTENT[1:])
+    disk.write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
     hands = session(served, tmp_path, onto(served, sshd, tmp_path / "root"))
     with pytest.raises(RemoteError) as refused:
         hands.set(STEP, frozenset())
