@@ -109,6 +109,46 @@ def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Pat
     (again,) = [dict(step.desired) for step in plan(here, **TYPED).stages[0].steps if "made" in step.desired]
     assert again["offset"] == efi.desired["offset"] + efi.desired["size"]
     assert again["disk"] == SECOND_DISK
+    # Killed before Windows made it, it is known by its record alone.
+    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.read("partition", "efi")["partition"]))
+    partitions = [step for step in plan(here, **TYPED).stages[0].steps if step.resource == "OwnPartition"]
+    assert [(step.key["name"], step.desired["made"]) for step in partitions] == [("efi", True), ("linux", True)]
+    assert partitions[1].desired["offset"] == again["offset"]
+
+
+def test_what_was_begun_on_another_disk_is_no_part_of_one_beside_windows(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-second-disk")
+    (efi,) = [step for step in plan(here, **TYPED).stages[0].steps if step.key == {"name": "efi"}]
+    here.connector.open().set("OwnPartition", efi.key, efi.desired, {}, {"accept": ["data"]})
+    made = plan(here, **TYPED, disk="windows")
+    assert [step.key["name"] for step in made.stages[0].steps if "made" in step.desired] == ["linux"]
+    assert here.apply(made, DATA).holds
+    assert steps(plan(here, **TYPED, disk="windows")) == []
+
+
+def test_a_full_efi_partition_of_windows_is_no_matter_where_ubuntu_has_its_own(tmp_path: Path) -> None:
+    """Also not in the middle: once it has, that disk is not empty any more."""
+    here = full_esp(tmp_path)
+    found = here.state()
+    assert here.apply(plan(here, **TYPED, staging="8GiB"), DATA).holds
+    assert_gives_back(here, found, "full")
+
+
+def test_beside_windows_it_is_refused_for_what_an_empty_disk_would_mend(tmp_path: Path) -> None:
+    with raises("Refused") as refused:
+        plan(full_esp(tmp_path), **TYPED, disk="windows")
+    assert isinstance(refused.value.__cause__, Refusal)
+    assert refused.value.__cause__.code == "disk.windows-unfit"
+
+
+def full_esp(folder: Path) -> World:
+    file = folder / "full.yaml"
+    esp = "key: {partition: 8e4c1d7a-0001-4a5c-9d6e-7f8091a2b3c4}, state: {free: 12 MiB, file_system: FAT32, files: []}"
+    file.write_text(
+        "schema: winhost.host/2\norigin: synthetic\nabout: its EFI system partition is full\nbase: win11-second-disk\n"
+        f"change:\n  EfiVolume: [{{add: {{{esp}}}}}]\n"
+    )
+    return world(folder, str(file))
 
 
 @pytest.mark.parametrize(

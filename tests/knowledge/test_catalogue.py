@@ -50,6 +50,7 @@ SEEN = {
     "disk.no-table",
     "disk.not-empty",
     "disk.not-there",
+    "disk.windows-unfit",
     "dda.no-vm",
     "vm.address-taken",
     "vm.another-disk",

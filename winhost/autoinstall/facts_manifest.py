@@ -130,7 +130,7 @@ def _disk(facts: HostFacts, name: str) -> Instance[Disk]:
     ]
     if len(those) != 1:
         what = f"{len(those)} disks of {visible(facts.host)} are called {visible(name)[:60]}, and one is needed"
-        hint = "A disk is called by the GUID of its table, or without one by its unique id: winhost detect HOST"
+        hint = "A disk is called by the GUID of its table, or without one by its unique id: winhost detect HOST -o wide"
         raise _not_prepared(what, hint)
     return those[0]
 

@@ -1,41 +1,50 @@
 """Rules of dual-boot and bare-metal about disks: what may not be there, and where Ubuntu would go."""
 
 from collections import Counter
+from functools import wraps
 
 from winhost.compat import common
 from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
-from winhost.model.facts import Instance
 from winhost.model.units import Bytes, MiB, about
+from winhost.paths.chosen_disk import gets_own_disk
 from winhost.paths.disk_space import (
     LEAST_FOR_LINUX,
     NOT_PLAIN,
     can_give,
     empty_disks,
-    has_place,
     held_back,
     largest_gap,
     on_disk,
+    place_of,
     windows_disk,
     windows_partition,
+)
+from winhost.paths.windows_disk import (
+    Question,
+    dynamic_disk,
+    efi_partition_full,
+    free_on_esp,
+    has_room_on_esp,
+    of_windows,
+    several_efi_partitions,
 )
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disk.resource import Disk
 from winhost.resources.windows.efi_backup.resource import EfiBackup
-from winhost.resources.windows.efi_volume.resource import EfiVolume
-from winhost.resources.windows.partition.resource import DYNAMIC, EFI, RECOVERY, STORAGE_SPACES, Partition
+from winhost.resources.windows.own_partition.resource import LINUX_PARTITION
+from winhost.resources.windows.partition.resource import RECOVERY
 from winhost.resources.windows.resize_limit.resource import ResizeLimit
 from winhost.resources.windows.storage_controller.resource import StorageController
 
 OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
-_LEAST_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
 _ENOUGH_ON_ESP: Bytes = 100 * MiB
 _ROOM_FOR_MORE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
 _HOLDERS = {
     "page-file": "the page file",
     "hibernation-file": "the hibernation file",
     "shadow-copies": "shadow copies",
-    "wsl-disks": "disk images of WSL, which runs",
+    "wsl-disks": "perhaps disk images of WSL, which runs (unverified)",
 }
 
 
@@ -103,40 +112,26 @@ def behind_software(facts: HostFacts) -> Finding | None:
     )
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def dynamic_disk(facts: HostFacts) -> Finding | None:
-    """The disk of Windows is a dynamic disk, or a member of Storage Spaces."""
-    kinds = set() if empty_disks(facts) else {each.state.type for each in _of_windows(facts)}
-    if kinds & {*DYNAMIC, STORAGE_SPACES}:
-        kind = "Storage Spaces" if STORAGE_SPACES in kinds else "the Logical Disk Manager"
-        return unsupported("dual-boot.dynamic-disk", observed=f"partitions of {kind} on the disk of Windows")
-    return None
+def _of_windows_alone(question: Question) -> Question:
+    """Asked only where Ubuntu goes onto that disk."""
+
+    @wraps(question)
+    def asked(facts: HostFacts) -> str | None:
+        return None if gets_own_disk(facts) else question(facts)
+
+    return asked
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def several_efi_partitions(facts: HostFacts) -> Finding | None:
-    """The disk of Windows has no EFI system partition, or several of them."""
-    disk = windows_disk(facts)
-    found = [each for each in _of_windows(facts) if each.state.type == EFI]
-    if disk is None or disk.state.style != "GPT" or len(found) == 1 or empty_disks(facts):
-        return None
-    return unsupported("dual-boot.efi-partitions", observed=f"{len(found)} on the disk of Windows")
-
-
-@rule("dual-boot", unknown=BLOCKS)
-def efi_partition_full(facts: HostFacts) -> Finding | None:
-    """The EFI system partition has no room for Ubuntu's boot loader."""
-    free = _free_on_esp(facts)
-    if free is not None and free < _LEAST_ON_ESP:
-        return unsupported("dual-boot.efi-full", observed=f"{free // MiB} MiB free, {_LEAST_ON_ESP // MiB} MiB needed")
-    return None
+ask("dual-boot.dynamic-disk", _of_windows_alone(dynamic_disk), unsupported, unknown=BLOCKS)
+ask("dual-boot.efi-partitions", _of_windows_alone(several_efi_partitions), unsupported, unknown=BLOCKS)
+ask("dual-boot.efi-full", _of_windows_alone(efi_partition_full), unsupported, unknown=BLOCKS)
 
 
 @rule("dual-boot", unknown=NOTES)
 def efi_partition_small(facts: HostFacts) -> Finding | None:
     """The EFI system partition has room for the boot loader and little else."""
-    free = _free_on_esp(facts)
-    if free is not None and _LEAST_ON_ESP <= free < _ENOUGH_ON_ESP:
+    free = None if gets_own_disk(facts) else free_on_esp(facts)
+    if free is not None and has_room_on_esp(free) and free < _ENOUGH_ON_ESP:
         return note("dual-boot.efi-small", observed=f"{free // MiB} MiB free")
     return None
 
@@ -160,7 +155,7 @@ def volume_needs_repair(facts: HostFacts) -> Finding | None:
 def no_space(facts: HostFacts) -> Finding | None:
     """No disk is empty, no free space is large enough, and Windows cannot give enough."""
     disk = windows_disk(facts)
-    if disk is None or disk.state.style != "GPT" or has_place(facts):
+    if disk is None or disk.state.style != "GPT" or place_of(facts, LINUX_PARTITION) is not None:
         return None
     if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
         return None
@@ -173,7 +168,7 @@ def no_space(facts: HostFacts) -> Finding | None:
 @rule("dual-boot", unknown=NOTES)
 def windows_must_shrink(facts: HostFacts) -> Finding | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
-    if has_place(facts) or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+    if place_of(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
         return None
     return note("dual-boot.shrinks-windows", observed=f"Windows can give {about(can_give(facts))}{_held(facts)}")
 
@@ -196,7 +191,7 @@ def recovery_behind_windows(facts: HostFacts) -> Finding | None:
     windows = windows_partition(facts)
     if windows is None or _free_elsewhere(facts):
         return None
-    behind = [each for each in _of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
+    behind = [each for each in of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
     if behind and behind[0].state.type == RECOVERY:
         return note("dual-boot.recovery-behind", observed=f"{behind[0].state.size // MiB} MiB behind Windows")
     return None
@@ -229,23 +224,9 @@ def largest_is_another(facts: HostFacts) -> Finding | None:
 # --- What they share -----------------------------------------------------------------------------------------------
 
 
-def _of_windows(facts: HostFacts) -> list[Instance[Partition]]:
-    disk = windows_disk(facts)
-    return on_disk(facts, disk.state.guid) if disk else []
-
-
-def _free_on_esp(facts: HostFacts) -> Bytes | None:
-    """None where Ubuntu gets a disk of its own, and with it an EFI system partition."""
-    if empty_disks(facts):
-        return None
-    guids = {each.key["partition"] for each in _of_windows(facts) if each.state.type == EFI}
-    found = [each.state.free for each in facts.all(EfiVolume) if each.key["partition"] in guids]
-    return found[0] if len(found) == 1 else None
-
-
 def _free_elsewhere(facts: HostFacts) -> bool:
     gap = largest_gap(facts)
-    return bool(empty_disks(facts)) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
+    return gets_own_disk(facts) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
 
 
 def _held(facts: HostFacts) -> str:

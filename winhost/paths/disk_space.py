@@ -8,11 +8,12 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OwnPartition
+from winhost.resources.windows.own_partition.resource import OwnPartition
 from winhost.resources.windows.partition.resource import RESERVED, Partition
 from winhost.resources.windows.resize_limit.resource import ResizeLimit
 
 LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
+EFI_SIZE: Bytes = GiB  # of the EFI system partition on a disk of its own
 # What Windows keeps. Its own limit is optimistic, and a full system volume installs no updates.
 ABOVE_ITS_LIMIT: Bytes = 10 * GiB
 LEAST_FREE: Bytes = 64 * GiB
@@ -31,13 +32,13 @@ class Gap:
     size: Bytes
 
 
-def has_place(facts: HostFacts) -> bool:
-    """Whether winhost has made a partition for Ubuntu already."""
+def place_of(facts: HostFacts, name: str) -> str | None:
+    """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
     try:
-        made = facts.of(OwnPartition, {"name": LINUX_PARTITION})
+        made = facts.of(OwnPartition, {"name": name})
     except MissingFact:
-        return False
-    return made is not None and made.made is True
+        return None
+    return made.disk if made is not None and made.made is not False else None
 
 
 def windows_partition(facts: HostFacts) -> Instance[Partition] | None:
@@ -57,12 +58,16 @@ def on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
 
 
 def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    """Plain disks with nothing on them, but what Windows itself reserves on each. Raises MissingFact."""
+    """Plain disks, large enough for Ubuntu, with nothing on them but what Windows itself reserves on each. Raises
+    MissingFact.
+    """
     return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
 
 
 def _is_empty(facts: HostFacts, disk: Disk) -> bool:
     if disk.boot or disk.system or disk.offline or disk.read_only or disk.bus.casefold() in NOT_PLAIN:
+        return False
+    if disk.size < LEAST_FOR_LINUX + EFI_SIZE + 2 * MiB:  # the table is at both ends
         return False
     kinds = {each.state.type for each in on_disk(facts, disk.guid)}
     return disk.style == "RAW" or (disk.style == "GPT" and not kinds - {RESERVED})

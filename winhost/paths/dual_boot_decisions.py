@@ -8,10 +8,11 @@ from hashlib import sha256
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
-from winhost.model.units import Bytes, GiB, MiB, about, parse_size
+from winhost.model.units import Bytes, MiB, about, parse_size
 from winhost.paths.chosen_disk import chosen_disk
 from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.disk_space import (
+    EFI_SIZE,
     LEAST_FOR_LINUX,
     can_give,
     gaps,
@@ -34,7 +35,6 @@ LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
 _LABEL_OF_FAT = "WINHOST"
 LINUX_RUNS = "linux"
-EFI_SIZE: Bytes = GiB
 
 Item = Mapping[str, Json]
 
@@ -98,23 +98,24 @@ class DualBootDecisions(ContainersInside):
         """
         made, efi = self._made(LINUX_PARTITION), self._made(OWN_EFI)
         if made is not None and made.disk and made.offset and made.size:
-            staged = self._made(STAGING)
-            sizes = (staged and staged.size) or self._staging, (efi and efi.size) or 0
+            staged, its_own = self._made(STAGING), efi is not None and efi.disk == made.disk
+            sizes = (staged and staged.size) or self._staging, efi.size if efi and efi.size and its_own else 0
             return Places(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
-        # What an earlier run began there is gone on with: that disk is not empty any more.
-        begun = [each.state for each in self._facts.all(Disk) if efi is not None and each.state.guid == efi.disk]
-        other = begun[0] if begun else chosen_disk(self._facts, self._settings.disk)
+        other = chosen_disk(self._facts, self._settings.disk)
         if other is not None:
-            return self._on_its_own(other, EFI_SIZE if not begun else 0)
+            return self._on_its_own(other, efi)
         gap = largest_gap(self._facts)
         if gap is not None and gap.size >= self._needed(gap.size):
             return Places(gap.disk, gap.offset, self._linux(gap.size), self._staging)
         return self._behind_windows()
 
-    def _on_its_own(self, disk: Disk, efi: Bytes) -> Places:
-        """efi: what its EFI system partition takes of the free space; none where that is made already."""
+    def _on_its_own(self, disk: Disk, efi: OwnPartition | None) -> Places:
+        """efi: its EFI system partition, where an earlier run made that, or noted that it would."""
         gap = max(gaps(self._facts, disk), key=lambda each: each.size)
-        room = gap.size - efi - self._staging
+        begin = gap.offset + EFI_SIZE
+        if efi is not None and efi.disk == disk.guid and efi.offset:
+            begin = efi.offset + EFI_SIZE
+        room = gap.offset + gap.size - begin - self._staging
         linux = room if self._settings.linux == "auto" else parse_size(self._settings.linux)
         if not LEAST_FOR_LINUX <= linux <= room:
             raise Refusal(
@@ -122,7 +123,7 @@ class DualBootDecisions(ContainersInside):
                 f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, LEAST_FOR_LINUX))} are wanted",
                 "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
             )
-        return Places(gap.disk, gap.offset + efi, linux, self._staging, efi=EFI_SIZE)
+        return Places(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
 
     def _behind_windows(self) -> Places:
         room = can_give(self._facts)

@@ -56,7 +56,7 @@ class DualBootSettings(Closed):
 
     disk: Annotated[str, matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS)] = "auto"
     """Where Ubuntu goes. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
-    that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect` shows it.
+    that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
     """
     linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
     """How large the partition of Ubuntu becomes. auto: all of a disk of its own; of that of Windows half of what is

@@ -10,8 +10,8 @@ class ResizeLimit(State):
 
     smallest, largest: what Windows says its size could be now. It is optimistic: a shrink may still stop early. free:
     bytes free on the volume. health: of the volume. holders: what on it cannot be moved while Windows runs:
-    page-file, hibernation-file, shadow-copies, wsl-disks (unverified: told by the process of its VM, which on some
-    hosts is that of another VM). last_held_by: the file at which the last analysis of Windows stopped.
+    page-file, hibernation-file, shadow-copies, wsl-disks (unverified: told by the process of its VM, wherever its
+    disks are). last_held_by: the file at which the last analysis of Windows stopped.
     """
 
     smallest: Bytes

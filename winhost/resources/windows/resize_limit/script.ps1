@@ -58,9 +58,10 @@ function Read-WinhostHolders {
     if (@(Get-CimInstance -ClassName Win32_ShadowCopy -ErrorAction Stop).Count -gt 0) {
         'shadow-copies'
     }
-    # The VM of WSL 2, and with it of Docker Desktop, holds its disk images open; of an older WSL it has no name of its own.
+    # The VM of WSL 2, and with it of Docker Desktop, holds its disk images open. That of an older WSL has no name of its
+    # own, and could be any VM.
     foreach ($process in @(Get-CimInstance -ClassName Win32_Process -ErrorAction Stop)) {
-        if ("$($process.Name)" -match '\Avmmem(WSL)?(\.exe)?\z') {
+        if ("$($process.Name)" -match '\AvmmemWSL(\.exe)?\z') {
             'wsl-disks'
             break
         }
