@@ -249,7 +249,7 @@ def test_wide_has_more_than_the_table(line: Line, lab: Lab) -> None:
     for words, more in (
         (("assess", one), ("note",)),
         (("assess", one, other), ("also possible", "cheapest changes")),
-        (("detect", "gpu-03"), ("memory", "driver", "VEN_10DE", "checkpoints", "assigned")),
+        (("detect", "gpu-03"), ("memory", "driver", "VEN_10DE", "checkpoints", "assigned", "GPT")),
         (("facts", "import", *DXDIAG), ("driver",)),
         (("diff", one, other), ()),
         (planned, ("134217728", "can change only then")),

@@ -10,7 +10,7 @@ from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance
 from winhost.model.units import about, mib, size
-from winhost.render import linux_text
+from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import titled
@@ -26,7 +26,7 @@ NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of 
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
-    """A paragraph and tables. wide: also with drivers and memory of the cards, and what speaks against moving VMs."""
+    """A paragraph and tables. wide: also drivers and memory of the cards, what speaks against moving VMs, and disks."""
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
@@ -59,6 +59,8 @@ def _show_windows(host: HostFacts, wide: bool) -> None:
     vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
     _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
+    if wide:
+        _show_listed("Disks", windows_text.DISK_COLUMNS, lambda: windows_text.disk_rows(host))
 
 
 def _system(host: HostFacts) -> str:

@@ -1,0 +1,60 @@
+"""The disks of a Windows host, in rows: by the names that settings take, and what is on each."""
+
+from winhost.model.facts import Instance
+from winhost.model.units import about
+from winhost.paths.disk_space import on_disk
+from winhost.render.fact_text import format_fact
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.partition.resource import (
+    BASIC_DATA,
+    DYNAMIC,
+    EFI,
+    LINUX,
+    RECOVERY,
+    RESERVED,
+    STORAGE_SPACES,
+    Partition,
+)
+
+DISK_COLUMNS = ("disk", "size", "model", "bus", "table", "partitions", "state")
+_KINDS = {
+    EFI: "EFI",
+    RESERVED: "reserved",
+    BASIC_DATA: "data",
+    RECOVERY: "recovery",
+    LINUX: "Linux",
+    STORAGE_SPACES: "Storage Spaces",
+    **dict.fromkeys(DYNAMIC, "dynamic"),
+}
+
+
+def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
+    """By DISK_COLUMNS. A disk is named by the GUID of its table, which Linux knows too, or else by its unique id."""
+    return [_disk_row(host, each) for each in host.all(Disk)]
+
+
+def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
+    disk = each.state
+    return (
+        format_fact(lambda: disk.guid or each.key["disk"]),
+        about(disk.size),
+        disk.model,
+        disk.bus,
+        "none" if disk.style == "RAW" else disk.style,
+        format_fact(lambda: ", ".join(_partition(part.state) for part in on_disk(host, disk.guid)) or _none_read(disk)),
+        format_fact(lambda: _state(disk)),
+    )
+
+
+def _none_read(disk: Disk) -> str:
+    return "not read" if disk.style == "MBR" else "none"
+
+
+def _partition(partition: Partition) -> str:
+    return f"{partition.letter}:" if partition.letter else _KINDS.get(partition.type, "another system's")
+
+
+def _state(disk: Disk) -> str:
+    untouched = (("offline", disk.offline), ("read-only", disk.read_only))
+    return ", ".join((disk.health, *(word for word, is_so in untouched if is_so)))
