@@ -11,6 +11,8 @@ from winhost.engine.store import Store
 from winhost.lab.hostfile import expand
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabSection
+from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.path_request import parse_request
@@ -50,7 +52,10 @@ class LinuxWorld(World):
 
 
 def linux_world(folder: Path, example: str = "ubuntu-2xh100", **settings: Any) -> LinuxWorld:
-    facts, section = expand(EXAMPLES / f"{example}.json")
+    return world_of(*expand(EXAMPLES / f"{example}.json"), folder, **settings)
+
+
+def world_of(facts: Facts, section: LabSection, folder: Path, **settings: Any) -> LinuxWorld:
     own = OwnLinux(facts, section, LabClock(0))
     here = LinuxWorld(own.machine, Store(folder), facts.host)
     here.own, here.settings, here.answers = own, settings, own.answers  # type: ignore[assignment]

@@ -1,18 +1,22 @@
 """A Linux that restarts in a run: with consent, waited for, gone on with, and told of where it never is back."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.linux_world import LinuxWorld, linux_world
+from tests.engine.linux_world import EXAMPLES, LinuxWorld, linux_world, world_of
 from tests.errors import raises
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import SessionDropped
+from winhost.core.answers import Record
 from winhost.engine import host_session
 from winhost.engine.journal import read_journal
+from winhost.lab.hostfile import expand
 from winhost.lab.linux.package_manager import Apt, LabPackage
+from winhost.model.facts import Facts
 
 BLACKLIST = {
     "resource": "KernelModule",
@@ -178,3 +182,45 @@ def test_where_nothing_is_to_be_done_it_is_read_once(here: LinuxWorld) -> None:
     again = here.apply(plan)
     assert (again.outcome, again.changed, again.holds) == ("nothing to do", 0, True)
     assert [event.text for event in here.events] == ["reading"]
+
+
+H100, FABRIC, SERVICE = "10de:2330", "nvidia-fabricmanager-580", "nvidia-fabricmanager.service"
+
+
+def on_a_board_with_nvswitches(folder: Path) -> LinuxWorld:
+    facts, section = expand(EXAMPLES / "ubuntu-2xl4-no-driver.json")
+    gpus = records(facts, "LinuxGpu")
+    sets = [each for each in records(facts, "AptPackages") if "nvidia-headless" in each.key["packages"]]
+    with_it = [Record(each.state, {"packages": each.key["packages"].replace(" ", f" {FABRIC} ", 1)}) for each in sets]
+    changed = {
+        "LinuxGpu": tuple(Record({**each.state, "device": H100}, each.key) for each in gpus),
+        "AptPackages": (*records(facts, "AptPackages"), *with_it),
+    }
+    return world_of(replace(facts, resources={**facts.resources, **changed}), section, folder)
+
+
+def records(facts: Facts, resource: str) -> tuple[Record, ...]:
+    answer = facts.resources[resource]
+    assert isinstance(answer, tuple)
+    return answer
+
+
+def test_a_board_with_nvswitches_gets_its_fabric_manager_with_the_driver(tmp_path: Path) -> None:
+    """It starts only once the driver runs, and Ubuntu's package leaves it off."""
+    here = on_a_board_with_nvswitches(tmp_path)
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    manager = next(each for each in here.state()["SystemdUnit"] if each.key == {"unit": SERVICE})
+    assert (manager.state["enabled"], manager.state["active"], manager.state["failed"]) == ("enabled", True, False)
+    assert here.own.linux.apt.packages[FABRIC].version.startswith(str(here.own.linux.gpu_driver.loaded))
+    assert here.plan().stages[0].steps == ()
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
+
+
+def test_without_its_source_it_is_said_that_it_lacks(tmp_path: Path) -> None:
+    here = on_a_board_with_nvswitches(tmp_path)
+    here.own.linux.gpu_driver.multiverse = False
+    plan = here.plan()
+    assert FABRIC not in str(plan.stages)
+    assert "linux.fabric-manager" in str(plan.notes)

@@ -1,5 +1,7 @@
 """Which sets of packages a Linux names as NVIDIA's driver, by its kernel; and that WSL gets none."""
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +13,15 @@ WSL = "6.6.87.2-microsoft-standard-WSL2"
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def agent(tmp_path: Path) -> dict[str, Any]:
     scripts: dict[str, Any] = {}
     exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
+    scripts["has_nvswitches"].__globals__["PCI"] = tmp_path
     return scripts
 
 
 def on(agent: dict[str, Any], kernel: str, *packages: str) -> list[str]:
-    agent["os"] = SimpleNamespace(uname=lambda: SimpleNamespace(release=kernel))
+    agent["os"] = SimpleNamespace(**{**vars(os), "uname": lambda: SimpleNamespace(release=kernel)})
     agent["packages"] = lambda: dict.fromkeys(packages)
     found: list[str] = agent["driver_sets"]()
     return found
@@ -40,6 +43,23 @@ def test_modules_are_those_of_the_kernel_that_runs(
     closed = f"linux-modules-nvidia-580-server-{flavour} nvidia-headless-no-dkms-580-server"
     assert on(agent, kernel, *packages) == [f"{each} nvidia-utils-580-server" for each in (open_, closed)]
     for each in on(agent, kernel, *packages):
+        agent["versions_asked"](each)  # as keys of sets are
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device_class", "with_it"),
+    [("0x10de", "0x068000", True), ("0x15b3", "0x068000", False), ("0x10de", "0x030200", False)],
+    ids=["an NVSwitch", "a bridge of others", "a GPU"],
+)
+def test_a_board_with_nvswitches_has_sets_with_its_fabric_manager(
+    agent: dict[str, Any], tmp_path: Path, vendor: str, device_class: str, with_it: bool
+) -> None:
+    (tmp_path / "0000:05:00.0").mkdir()
+    (tmp_path / "0000:05:00.0/vendor").write_text(f"{vendor}\n")
+    (tmp_path / "0000:05:00.0/class").write_text(f"{device_class}\n")
+    found = on(agent, "6.8.0-117-generic")
+    assert ["nvidia-fabricmanager-580" in each.split(" ") for each in found] == [True] * 2 * with_it + [False] * 2
+    for each in found:
         agent["versions_asked"](each)  # as keys of sets are
 
 

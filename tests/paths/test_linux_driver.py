@@ -11,7 +11,7 @@ from tests.errors import raises
 from winhost.core.answers import Record
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.facts import Facts
-from winhost.paths.linux_driver import choose_driver, refuse_mixed, wanted_driver
+from winhost.paths.linux_driver import choose_driver, has_fabric_manager, refuse_mixed, wanted_driver
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
@@ -19,6 +19,7 @@ OPEN = "linux-modules-nvidia-580-server-open-generic nvidia-headless-no-dkms-580
 CLOSED = OPEN.replace("-open", "")
 SETS = ("docker.io", OPEN, CLOSED)
 L40S, V100, BLACKWELL, NOBODY_KNOWS = "10de:26b9", "10de:1db4", "10de:2bb5", "10de:ffff"
+H100 = "10de:2330"
 
 
 def test_the_catalogue_says_what_each_takes() -> None:
@@ -34,6 +35,13 @@ def test_one_set_of_packages_drives_them_all(devices: tuple[str, ...], packages:
     choice = choose_driver(devices, SETS)
     assert (choice.packages, choice.open) == (packages, packages is OPEN)
     assert choice.unverified == tuple(device for device in devices if device == NOBODY_KNOWS)
+
+
+def test_a_board_with_nvswitches_gets_the_fabric_manager_where_a_source_has_it() -> None:
+    with_it = [each.replace(" ", " nvidia-fabricmanager-580 ", 1) for each in (OPEN, CLOSED)]
+    assert choose_driver((H100,), (*with_it, *SETS)).packages == with_it[0]
+    assert choose_driver((V100,), (*with_it, *SETS)).packages == with_it[1]
+    assert [has_fabric_manager(each) for each in (*with_it, *SETS)] == [True, True, False, False, False]
 
 
 def test_gpus_that_no_driver_drives_together_are_refused_before_there_is_a_linux() -> None:

@@ -41,6 +41,16 @@ def is_gpu(path: Path) -> bool:
     return sysfs_text(path, "vendor") == "0x10de" and sysfs_text(path, "class").startswith("0x03")
 
 
+def has_nvswitches() -> bool:
+    """Bridges of NVIDIA on the PCI bus. Those of B200 boards are not there, nor those of a board whose GPUs alone were
+    given to a VM.
+    """
+    return PCI.is_dir() and any(
+        sysfs_text(path, "vendor") == "0x10de" and sysfs_text(path, "class").startswith("0x0680")
+        for path in PCI.iterdir()
+    )
+
+
 def of_bus(path: Path | None) -> State:
     if path is None:
         return {"device": None, "driver": None, "numa": None, "bars": []}

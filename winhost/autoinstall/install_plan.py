@@ -142,8 +142,10 @@ def afterwards(plan: InstallPlan) -> list[str]:
     if len(on_board) > 1:
         exact = '"nvidia-fabricmanager-$(modinfo -F version nvidia | cut -d. -f1)=$(modinfo -F version nvidia)*"'
         steps.append(
-            f"{len(on_board)} GPUs on a board with NVSwitch need the fabric manager in exactly the driver's version: "
-            f"on {login}, sudo apt-get install {exact} && sudo systemctl enable --now nvidia-fabricmanager"
+            f"{len(on_board)} GPUs on a board with NVSwitch need the fabric manager in exactly the driver's version. "
+            "That plan installs and starts it with the driver where NVSwitches are on the PCI bus; where they are not, "
+            f"and CUDA fails with 802, on {login}: "
+            f"sudo apt-get install {exact} && sudo systemctl enable --now nvidia-fabricmanager"
         )
     if "criu" in plan.extras:
         ppa = "sudo add-apt-repository -y ppa:criu/ppa && " if plan.installer.startswith("24.04") else ""

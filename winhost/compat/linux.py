@@ -6,7 +6,7 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, un
 from winhost.hardware.gpus import known
 from winhost.model.errors import UsageError
 from winhost.model.refusal import Refusal
-from winhost.paths.linux_driver import DriverChoice, wanted_driver
+from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, is_of_snap, major
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
@@ -126,6 +126,9 @@ def gpus_by_nvswitch(facts: HostFacts) -> Finding | None:
     found = [card.name for gpu in facts.all(LinuxGpu) if (card := known(gpu.state.device or "")) and "SXM" in card.name]
     if len(found) < 2 or facts.the(LinuxGpuDriver).loaded:
         return None
+    with suppress(UsageError):  # said by without_driver
+        if (chosen := _coming(facts)) and has_fabric_manager(chosen.packages):
+            return None
     return note("linux.fabric-manager", observed=f"{len(found)} of {found[0]}")
 
 

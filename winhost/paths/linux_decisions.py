@@ -5,10 +5,13 @@ from functools import cached_property
 
 from winhost.core.answers import Json
 from winhost.paths.distro_packages import TOOLKIT, Repository
-from winhost.paths.linux_driver import DriverChoice, wanted_driver
+from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import ChosenEngine
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.apt_packages.resource import AptPackages
+
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 
 class LinuxDecisions:
@@ -33,7 +36,13 @@ class LinuxDecisions:
 
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:
-        return self._engine.units
+        """Of the engine, and of the fabric manager, which Ubuntu's package leaves off."""
+        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if self._has_fabric_manager else ()))
+
+    @property
+    def _has_fabric_manager(self) -> bool:
+        listed = any(has_fabric_manager(each.key["packages"]) for each in self._facts.all(AptPackages))
+        return listed and any(has_fabric_manager(each.packages) for each in self.drivers)
 
     @property
     def docker_settings(self) -> tuple[Mapping[str, Json], ...]:

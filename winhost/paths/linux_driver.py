@@ -96,6 +96,11 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
     return DriverChoice(ours[0], open_, f"{why} Signed by Ubuntu, so that Secure Boot stays on.", unverified)
 
 
+def has_fabric_manager(packages: str) -> bool:
+    """Of a set, as a Linux lists it whose PCI bus has NVSwitches."""
+    return any(each.startswith("nvidia-fabricmanager-") for each in packages.split(" "))
+
+
 def refuse_mixed(devices: Sequence[str]) -> None:
     """Before there is a Linux to ask. Raises UsageError (NoDriver) for GPUs that no driver drives together."""
     choose_driver(devices, (f"{MODULES}any-open-kernel", f"{MODULES}any-kernel"))

@@ -14,16 +14,20 @@ from winhost.lab.physics.simulated_machine import Machine
 _MODULES = "linux-modules-nvidia-"
 _BRANCH = "580-server"
 _VERSION = "580.173.02"
+FABRIC_MANAGER, FABRIC_UNIT = "nvidia-fabricmanager-580", "nvidia-fabricmanager.service"
 _NEEDS = {
     "nvidia-headless-no-dkms": ("libnvidia-compute", "nvidia-compute-utils", "nvidia-kernel-common"),
     "nvidia-utils": ("libnvidia-compute",),
+    FABRIC_MANAGER: ("nvidia-kernel-common",),
 }
 _OF_THE_DRIVER = re.compile(rf"(?P<what>[a-z-]+)-{_BRANCH}(?P<open>-open)?(?P<flavour>-[a-z0-9.-]+)?")
 _NOTHING: Mapping[str, Json] = dict.fromkeys(("loaded", "kind", "installed", "signer"))
 
 
 class GpuDriver:
-    """broken: it does not load, as where nobody trusts who signed it; lost: GPUs that fell off the bus."""
+    """broken: it does not load, as where nobody trusts who signed it; lost: GPUs that fell off the bus; multiverse:
+    that archive is among the sources.
+    """
 
     def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
         """packages: those that are installed, with their versions."""
@@ -34,7 +38,7 @@ class GpuDriver:
         self.loaded: str | None = self._found["loaded"]
         self.kind: str | None = self._found["kind"]
         self._at_start = self.loaded
-        self.broken = False
+        self.broken, self.multiverse = False, True
         self.lost: set[str] = set()
 
     @property
@@ -43,9 +47,17 @@ class GpuDriver:
         flavour = str(self._system["kernel"]).rpartition("-")[2]
         if not re.fullmatch("[a-z]+", flavour):
             return ()
-        names = (f"{_BRANCH}{open_}" for open_ in ("-open", ""))
         utils = f"nvidia-utils-{_BRANCH}"
-        return tuple(f"{_MODULES}{each}-{flavour} nvidia-headless-no-dkms-{each} {utils}" for each in names)
+        return tuple(
+            f"{_MODULES}{each}-{flavour} {fabric}nvidia-headless-no-dkms-{each} {utils}"
+            for fabric in ((f"{FABRIC_MANAGER} ", "") if self._has_nvswitches else ("",))
+            for each in (f"{_BRANCH}{open_}" for open_ in ("-open", ""))
+        )
+
+    @property
+    def _has_nvswitches(self) -> bool:
+        """A Linux lists its fabric manager only then."""
+        return any(FABRIC_MANAGER in each.key["packages"] for each in self._machine.instances("AptPackages"))
 
     @property
     def _system(self) -> Mapping[str, Json]:
@@ -55,13 +67,14 @@ class GpuDriver:
         """Its version in an archive of Ubuntu; empty where this one has no such archive, and None for what is no part
         of the driver.
         """
-        if _OF_THE_DRIVER.fullmatch(name) is None:
+        if name != FABRIC_MANAGER and _OF_THE_DRIVER.fullmatch(name) is None:
             return None
-        return f"{_VERSION}-0ubuntu0.24.04.1" if self._system["id"] == "ubuntu" else ""
+        offered = self._system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
+        return f"{_VERSION}-0ubuntu0.24.04.1" if offered else ""
 
     def needs(self, name: str) -> Iterator[str]:
         found = _OF_THE_DRIVER.fullmatch(name)
-        for each in _NEEDS.get(found["what"], ()) if found else ():
+        for each in _NEEDS.get(found["what"] if found else name, ()):
             yield f"{each}-{_BRANCH}"
 
     def _modules(self) -> str | None:

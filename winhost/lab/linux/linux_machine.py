@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.gpu_driver import GpuDriver
+from winhost.lab.linux.gpu_driver import FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage, asked_of
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import Systemd, Unit
@@ -53,6 +53,7 @@ UNITS = (
     "containerd.service",
     "docker.service",
     "nvidia-cdi-refresh.service",
+    FABRIC_UNIT,
     "ssh.service",
     "ssh.socket",
     "systemd-networkd.service",
@@ -104,7 +105,7 @@ class Linux:
     started: int = -1
 
     def __post_init__(self) -> None:
-        self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec)
+        self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
         self.gpu_driver = GpuDriver(self.machine, lambda: {n: each.version for n, each in self.apt.packages.items()})
         self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None)
         self.driver = self._driver()
@@ -269,6 +270,9 @@ class Linux:
         if self.apt.generates:
             self.generate()
         return self.apt.generates
+
+    def _can_run(self, unit: str) -> bool:
+        return unit != FABRIC_UNIT or self.gpu_driver.loaded is not None
 
     def generate(self) -> None:
         """nvidia-ctk cdi generate: for the driver that is mounted now."""

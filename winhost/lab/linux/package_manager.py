@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from winhost.core.answers import Json
-from winhost.lab.linux.gpu_driver import GpuDriver
+from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.systemd_units import SSH, Systemd, Unit
 from winhost.lab.physics.simulated_machine import Machine
@@ -35,7 +35,9 @@ _BRINGS_UNITS = {
     "docker.io": ("docker.service",),
     "containerd.io": ("containerd.service",),
     SSHD: (SSH, "ssh.socket"),
+    FABRIC_MANAGER: (FABRIC_UNIT,),
 }
+_LEFT_OFF = (FABRIC_MANAGER,)  # its package does not enable what it brings
 _APT_SECONDS, _UPDATE_SECONDS = 20.0, 5.0
 
 
@@ -212,7 +214,8 @@ class Apt:
         for name, version in coming.items():
             self.packages[name] = LabPackage(version, name in found and found[name].held)
             for unit in _BRINGS_UNITS.get(name, ()):
-                self.systemd.units.setdefault(unit, Unit("enabled", active=True))
+                off = name in _LEFT_OFF
+                self.systemd.units.setdefault(unit, Unit("disabled") if off else Unit("enabled", active=True))
 
     def take_set_back(self, asked: Mapping[str, str]) -> None:
         """Raises CmdletError."""

@@ -1,10 +1,12 @@
 """The units of a simulated Linux. Source: systemctl(1)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from winhost.core.answers import Json
 from winhost.lab.linux.linux_errors import program_failed
+from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.wsl_session import Distro
 
 SSH = "ssh.service"
@@ -20,11 +22,14 @@ class Unit:
 
 @dataclass
 class Systemd:
-    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not."""
+    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not;
+    can_run: whether the program of a unit finds what it needs.
+    """
 
     distro: Distro
     texts: Callable[[], Mapping[str, str]]
     generate: Callable[[], bool]
+    can_run: Callable[[str], bool]
     units: dict[str, Unit] = field(default_factory=dict)
     written: dict[str, Unit] = field(default_factory=dict)
     """Units of files that somebody wrote, not of a package."""
@@ -78,6 +83,11 @@ class Systemd:
         if name == SSH:
             self.distro.enabled = True
             return
+        if not self.can_run(name):
+            self.find(name).failed = True
+            raise program_failed(
+                "systemctl", f"Job for {name} failed because the control process exited with error code."
+            )
         if name != CDI or self.generate():  # conditions that are not met are no failure
             self.find(name).active = True
 
@@ -95,4 +105,5 @@ class Systemd:
             unit = self.find(name)
             unit.active, unit.failed = False, False
             if unit.enabled == "enabled":
-                self.start(name)
+                with suppress(CmdletError):
+                    self.start(name)

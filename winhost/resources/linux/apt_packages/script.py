@@ -33,7 +33,7 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_gpus import loaded_driver, of_module
+from winhost.agent.linux_gpus import has_nvswitches, loaded_driver, of_module
 from winhost.agent.linux_packages import APT_GET, apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
 from winhost.agent.linux_unkept import since_boot
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 KNOWN_PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit", "podman")
 MODULES = "linux-modules-nvidia-"
 BRANCH = "580-server"  # kept up for long, and the last one for cards before Turing
+FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on exactly the driver's version
 TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"
 VERSION = r"[A-Za-z0-9][A-Za-z0-9.+:~-]*"
@@ -86,7 +87,8 @@ def known_sets() -> list[str]:
 def driver_sets() -> list[str]:
     """NVIDIA's driver for the kernel that runs, with the modules that Ubuntu builds and signs for it, open and closed.
 
-    By their metapackages, which take the modules of the next kernel along.
+    By their metapackages, which take the modules of the next kernel along. For a board with NVSwitches those with its
+    fabric manager come first: in one transaction, so that apt finds versions that fit.
     """
     flavour = os.uname().release.rsplit("-", 1)[-1]
     if in_wsl() or not re.fullmatch("[a-z]+", flavour):
@@ -95,7 +97,8 @@ def driver_sets() -> list[str]:
     if flavour == "generic":
         flavour = "-".join([flavour, *sorted({found[1] for found in newer if found})[-1:]])
     return [
-        f"{MODULES}{BRANCH}{open_}-{flavour} nvidia-headless-no-dkms-{BRANCH}{open_} nvidia-utils-{BRANCH}"
+        f"{MODULES}{BRANCH}{open_}-{flavour} {fabric}nvidia-headless-no-dkms-{BRANCH}{open_} nvidia-utils-{BRANCH}"
+        for fabric in ((f"{FABRIC_MANAGER} ", "") if has_nvswitches() else ("",))
         for open_ in ("-open", "")
     ]
 

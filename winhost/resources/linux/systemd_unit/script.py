@@ -19,6 +19,7 @@ KNOWN_UNITS = (
     "containerd.service",
     "docker.service",
     "nvidia-cdi-refresh.service",
+    "nvidia-fabricmanager.service",
     "ssh.service",
     "ssh.socket",
     "systemd-networkd.service",
