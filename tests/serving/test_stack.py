@@ -9,16 +9,19 @@ import pytest
 import yaml
 
 from tests.engine.linux_world import linux_world
+from tests.errors import raises
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.cli.show_served import next_of_served
+from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
-from winhost.model.workload import Availability, ModelState, Video, Workload
+from winhost.model.workload import Availability, ModelState, Needs, Video, Workload
 from winhost.paths.video_packages import video_packages
+from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
@@ -303,6 +306,40 @@ def test_a_workload_without_video_brings_no_ffmpeg() -> None:
 
 def test_wsl_has_the_libraries_of_windows() -> None:
     assert video_packages(shipped("win11-pro-1gpu")) == "ffmpeg"
+
+
+# --- CRIU, where it is asked for -------------------------------------------------------------------------------------
+
+
+def with_criu(must: bool = True) -> StackRequest:
+    needs = Needs(must=("criu",)) if must else Needs(nice=("criu",))
+    return replace(request("chat"), workload=replace(request("chat").workload, needs=needs))
+
+
+def with_set(**state: Any) -> HostFacts:
+    """Facts with what apt would do about the package."""
+    known = {"installed": False, "held": False, "to_change": [], "to_change_foreign": [], "to_remove": []}
+    one = Record({**known, "needed_by": [], "restart_due": False, **state}, {"packages": "criu"})
+    facts = linux(HOST).document
+    others = [each for each in list[Any](facts.resources["AptPackages"]) if each.key != one.key]
+    return HostFacts(replace(facts, resources={**facts.resources, "AptPackages": (*others, one)}))
+
+
+OFFERED, MISSING = {"to_add": ["criu 4.2-1ubuntu2"]}, {"to_add": {"unavailable": "AptSource"}}
+
+
+@pytest.mark.parametrize("must", [True, False])
+@pytest.mark.parametrize("state", [OFFERED, {"installed": True, "to_add": []}])
+def test_criu_comes_where_it_is_asked_for(must: bool, state: Any) -> None:
+    found = stack(with_set(**state), with_criu(must))
+    assert [each["key"] for each in list[Any](found.entries) if each["title"] == "CRIU"] == [{"packages": "criu"}]
+    assert "CRIU" not in str(stack(with_set(**state), request("chat")).entries)
+
+
+def test_criu_that_no_source_has_is_refused_where_it_is_needed() -> None:
+    with raises("NoCriu", match="no package source"):
+        stack(with_set(**MISSING), with_criu())
+    assert "CRIU" not in str(stack(with_set(**MISSING), with_criu(must=False)).entries)
 
 
 # --- What it does ----------------------------------------------------------------------------------------------------

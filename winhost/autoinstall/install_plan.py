@@ -149,9 +149,13 @@ def afterwards(plan: InstallPlan) -> list[str]:
         )
     if "criu" in plan.extras:
         ppa = "sudo add-apt-repository -y ppa:criu/ppa && " if plan.installer.startswith("24.04") else ""
-        steps.append(f"On {login}: {ppa}sudo apt-get install criu && sudo criu check (unverified: its CUDA plug-in)")
+        steps.append(
+            f"A workload with `needs: {{must: [criu]}}` brings CRIU with its plan. By hand, on {login}: "
+            f"{ppa}sudo apt-get install criu && sudo criu check (unverified: its CUDA plug-in)"
+        )
     if "cuda-checkpoint" in plan.extras:
         steps.append(
-            "cuda-checkpoint comes from NVIDIA/cuda-checkpoint, for driver 550 or later, as a program of its own"
+            "cuda-checkpoint comes from NVIDIA/cuda-checkpoint, for driver 550 or later, as a program of its own that "
+            "no distribution packages; CRIU's newest plug-in does without it from driver 580 on (unverified)"
         )
     return steps

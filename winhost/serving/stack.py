@@ -10,6 +10,7 @@ from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Mirror, Model, Workload
 from winhost.paths.compose_package import compose_package
+from winhost.paths.criu_packages import criu_packages
 from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
@@ -72,7 +73,7 @@ class Stack:
 
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
-    """Raises as `serving` does, RefusedError (NoSuspend), ValueError."""
+    """Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
     found = serving(facts, request.workload, path=request.path)
     refuse_mirror(request.workload, found)
     if request.image is not None:
@@ -85,6 +86,8 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         entries.append(_packages("Docker Compose", package))
     if request.workload.video:
         entries.append(_packages("FFmpeg", video_packages(facts)))
+    if criu := criu_packages(facts, request.workload.needs):
+        entries.append(_packages("CRIU", criu))
     entries += _images(request)
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += [_model_entry(request, model) for model in request.workload.models]

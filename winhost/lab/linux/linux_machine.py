@@ -48,7 +48,7 @@ PACKAGES = (
     "nvidia-container-toolkit-base",
     "openssh-server",
 )
-PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit", "podman")
+PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "criu", "docker.io", "nvidia-container-toolkit", "podman")
 UNITS = (
     "containerd.service",
     "docker.service",

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from packaging.version import Version
+
 from winhost.core.answers import Json
 from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.linux_errors import program_failed, refused
@@ -24,6 +26,7 @@ SSHD = "openssh-server"
 NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
 _VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
 _IN_UBUNTU = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
+_SINCE = {"criu": "25.10"}  # releases of Ubuntu
 _FROM = {"docker-ce": SOURCES[0], "nvidia-container-toolkit": SOURCES[1]}
 _NEEDS = {
     "docker-ce": ("docker-ce-cli", "containerd.io"),
@@ -167,8 +170,15 @@ class Apt:
 
     def version(self, name: str) -> str:
         """What apt would install; nothing where no source has it."""
+        if Version(self._release) < Version(_SINCE.get(name, self._release)):
+            return ""
         of_the_driver = self.driver.candidate(name) if self.driver else None
         return _IN_UBUNTU.get(name, _VERSION) if of_the_driver is None else of_the_driver
+
+    @property
+    def _release(self) -> str:
+        given = self.machine.instances("LinuxSystem")
+        return str(given[0].state["version"]) if given else "24.04"
 
     def _needs(self, name: str) -> tuple[str, ...]:
         return (*_NEEDS.get(name, ()), *(self.driver.needs(name) if self.driver else ()))

@@ -41,7 +41,13 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterable
 
 # A call without a key lists these, installed or not.
-KNOWN_PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit", "podman")
+KNOWN_PACKAGE_SETS = (
+    "containerd.io docker-ce docker-ce-cli",
+    "criu",
+    "docker.io",
+    "nvidia-container-toolkit",
+    "podman",
+)
 MODULES = "linux-modules-nvidia-"
 BRANCH = "580-server"  # kept up for long, and the last one for cards before Turing
 FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on exactly the driver's version
