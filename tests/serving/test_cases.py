@@ -9,7 +9,8 @@ from tests.cases import read_cases
 from tests.serving.situations import ROOT, host_of, workload_of
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import GiB
-from winhost.serving.choice import ProfileLine, Served, serving
+from winhost.serving.choice import Served, serving
+from winhost.serving.profile_lines import ProfileLine
 
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
 KEYS = {

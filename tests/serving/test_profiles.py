@@ -32,11 +32,12 @@ from winhost.model.workload import (
 )
 from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
-from winhost.serving.choice import ProfileLine, Served, serving
+from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug
 from winhost.serving.lost import START
 from winhost.serving.profile import BASES, NAMES, no_sleep, profile
+from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.vllm_options import changed_default, knows, seen_versions
 from winhost.serving.when import ASKED, COMPARE, bounds
 from winhost.sizing.budget import budget

@@ -10,11 +10,12 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
 from winhost.serving.causes import Because
-from winhost.serving.choice import UNKNOWN_WORD, ProfileLine, Served, Serving
+from winhost.serving.choice import Served, Serving
 from winhost.serving.command import DEV_MODE, command
 from winhost.serving.engine_names import model_folder
 from winhost.serving.ladder import format_rest
 from winhost.serving.lost import Lost
+from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
 
 
 def show_serving(found: Serving, everything: bool) -> None:

@@ -9,10 +9,11 @@ from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model
-from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
+from winhost.serving.profile_lines import ProfileLine
 from winhost.sizing.host_memory import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108

@@ -1,6 +1,5 @@
 """Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -27,9 +26,9 @@ from winhost.serving.engine_names import socket
 from winhost.serving.ladder import Rest
 from winhost.serving.levels import Levels, fit_together, levels_of, rest_of
 from winhost.serving.lost import READ_SPEED, Lost, lost
-from winhost.serving.profile import Kind, ProfileRow, base_of, no_sleep, profile
-from winhost.serving.vllm_options import changed_default, knows
-from winhost.serving.when import Case, evaluate, format_when
+from winhost.serving.profile import base_of, no_sleep, profile
+from winhost.serving.profile_lines import ProfileLine, lines_of
+from winhost.serving.when import Case
 from winhost.sizing.budget import budget
 from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
 from winhost.wslconfig import effective
@@ -37,26 +36,6 @@ from winhost.wslconfig import effective
 WSL = "wsl2"
 PROFILED = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)
 """Paths with profiles."""
-UNKNOWN_WORD = "this version of vLLM does not know it"
-REFERENCE = re.compile(r"\$\{(.+)\}")
-
-
-@dataclass(frozen=True)
-class ProfileLine:
-    """A setting with the reason for it. when: the versions and cases it applies to; how: how its value is computed.
-
-    unverified: what is not known about whether, or how, it is needed; default: vLLM's own, where versions differ in it.
-    """
-
-    kind: Kind
-    name: str
-    value: str | None
-    why: str
-    when: str
-    evidence: tuple[str, ...]
-    how: str | None = None
-    unverified: str | None = None
-    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -325,9 +304,8 @@ def _format_reason(reason: Reason) -> str:
 
 def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) -> Served:
     name, because = choice
-    found = [(row, as_known(line, case)) for row in profile(name).rows if (line := _line(row, case))]
+    lines, left_out = lines_of(profile(name), case)
     size, _ = shared_memory(case.model, case.budget)
-    out = [_undecided(row, case) or line.unverified == UNKNOWN_WORD for row, line in found]
     return Served(
         model=case.model.name,
         id=case.model.id,
@@ -336,8 +314,8 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         socket=socket(case.model.name),
         cards=case.budget.placement.cards.get(case.model.name, ()),
         shared_memory=size,
-        lines=tuple(line for (_, line), left in zip(found, out, strict=True) if not left),
-        left_out=tuple(line for (_, line), left in zip(found, out, strict=True) if left),
+        lines=lines,
+        left_out=left_out,
         lost=lost,
         level=case.model.sleep_level,
         awake=_awake(case) if case.model.sleeps else None,
@@ -349,35 +327,6 @@ def _awake(case: Case) -> Bytes:
     """The share of the smallest of its GPUs, which is a little less than what it takes."""
     cards = case.budget.placement.cards[case.model.name]
     return int(float(COMPUTED["gpu.share"](case).text) * min(case.vram[card] for card in cards))
-
-
-def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
-    """None where the row is not for this case."""
-    found = evaluate(row.when, case)
-    if found.holds is False:
-        return None
-    value, how, doubt = row.value, None, found.doubt
-    if value and (reference := REFERENCE.fullmatch(value)):
-        computed = COMPUTED[reference[1]](case)
-        value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
-    return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
-
-
-def as_known(line: ProfileLine, case: Case) -> ProfileLine:
-    """With what vLLM's own parser of this version says of its name."""
-    version = case.workload.versions.get("vllm")
-    if version is None or not (line.kind == "engine" or (line.kind == "env" and line.name.startswith("VLLM_"))):
-        return line
-    known = knows("engine" if line.kind == "engine" else "env", line.name, version)
-    if known is False:
-        return replace(line, unverified=UNKNOWN_WORD)
-    doubt = f"the options of vLLM {version} were not read" if known is None else None
-    doubts = "; ".join(filter(None, (line.unverified, doubt))) or None
-    return replace(line, unverified=doubts, default=changed_default(line.name, version))
-
-
-def _undecided(row: ProfileRow, case: Case) -> bool:
-    return not evaluate(row.when, case).unknown.keys().isdisjoint(row.must_know)
 
 
 def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:

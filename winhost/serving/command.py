@@ -2,8 +2,9 @@
 
 import shlex
 
-from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.choice import Served
 from winhost.serving.engine_names import MODEL
+from winhost.serving.profile_lines import ProfileLine
 
 IMAGE = "vllm/vllm-openai"
 START = 'umask 0007; exec vllm serve "$0" "$@"'

@@ -11,13 +11,14 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.model.workload import KvMirror, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
-from winhost.serving.choice import ProfileLine, Served, Serving, serving
+from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.compose_words import compose_text, compose_word, hardened
 from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
 from winhost.serving.engine_names import MODEL, kv_folder, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import gateway_files
 from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
+from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"

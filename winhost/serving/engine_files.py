@@ -8,11 +8,12 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.model.workload import Mirror
-from winhost.serving.choice import ProfileLine, Served
+from winhost.serving.choice import Served
 from winhost.serving.command import START
 from winhost.serving.compose_words import compose_text, compose_word, hardened, options_of_container
 from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, kv_folder, lmcache, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import GROUP
+from winhost.serving.profile_lines import ProfileLine
 
 CACHE = "winhost-vllm"
 """The volume with compiled graphs."""

@@ -1,0 +1,73 @@
+"""The lines of a profile for one model: what is set, with the reason, and what is left out."""
+
+import re
+from dataclasses import dataclass, replace
+
+from winhost.serving.computed import COMPUTED
+from winhost.serving.profile import Kind, Profile, ProfileRow
+from winhost.serving.vllm_options import changed_default, knows
+from winhost.serving.when import Case, evaluate, format_when
+
+UNKNOWN_WORD = "this version of vLLM does not know it"
+_REFERENCE = re.compile(r"\$\{(.+)\}")
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    """A setting with the reason for it. when: the versions and cases it applies to; how: how its value is computed.
+
+    unverified: what is not known about whether, or how, it is needed; default: vLLM's own, where versions differ in it.
+    """
+
+    kind: Kind
+    name: str
+    value: str | None
+    why: str
+    when: str
+    evidence: tuple[str, ...]
+    how: str | None = None
+    unverified: str | None = None
+    default: str | None = None
+
+
+def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[ProfileLine, ...]]:
+    """Those that are set, and those that cannot be decided and would do harm, or that this version does not know."""
+    kept: list[ProfileLine] = []
+    left_out: list[ProfileLine] = []
+    for row in of.rows:
+        line = _line(row, case)
+        if line is None:
+            continue
+        known = _as_known(line, case)
+        out = known.unverified == UNKNOWN_WORD or _undecided(row, case)
+        (left_out if out else kept).append(known)
+    return tuple(kept), tuple(left_out)
+
+
+def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
+    """None where the row is not for this case."""
+    found = evaluate(row.when, case)
+    if found.holds is False:
+        return None
+    value, how, doubt = row.value, None, found.doubt
+    if value and (reference := _REFERENCE.fullmatch(value)):
+        computed = COMPUTED[reference[1]](case)
+        value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
+    return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
+
+
+def _as_known(line: ProfileLine, case: Case) -> ProfileLine:
+    """With what vLLM's own parser of this version says of its name."""
+    version = case.workload.versions.get("vllm")
+    if version is None or not (line.kind == "engine" or (line.kind == "env" and line.name.startswith("VLLM_"))):
+        return line
+    known = knows("engine" if line.kind == "engine" else "env", line.name, version)
+    if known is False:
+        return replace(line, unverified=UNKNOWN_WORD)
+    doubt = f"the options of vLLM {version} were not read" if known is None else None
+    doubts = "; ".join(filter(None, (line.unverified, doubt))) or None
+    return replace(line, unverified=doubts, default=changed_default(line.name, version))
+
+
+def _undecided(row: ProfileRow, case: Case) -> bool:
+    return not evaluate(row.when, case).unknown.keys().isdisjoint(row.must_know)
