@@ -117,9 +117,7 @@ def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Pat
 
 
 def test_what_was_begun_on_another_disk_is_no_part_of_one_beside_windows(tmp_path: Path) -> None:
-    here = world(tmp_path, "win11-second-disk")
-    (efi,) = [step for step in plan(here, **TYPED).stages[0].steps if step.key == {"name": "efi"}]
-    here.connector.open().set("OwnPartition", efi.key, efi.desired, {}, {"accept": ["data"]})
+    here, _ = begun(tmp_path)
     made = plan(here, **TYPED, disk="windows")
     assert [step.key["name"] for step in made.stages[0].steps if "made" in step.desired] == ["linux"]
     assert here.apply(made, DATA).holds
@@ -135,20 +133,70 @@ def test_a_full_efi_partition_of_windows_is_no_matter_where_ubuntu_has_its_own(t
 
 
 def test_beside_windows_it_is_refused_for_what_an_empty_disk_would_mend(tmp_path: Path) -> None:
-    with raises("Refused") as refused:
-        plan(full_esp(tmp_path), **TYPED, disk="windows")
-    assert isinstance(refused.value.__cause__, Refusal)
-    assert refused.value.__cause__.code == "disk.windows-unfit"
+    assert refusal(full_esp(tmp_path), disk="windows") == "disk.windows-unfit"
 
 
 def full_esp(folder: Path) -> World:
-    file = folder / "full.yaml"
     esp = "key: {partition: 8e4c1d7a-0001-4a5c-9d6e-7f8091a2b3c4}, state: {free: 12 MiB, file_system: FAT32, files: []}"
-    file.write_text(
-        "schema: winhost.host/2\norigin: synthetic\nabout: its EFI system partition is full\nbase: win11-second-disk\n"
-        f"change:\n  EfiVolume: [{{add: {{{esp}}}}}]\n"
-    )
+    return changed(folder, f"EfiVolume: [{{add: {{{esp}}}}}]")
+
+
+def changed(folder: Path, change: str) -> World:
+    """The host with an empty second disk, but for this."""
+    file = folder / "changed.yaml"
+    head = "schema: winhost.host/2\norigin: synthetic\nabout: changed\nbase: win11-second-disk\n"
+    file.write_text(f"{head}change: {{{change}}}\n")
     return world(folder, str(file))
+
+
+def refusal(here: World, **settings: Any) -> str:
+    with pytest.raises(PlanRefused) as caught:
+        plan(here, **TYPED, **settings)
+    assert isinstance(caught.value.__cause__, Refusal)
+    return caught.value.__cause__.code
+
+
+@pytest.mark.parametrize(
+    "state", ["health: unhealthy", "health: warning", "bus: Fibre Channel", "bus: Virtual", "size: 70 GiB"]
+)
+def test_a_disk_that_is_not_healthy_plain_and_large_is_not_taken(tmp_path: Path, state: str) -> None:
+    here = changed(tmp_path, f"Disk: [{{match: {{boot: false}}, set: {{{state}}}}}]")
+    (linux,) = [desired for resource, desired in steps(plan(here, **TYPED)) if resource == "OwnPartition"]
+    assert linux["disk"] != SECOND_DISK
+    assert refusal(here, disk=SECOND_DISK) == "disk.not-empty"
+
+
+def test_an_installers_partition_that_is_planned_too_late_has_no_room(tmp_path: Path) -> None:
+    here = world(tmp_path, "win11-second-disk")
+    assert here.apply(plan(here, **TYPED, linux="200GiB"), DATA).holds
+    (staging,) = [
+        step for step in plan(here, **TYPED, staging="8GiB").stages[0].steps if step.key == {"name": "staging"}
+    ]
+    assert staging.desired["disk"] == SECOND_DISK
+    other = world(tmp_path / "other", "win11-second-disk")
+    assert other.apply(plan(other, **TYPED), DATA).holds
+    assert refusal(other, staging="8GiB") == "disk.too-large"
+
+
+def test_what_somebody_put_behind_a_begun_efi_partition_stays(tmp_path: Path) -> None:
+    here, efi = begun(tmp_path)
+    behind = efi.desired["offset"] + efi.desired["size"]
+    here.machine.part(Disks).new_partition(SECOND_DISK, behind, 100 * GiB)
+    assert refusal(here) == "disk.too-large"
+
+
+def test_a_begun_efi_partition_is_not_moved_to_another_disk(tmp_path: Path) -> None:
+    third = "9e4c1d7a-2b3f-4a5c-9d6e-7f8091a2b3c4"
+    state = f"model: Third, bus: NVMe, size: 1 TiB, style: GPT, guid: {third}, number: 2, boot: false, system: false"
+    here, _ = begun(tmp_path, f"Disk: [{{add: {{key: {{disk: eui.3}}, state: {{{state}}}}}}}]", disk=SECOND_DISK)
+    assert refusal(here, disk=third) == "disk.not-empty"
+
+
+def begun(folder: Path, change: str = "", **settings: Any) -> tuple[World, Any]:
+    here = changed(folder, change) if change else world(folder, "win11-second-disk")
+    (efi,) = [step for step in plan(here, **TYPED, **settings).stages[0].steps if step.key == {"name": "efi"}]
+    here.connector.open().set("OwnPartition", efi.key, efi.desired, {}, {"accept": ["data"]})
+    return here, efi
 
 
 @pytest.mark.parametrize(
@@ -160,10 +208,7 @@ def full_esp(folder: Path) -> World:
     ],
 )
 def test_a_disk_that_it_cannot_have_is_refused(tmp_path: Path, host: str, disk: str, code: str) -> None:
-    with pytest.raises(PlanRefused) as caught:
-        plan(world(tmp_path, host), **TYPED, disk=disk)
-    assert isinstance(caught.value.__cause__, Refusal)
-    assert caught.value.__cause__.code == code
+    assert refusal(world(tmp_path, host), disk=disk) == code
 
 
 def test_beside_windows_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -68,6 +68,40 @@ def test_on_a_disk_of_its_own_it_starts_from_there_and_goes_back_without_a_trace
     assert_gives_back(here, found, "a disk of its own")
 
 
+SECOND_ESP = """
+  Partition:
+    - add:
+        key: {partition: 8e4c1d7a-0009-4a5c-9d6e-7f8091a2b3c4}
+        state:
+          {disk: 8e4c1d7a-1a2b-4a5c-9d6e-7f8091a2b3c4, number: 9, offset: 1907000 MiB, size: 100 MiB,
+           type: c12a7328-f81f-11d2-ba4b-00a0c93ec93b, letter: null, boot: false, system: false, hidden: false,
+           no_letter: true}
+"""
+ESP_ON_A_THIRD_DISK = """
+  Disk:
+    - {match: {boot: true}, set: {system: false}}
+    - add:
+        key: {disk: eui.0025385A21C0B9F7}
+        state:
+          {model: Small, bus: SATA, size: 500107862016, style: GPT, guid: ae4c1d7a-2b3f-4a5c-9d6e-7f8091a2b3c4,
+           number: 2, boot: false, system: true}
+  Partition:
+    - {match: {system: true}, set: {disk: ae4c1d7a-2b3f-4a5c-9d6e-7f8091a2b3c4}}
+"""
+
+
+@pytest.mark.parametrize("change", [SECOND_ESP, ESP_ON_A_THIRD_DISK], ids=["two on its disk", "on a third disk"])
+def test_the_efi_partition_of_windows_is_the_one_that_it_started_from(tmp_path: Path, change: str) -> None:
+    file = tmp_path / "host.yaml"
+    head = "schema: winhost.host/2\norigin: synthetic\nabout: changed\nbase: win11-second-disk\nchange:"
+    file.write_text(head + change)
+    here = ubuntu_world(tmp_path, str(file), linux="auto")
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.runs_linux
+    assert_gives_back(here, found, "another layout")
+
+
 def test_it_asks_for_what_it_risks_before_anything_changes(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     made, found = here.plan(), here.state()

@@ -26,7 +26,7 @@ from winhost.resources.windows.bit_locker.resource import BitLocker
 from winhost.resources.windows.disk.resource import Disk
 from winhost.resources.windows.hardware_clock.resource import HardwareClock
 from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
-from winhost.resources.windows.partition.resource import Partition
+from winhost.resources.windows.partition.resource import Partition, starts_windows
 from winhost.resources.windows.secure_boot.resource import SecureBoot
 
 _BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
@@ -70,14 +70,12 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
 
 
 def windows_esp_of(facts: HostFacts) -> str:
-    """The EFI system partition of the disk of Windows. Raises RefusedError (NotPrepared), MissingFact."""
-    disks = [each.state.guid for each in facts.all(Disk) if each.state.boot and each.state.guid]
-    found = [each for disk in disks for each in _partitions(facts, disk) if each.state.type == ESP_TYPE]
+    """The EFI system partition that Windows starts from. Raises RefusedError (NotPrepared), MissingFact."""
+    found = [each.key["partition"] for each in facts.all(Partition) if starts_windows(each.state)]
     if len(found) != 1:
-        raise _not_prepared(
-            f"{len(found)} EFI system partitions are on the disk of Windows, and one is needed", "Look: winhost detect"
-        )
-    return found[0].key["partition"]
+        what = f"Windows started from {len(found)} EFI system partitions, and one is needed"
+        raise _not_prepared(what, "Look: winhost detect HOST -o wide")
+    return found[0]
 
 
 def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:

@@ -11,6 +11,7 @@ from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import card_label, runs_cuda, serves
 from winhost.knowledge.versions import windows_build, windows_builds
 from winhost.model.facts import Instance
+from winhost.paths.disk_space import PLAIN_BUSES
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.cluster_service.resource import ClusterService
 from winhost.resources.windows.disk.resource import Disk
@@ -32,8 +33,6 @@ HYPERVISORS = (
 )
 MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
 METAL = ".metal"  # instances of Amazon EC2 that are whole machines
-PLAIN_BUSES = ("nvme", "sata", "ata")  # between a disk and Linux: no RAID, Storage Spaces, iSCSI or USB
-
 Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
 
 

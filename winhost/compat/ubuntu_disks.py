@@ -11,6 +11,7 @@ from winhost.paths.chosen_disk import gets_own_disk
 from winhost.paths.disk_space import (
     LEAST_FOR_LINUX,
     NOT_PLAIN,
+    PLAIN_BUSES,
     can_give,
     empty_disks,
     held_back,
@@ -69,7 +70,7 @@ def firmware_raid(facts: HostFacts) -> str | None:
 
 def other_bus(facts: HostFacts) -> str | None:
     """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
-    known = (*common.PLAIN_BUSES, *NOT_PLAIN)
+    known = (*PLAIN_BUSES, *NOT_PLAIN)
     buses = sorted({disk.state.bus for disk in common.system_disks(facts) if disk.state.bus.casefold() not in known})
     return f"the system disk is on {', '.join(buses)}" if buses else None
 

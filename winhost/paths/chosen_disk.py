@@ -32,7 +32,10 @@ def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
         _refuse_unfit(facts)
         return None
     begun = begun_disk(facts)
-    if begun is not None and asked in ("auto", begun.guid):
+    if begun is not None and asked not in ("auto", begun.guid):
+        hint = f"Take it back first (winhost rollback RUN), or go on there: --set disk={begun.guid}"
+        raise Refusal("disk.not-empty", f"An EFI system partition for Ubuntu is begun on {begun.model} already", hint)
+    if begun is not None:
         return begun
     empty = sorted((each.state for each in empty_disks(facts)), key=lambda disk: disk.size)
     if asked != "auto":
@@ -41,8 +44,9 @@ def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
     if empty and not tabled:
         raise Refusal(
             "disk.no-table",
-            f"{empty[-1].model}, {about(empty[-1].size)}, is empty and has no partition table",
-            f"Give it one on the host: Initialize-Disk -Number {empty[-1].number} -PartitionStyle GPT. {_BESIDE}",
+            f"Windows finds no partition table on {empty[-1].model}, {about(empty[-1].size)}",
+            "If nothing of another system is on it (LVM, LUKS, ZFS, RAID), give it one on the host: "
+            f"Initialize-Disk -Number {empty[-1].number} -PartitionStyle GPT. {_BESIDE}",
         )
     return tabled[-1] if tabled else None
 
@@ -65,5 +69,6 @@ def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
         )
     if those[0] not in empty:
         hint = "Name an empty one, or go beside Windows: --set disk=windows."
-        raise Refusal("disk.not-empty", f"{those[0].model} is not empty, too small, or not a plain disk", hint)
+        what = f"{those[0].model} is not empty, too small, not healthy, or not a plain disk"
+        raise Refusal("disk.not-empty", what, hint)
     return those[0]

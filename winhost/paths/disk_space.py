@@ -14,11 +14,13 @@ from winhost.resources.windows.resize_limit.resource import ResizeLimit
 
 LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
 EFI_SIZE: Bytes = GiB  # of the EFI system partition on a disk of its own
+STAGING_SIZE: Bytes = 8 * GiB  # of the installer's partition, where nothing else is said
 # What Windows keeps. Its own limit is optimistic, and a full system volume installs no updates.
 ABOVE_ITS_LIMIT: Bytes = 10 * GiB
 LEAST_FREE: Bytes = 64 * GiB
 FREE_SHARE = 5  # one part of so many
 # Buses that nothing but Windows boots from as it sees them, or that somebody may pull out.
+PLAIN_BUSES = ("nvme", "sata", "ata")  # between a disk and Linux: no RAID, Storage Spaces, iSCSI or USB
 NOT_PLAIN = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
 _TABLE_AT_THE_END: Bytes = MiB  # the second copy of the GPT is in its last sectors
 
@@ -58,16 +60,18 @@ def on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
 
 
 def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    """Plain disks, large enough for Ubuntu, with nothing on them but what Windows itself reserves on each. Raises
-    MissingFact.
+    """Plain and healthy disks, large enough for Ubuntu and its installer, on which Windows finds nothing but what it
+    reserves itself. Raises MissingFact.
     """
     return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
 
 
 def _is_empty(facts: HostFacts, disk: Disk) -> bool:
-    if disk.boot or disk.system or disk.offline or disk.read_only or disk.bus.casefold() in NOT_PLAIN:
+    if disk.boot or disk.system or disk.offline or disk.read_only or disk.bus.casefold() not in PLAIN_BUSES:
         return False
-    if disk.size < LEAST_FOR_LINUX + EFI_SIZE + 2 * MiB:  # the table is at both ends
+    if disk.health in ("unhealthy", "warning"):
+        return False
+    if disk.size < LEAST_FOR_LINUX + EFI_SIZE + STAGING_SIZE + 2 * MiB:  # the table is at both ends
         return False
     kinds = {each.state.type for each in on_disk(facts, disk.guid)}
     return disk.style == "RAW" or (disk.style == "GPT" and not kinds - {RESERVED})

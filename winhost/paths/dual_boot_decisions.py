@@ -14,14 +14,15 @@ from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.disk_space import (
     EFI_SIZE,
     LEAST_FOR_LINUX,
+    STAGING_SIZE,
+    Gap,
     can_give,
     gaps,
     largest_gap,
     on_disk,
-    windows_disk,
     windows_partition,
 )
-from winhost.paths.dual_boot_settings import STAGING_SIZE, DualBootSettings
+from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
@@ -29,7 +30,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker.resource import BitLocker
 from winhost.resources.windows.disk.resource import Disk
 from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OWN_EFI, STAGING, OwnPartition
-from winhost.resources.windows.partition.resource import EFI
+from winhost.resources.windows.partition.resource import EFI, Partition, starts_windows
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
@@ -99,6 +100,8 @@ class DualBootDecisions(ContainersInside):
         made, efi = self._made(LINUX_PARTITION), self._made(OWN_EFI)
         if made is not None and made.disk and made.offset and made.size:
             staged, its_own = self._made(STAGING), efi is not None and efi.disk == made.disk
+            if staged is None and self._staging:
+                self._refuse_taken(made.disk, made.offset + made.size)
             sizes = (staged and staged.size) or self._staging, efi.size if efi and efi.size and its_own else 0
             return Places(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
         other = chosen_disk(self._facts, self._settings.disk)
@@ -111,11 +114,11 @@ class DualBootDecisions(ContainersInside):
 
     def _on_its_own(self, disk: Disk, efi: OwnPartition | None) -> Places:
         """efi: its EFI system partition, where an earlier run made that, or noted that it would."""
-        gap = max(gaps(self._facts, disk), key=lambda each: each.size)
-        begin = gap.offset + EFI_SIZE
-        if efi is not None and efi.disk == disk.guid and efi.offset:
-            begin = efi.offset + EFI_SIZE
-        room = gap.offset + gap.size - begin - self._staging
+        at = efi.offset + EFI_SIZE if efi is not None and efi.disk == disk.guid and efi.offset else None
+        found = [gap for gap in gaps(self._facts, disk) if at is None or gap.offset <= at < gap.offset + gap.size]
+        gap = max(found, key=lambda each: each.size, default=Gap(str(disk.guid), 0, 0))
+        begin = gap.offset + EFI_SIZE if at is None else at
+        room = max(0, gap.offset + gap.size - begin - self._staging)
         linux = room if self._settings.linux == "auto" else parse_size(self._settings.linux)
         if not LEAST_FOR_LINUX <= linux <= room:
             raise Refusal(
@@ -124,6 +127,17 @@ class DualBootDecisions(ContainersInside):
                 "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
             )
         return Places(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
+
+    def _refuse_taken(self, guid: str, end: Bytes) -> None:
+        """Raises Refusal where the installer's partition would not fit behind that of Ubuntu, which ends there."""
+        disks = [each.state for each in self._facts.all(Disk) if each.state.guid == guid]
+        free = [gap for disk in disks for gap in gaps(self._facts, disk)]
+        if not any(gap.offset <= end and end + self._staging <= gap.offset + gap.size for gap in free):
+            raise Refusal(
+                "disk.too-large",
+                f"behind the partition for Ubuntu are no {about(self._staging)} for that of its installer",
+                "Take that back first (winhost rollback RUN), and plan both at once.",
+            )
 
     def _behind_windows(self) -> Places:
         room = can_give(self._facts)
@@ -144,7 +158,7 @@ class DualBootDecisions(ContainersInside):
     def _staging(self) -> Bytes:
         asked = self._settings.staging
         if asked == "none":
-            return parse_size(STAGING_SIZE) if self._settings.system else 0
+            return STAGING_SIZE if self._settings.system else 0
         return parse_size(asked)
 
     def _linux(self, room: Bytes) -> Bytes:
@@ -199,13 +213,12 @@ class DualBootDecisions(ContainersInside):
         """On which the firmware finds Windows, and the installer puts its boot loader. Raises MissingFact until the
         latter is made.
         """
-        places, windows = self.places, windows_disk(self._facts)
-        made = self._made(OWN_EFI)
+        places, made = self.places, self._made(OWN_EFI)
         if places.efi and (made is None or made.made is not True):
             raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
-        disks = dict.fromkeys([windows.state.guid if windows else None, places.disk])
-        found = [each for disk in disks for each in on_disk(self._facts, disk) if each.state.type == EFI]
-        return tuple({"partition": each.key["partition"]} for each in found)
+        of_windows = [each for each in self._facts.all(Partition) if starts_windows(each.state)]
+        of_ubuntu = [each for each in on_disk(self._facts, places.disk) if each.state.type == EFI]
+        return tuple({"partition": each} for each in dict.fromkeys(p.key["partition"] for p in of_windows + of_ubuntu))
 
     @property
     def entries(self) -> tuple[Item, ...]:

@@ -14,7 +14,6 @@ from winhost.paths.setting_values import matching
 
 _DISKS = "auto, windows, or the GUID of a disk"
 Proof = Literal["active-directory", "entra", "typed"]
-STAGING_SIZE = "8GiB"
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
 
 

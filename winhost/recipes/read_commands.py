@@ -184,10 +184,12 @@ def _of_container(
 
 
 def with_entry(
-    engine: RecipeEngine, entry: Sequence[PlacedText], inside: Sequence[PlacedText], slips: list[Slip]
+    engine: RecipeEngine, entry: Sequence[PlacedText] | None, inside: Sequence[PlacedText], slips: list[Slip]
 ) -> RecipeEngine | None:
-    """A container with what it runs: by the entrypoint that its file names, else as `with_command`."""
-    if not entry:
+    """A container with what it runs: by the entrypoint that its file names, which may be none at all, else as
+    `with_command`.
+    """
+    if entry is None:
         return with_command(engine, inside, slips)
     found = engine_of([*entry, *inside], engine.form, slips)
     if found is None:

@@ -60,7 +60,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
     engine.variables += list(environment(service.get("environment")))
     inside = words_of(service.get("command"), slips)
     entry = service.get("entrypoint")
-    if with_entry(engine, words_of(entry, slips) if entry else [], inside, slips) is None:
+    if with_entry(engine, words_of(entry, slips) if entry else None, inside, slips) is None:
         return None
     engine.slips += slips
     engine.places = {**engine.places, "service": service.key_text}

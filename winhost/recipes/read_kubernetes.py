@@ -54,7 +54,7 @@ def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
     every = [each.text for name in ("command", "args") for each in container.get(name).items() if each.is_scalar]
     entries = len([each for each in container.get("command").items() if each.is_scalar])
     words = item_words(every, slips)
-    entry, inside = (words, []) if entries else ([], words)
+    entry, inside = (words, []) if entries else (None, words)  # an empty list is the image's
     if with_entry(engine, entry, inside, slips) is None:
         return None
     engine.slips += slips

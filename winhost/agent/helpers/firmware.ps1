@@ -352,8 +352,8 @@ function Read-WinhostVolumeHash {
         [WinhostNative]::Hash($Path, [ref]$length)
     }
     catch [System.ComponentModel.Win32Exception] {
-        # The file, or a folder that it would be in.
-        if (@(2, 3) -notcontains $_.Exception.GetBaseException().NativeErrorCode) {
+        # The file, a folder that it would be in, or a file system.
+        if (@(2, 3, 1005) -notcontains $_.Exception.GetBaseException().NativeErrorCode) {
             throw
         }
     }

@@ -305,7 +305,10 @@ class Disks:
         """Its GUID. Raises CmdletError where it is not free."""
         with self._host.changing("New-Partition"):
             on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
-            if any(each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk):
+            whole = self.disk_of({"disk": disk})
+            behind = whole is not None and offset + size > int(whole.state["size"])
+            taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
+            if behind or any(taken):
                 raise self._host.fail("no-capacity", "New-Partition")
             place = offset + MiB * self.physics.misplaces
             guid = made_guid(disk, offset, len(self.partitions))

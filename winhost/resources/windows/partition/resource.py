@@ -50,3 +50,8 @@ class Partition(State):
     system: bool
     hidden: bool
     no_letter: bool
+
+
+def starts_windows(partition: Partition) -> bool:
+    """It is the EFI system partition that the running Windows was started from, which may be on another disk."""
+    return partition.system and partition.type == EFI
