@@ -215,6 +215,8 @@ def test_beside_windows_where_that_is_asked_for(tmp_path: Path) -> None:
     made = plan(world(tmp_path, "win11-second-disk"), **TYPED, disk="windows")
     (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
     assert linux["disk"] != SECOND_DISK
+    (why,) = [step.why for step in made.stages[0].steps if step.resource == "OwnPartition"]
+    assert "Samsung SSD 990 PRO 2TB (the disk of Windows)" in why, "the other one is of the same model"
 
 
 def test_a_disk_of_its_own_can_be_too_small_for_what_is_asked(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
 _LABEL_OF_FAT = "WINHOST"
 LINUX_RUNS = "linux"
+_WITH, _WITHOUT = "the disk of Windows", "a disk without Windows"
 
 Item = Mapping[str, Json]
 
@@ -187,8 +188,7 @@ class DualBootDecisions(ContainersInside):
     def partitions(self) -> tuple[Item, ...]:
         """Ubuntu's, and the one of its installer behind it."""
         places = self.places
-        models = [each.state.model for each in self._facts.all(Disk) if each.state.guid == places.disk]
-        common = {"disk": places.disk, "model": models[0] if models else "its disk"}
+        common = {"disk": places.disk, "model": self._named(places.disk)}
         linux = {"name": LINUX_PARTITION, "offset": places.offset, "size": places.linux, "label": self._label}
         staging = {"name": STAGING, "offset": places.offset + places.linux, "size": places.staging}
         wanted = [{**linux, "title": "Ubuntu's partition", **common}]
@@ -198,6 +198,11 @@ class DualBootDecisions(ContainersInside):
         if places.staging:
             wanted.append({**staging, "label": _LABEL_OF_FAT, "title": "The installer's partition", **common})
         return tuple(wanted)
+
+    def _named(self, guid: str) -> str:
+        """By its model, and by what tells it from another of the same."""
+        disks = [each.state for each in self._facts.all(Disk) if each.state.guid == guid]
+        return next((f"{each.model} ({_WITH if each.boot else _WITHOUT})" for each in disks), "its disk")
 
     @property
     def _label(self) -> str:
