@@ -208,8 +208,9 @@ def records(facts: Facts, resource: str) -> tuple[Record, ...]:
 def test_a_board_with_nvswitches_gets_its_fabric_manager_with_the_driver(tmp_path: Path) -> None:
     """It starts only once the driver runs, and Ubuntu's package leaves it off."""
     here = on_a_board_with_nvswitches(tmp_path)
-    found = here.state()
-    assert here.apply(here.plan()).holds
+    found, plan = here.state(), here.plan()
+    assert "linux.fabric-manager-comes" in str(plan.notes)
+    assert here.apply(plan).holds
     manager = next(each for each in here.state()["SystemdUnit"] if each.key == {"unit": SERVICE})
     assert (manager.state["enabled"], manager.state["active"], manager.state["failed"]) == ("enabled", True, False)
     assert here.own.linux.apt.packages[FABRIC].version.startswith(str(here.own.linux.gpu_driver.loaded))

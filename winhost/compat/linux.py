@@ -122,14 +122,16 @@ def gpu_not_listed(facts: HostFacts) -> Finding | None:
 
 @rule("linux", unknown=NOTES)
 def gpus_by_nvswitch(facts: HostFacts) -> Finding | None:
-    """Boards with NVSwitch need its fabric manager, in the version of the driver."""
-    found = [card.name for gpu in facts.all(LinuxGpu) if (card := known(gpu.state.device or "")) and "SXM" in card.name]
-    if len(found) < 2 or facts.the(LinuxGpuDriver).loaded:
-        return None
-    with suppress(UsageError):  # said by without_driver
-        if (chosen := _coming(facts)) and has_fabric_manager(chosen.packages):
-            return None
-    return note("linux.fabric-manager", observed=f"{len(found)} of {found[0]}")
+    """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
+    found = _awaiting_fabric_manager(facts)
+    return note("linux.fabric-manager", observed=found) if found and not _brings_fabric_manager(facts) else None
+
+
+@rule("linux", unknown=NOTES)
+def fabric_manager_comes(facts: HostFacts) -> Finding | None:
+    """The plan installs it with the driver."""
+    found = _awaiting_fabric_manager(facts)
+    return note("linux.fabric-manager-comes", observed=found) if found and _brings_fabric_manager(facts) else None
 
 
 @rule("linux", unknown=NOTES)
@@ -158,6 +160,19 @@ def without_engine(facts: HostFacts) -> Finding | None:
     except Refusal as refusal:
         return degraded("linux.no-engine", observed=refusal.sentence)
     return None
+
+
+def _awaiting_fabric_manager(facts: HostFacts) -> str | None:
+    """GPUs on a board that would have NVSwitches, before a driver runs."""
+    found = [card.name for gpu in facts.all(LinuxGpu) if (card := known(gpu.state.device or "")) and "SXM" in card.name]
+    return f"{len(found)} of {found[0]}" if len(found) > 1 and not facts.the(LinuxGpuDriver).loaded else None
+
+
+def _brings_fabric_manager(facts: HostFacts) -> bool:
+    with suppress(UsageError):  # said by without_driver
+        chosen = _coming(facts)
+        return chosen is not None and has_fabric_manager(chosen.packages)
+    return False
 
 
 def _coming(facts: HostFacts) -> DriverChoice | None:
