@@ -1,11 +1,12 @@
 """An autoinstall file as Ubuntu's installer reads it, with the place of everything in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import yaml
+
+from winhost.core.dataclass import dataclass
 
 Loc = tuple[str | int, ...]
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,11 +1,11 @@
 """guard.json: what the guard compares in the installer, made of the manifest and of what the user consented to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
 from winhost.autoinstall.storage_section import DiskChoice
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 SCHEMA = "winhost.guard-order/1"

@@ -5,10 +5,10 @@ It is written as JSON, which YAML is, so that the guard can read and complete it
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.autoinstall.storage_section import Action
+from winhost.core.dataclass import dataclass
 from winhost.images.seed import GuestSeed, network_config, user_data
 from winhost.model.errors import UsageError
 

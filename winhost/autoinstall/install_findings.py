@@ -1,13 +1,13 @@
 """What is found in an autoinstall file: its code and effect, its sentence, what to do, and what shows it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.once import once
 

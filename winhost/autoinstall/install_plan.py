@@ -5,7 +5,7 @@ It holds no secret and no consent. Keys are made, and a wipe is consented to, wh
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from winhost.autoinstall.guard_order import WholeDisk, order_beside, order_whole
 from winhost.autoinstall.install_document import FETCHED, HostKey, InstallSettings, install_document
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
 from winhost.autoinstall.storage_section import Action, Scheme, beside_windows, whole_disks
+from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
 from winhost.images.installer_media import InstallerRelease
 from winhost.images.seed import GuestAddress, GuestSeed

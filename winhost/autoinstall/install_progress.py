@@ -4,9 +4,10 @@ Anybody on the network may have said it: it is shown, and decides nothing.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 
 _LONGEST = 200

@@ -1,7 +1,7 @@
 """An autoinstall file as one installer on one machine would take it: what the rules ask."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from winhost.autoinstall.autoinstall_file import AutoinstallFile, Loc
 from winhost.autoinstall.install_findings import InstallFinding, install_finding, install_keys
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted

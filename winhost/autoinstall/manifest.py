@@ -7,13 +7,13 @@ Numbers of disks and partitions are not among that, and neither are the names th
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
 from pydantic import RootModel
 
+from winhost.core.dataclass import dataclass
 from winhost.model.documents import write_document
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import load_json

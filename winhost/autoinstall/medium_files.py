@@ -7,12 +7,12 @@ signed, becomes ours.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from winhost.autoinstall.install_document import PYTHON, SCRIPTS, written_install
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, MiB, size
 

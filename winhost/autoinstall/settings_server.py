@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from winhost.autoinstall.install_progress import InstallEvent, parsed_event
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, KiB
 
 _LARGEST_EVENT: Bytes = 64 * KiB

@@ -6,11 +6,11 @@ compared that machine and put the paths of its disks in.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.autoinstall.installer_guard import UNRESOLVED
 from winhost.autoinstall.manifest import ESP_TYPE, LINUX_TYPE, DiskManifest, PartitionRecord, PartitionRole
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError
 from winhost.model.units import Bytes, GiB, MiB, size
 

@@ -7,11 +7,11 @@ certificate unless it is told by which; it always is.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from winhost.autoinstall.manifest import MachineIdentity
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.secrets import Secret
 

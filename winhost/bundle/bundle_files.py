@@ -5,7 +5,7 @@ The scripts are constant text: every value of a plan stays in plan.json, which t
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from winhost import __version__, core
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.core.rules import ResourceRules, Rests, as_json
 from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document

@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from winhost.cli.running import (
 )
 from winhost.cli.show_plan import show_consents, show_steps, show_whole
 from winhost.cli.snapshots import worst
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each

@@ -1,6 +1,5 @@
 """winhost install bmc: media through the BMC of a host that is read in the same run."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.resources.host import HostFacts, of_other_system

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.engine.disk_images import made_disk, pinned_image, told
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
+
+from winhost.core.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

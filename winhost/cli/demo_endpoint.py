@@ -5,7 +5,6 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from winhost.cli.demo_steps import RealEndpoint, environment, run, say
+from winhost.core.dataclass import dataclass
 
 MODEL, KEY = "tiny", "DEMO_KEY"
 _ID = "demo/tiny"

@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ import click
 from winhost.cli import output
 from winhost.cli import run as command_line
 from winhost.cli.streams import PIPE_CLOSED
+from winhost.core.dataclass import dataclass
 from winhost.engine.store import Store
 
 SCALE = 0.01  # real seconds per lab second

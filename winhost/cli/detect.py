@@ -1,7 +1,6 @@
 """winhost detect: read hosts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
@@ -10,6 +9,7 @@ from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.cli.snapshots import Snapshot, read_hosts, watched, worst
+from winhost.core.dataclass import dataclass
 from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
 from winhost.engine.two_systems import runs_linux

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +16,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_diagnosis import show_diagnosis
 from winhost.cli.show_explanation import show_explanation
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain as story_of
 from winhost.model.capabilities import CAPABILITIES

@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.engine.disk_images import pinned_image, told
 from winhost.engine.offline_copies import plan_from_copies
 from winhost.engine.planfile import read_plan

@@ -5,11 +5,11 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from time import monotonic, sleep
 
 from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint
 from winhost.core.checks import Check
+from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.run_state import RunState
 from winhost.model.errors import WinhostError, visible

@@ -1,12 +1,12 @@
 """The lines of --jsonl: one for each event of a run, and one for its end. `winhost schema event` publishes them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from winhost.cli.envelope import print_json
 from winhost.core.answers import Json, Key
+from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.run_context import Outcome
 from winhost.model.errors import ErrorDocument, WinhostError, failed

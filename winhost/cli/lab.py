@@ -3,7 +3,6 @@
 import signal
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ from winhost.cli.named_files import files_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
 from winhost.model.facts import Facts
 from winhost.model.shipped import example_hosts

@@ -4,10 +4,10 @@ import http.client
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
 from winhost.connect.way_there import own_address
+from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import HostSession
 from winhost.engine.run_state import RunState
 from winhost.serving.deployed import DeployedGateway

@@ -1,6 +1,5 @@
 """winhost lint: files that WSL reads without a word about what is wrong with them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit, Fault, file_faults
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, KiB

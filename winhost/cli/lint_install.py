@@ -1,6 +1,5 @@
 """winhost lint autoinstall: files that Ubuntu's installer accepts, and then wipes disks."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,6 +14,7 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit
 from winhost.model.units import KiB
 

@@ -4,7 +4,6 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.units import KiB

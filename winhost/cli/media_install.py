@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -29,6 +28,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.plan_install import written_to
 from winhost.cli.wait_install import Waiting
+from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import image_cache
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document

@@ -7,12 +7,13 @@ one; a file of such a name is `./json`.
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import click
+
+from winhost.core.dataclass import dataclass
 
 Form: TypeAlias = Literal["json", "yaml"]
 Shape: TypeAlias = Literal["table", "wide", "json", "yaml", "name"]

@@ -1,7 +1,7 @@
 """winhost plan: what would change."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from winhost.cli.watch import Watch
 from winhost.compat.needs import Fit
 from winhost.compat.stated import Statement, stated
 from winhost.core.answers import Id
+from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.planning import make_plan

@@ -1,6 +1,5 @@
 """winhost install plan: which disks, what the system becomes, what is lost and what is done afterwards."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -23,6 +22,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import RefusedError, UsageError, visible

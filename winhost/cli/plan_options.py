@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
@@ -15,6 +15,7 @@ from winhost.cli.new_vm_image import with_image
 from winhost.cli.new_vm_options import fault_of_options
 from winhost.cli.show_verdicts import check_path
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import Tell
 from winhost.model.errors import UsageError, visible
 from winhost.model.path import path_of, variant_name

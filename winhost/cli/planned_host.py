@@ -1,7 +1,6 @@
 """What `winhost plan` made for one host."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.model.plan import Plan
 from winhost.model.reason import Verdict
 

@@ -1,7 +1,7 @@
 """What a workload is served by, joined to the playbook of a host's path."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from threading import Lock
 from typing import cast
@@ -17,6 +17,7 @@ from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
 from winhost.core.answers import Id, Json
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Facts
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy

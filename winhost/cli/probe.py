@@ -1,7 +1,6 @@
 """winhost probe: try what the GPUs of a host's Linux can do."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_measured import show_measured
 from winhost.cli.snapshots import Snapshot, watched, worst
 from winhost.cli.watch import Watch
+from winhost.core.dataclass import dataclass
 from winhost.engine.many import stream
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts

@@ -1,6 +1,5 @@
 """winhost render compose: what serves a workload, as a compose project for a deployment of one's own."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.stack_options import StackWords, stack_words
 from winhost.cli.stack_parts import StackParts
 from winhost.compat.stated_linux import stated_linux
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.units import Bytes
 from winhost.resources.factsfile import read_facts

@@ -1,7 +1,6 @@
 """winhost report: what assess says, as a file to look at, print and pass on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from winhost.cli.envelope import answer
@@ -11,6 +10,7 @@ from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.plan_options import default_request
 from winhost.cli.snapshots import evaluate_each, read_each, requirements, watched, worst
 from winhost.compat.evaluation import Evaluation
+from winhost.core.dataclass import dataclass
 from winhost.engine.planning import make_plan
 from winhost.model.errors import ErrorResult, WinhostError, failed
 from winhost.model.facts import Facts

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +23,7 @@ from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal

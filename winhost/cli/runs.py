@@ -1,7 +1,6 @@
 """winhost runs: what was done from here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
@@ -10,6 +9,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
 from winhost.core.answers import Id, Json, identity
+from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine.events import AnyEvent
 from winhost.engine.journal import read_journal

@@ -1,6 +1,5 @@
 """winhost serve: how models are served on a target."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.show_profile import show_serving
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict

@@ -1,9 +1,9 @@
 """What `winhost serve up` and `down` answer: what became of each unit."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from winhost.cli.output import say
+from winhost.core.dataclass import dataclass
 
 # As it is now; `already` where it was so before.
 Outcome: TypeAlias = Literal["serving", "already-serving", "taking-turns", "stopped", "already-stopped"]

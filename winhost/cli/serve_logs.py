@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, serving_target
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import UnitLine

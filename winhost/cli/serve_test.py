@@ -1,7 +1,6 @@
 """winhost serve test: ask the gateway of a target what a client would, and what a client should not."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from winhost.cli.serving_target import ServingTarget, api_key, serving_target
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.masking import masked
 from winhost.model.served import TimedAnswer

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from winhost.cli.live_hosts import serving_wire
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.watch import Watch
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.secrets import SecretRef

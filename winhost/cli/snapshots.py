@@ -1,7 +1,6 @@
 """Facts of the hosts and files that words on the command line name, one snapshot after the other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,6 +16,7 @@ from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import check, wanted
 from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
+from winhost.core.dataclass import dataclass
 from winhost.engine.detect import Named
 from winhost.engine.many import stream
 from winhost.model.errors import WinhostError

@@ -1,11 +1,12 @@
 """Options of `winhost plan` for what a workload is served by."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from winhost.core.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import click
 from packaging.version import Version
 
 from winhost.cli.stack_options import StackWords
+from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
 from winhost.hub.hub_repository import HUB
 from winhost.images.image_names import ImageName

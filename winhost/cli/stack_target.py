@@ -1,10 +1,11 @@
 """The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from winhost.cli.plan_options import default_request
 from winhost.core.answers import Json, MissingFact, Record
+from winhost.core.dataclass import dataclass
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible

@@ -1,7 +1,6 @@
 """winhost verify: is it still so?"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
@@ -13,6 +12,7 @@ from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
 from winhost.core.answers import Id, MissingFact
 from winhost.core.checks import Check
+from winhost.core.dataclass import dataclass
 from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan

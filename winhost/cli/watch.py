@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from winhost.cli.line_breaks import wrapped
 from winhost.cli.log_lines import is_log_shown
 from winhost.cli.show_plan import format_value
 from winhost.cli.streams import is_dumb
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.errors import visible

@@ -1,7 +1,5 @@
 """winhost workload: what somebody wants to serve, drafted from what a hub has of a model."""
 
-from dataclasses import dataclass
-
 import click
 
 from winhost.cli.envelope import show_results
@@ -9,6 +7,7 @@ from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import ProgressEvent
 from winhost.hub.draft import Draft, draft
 from winhost.hub.hub_repository import HubRepository

@@ -1,12 +1,12 @@
 """The pod of an engine: its container by the lines of its profile, its probes, its volumes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from winhost.cluster.cluster_names import ENGINE_PORT, GPU, HUB_TOKEN, RUNTIME_CLASS, engine_name, literal
 from winhost.cluster.pod_security import container_security, pod_basics
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served

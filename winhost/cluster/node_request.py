@@ -1,10 +1,10 @@
 """What makes a Linux a node of a cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 

@@ -1,13 +1,13 @@
 """What is to be rendered for a cluster, and what comes of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packaging.version import Version
 
 from winhost.cluster.cluster_names import KEYS, NAMESPACE
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import Workload
 
 _WITHOUT_RAY = Version("0.19.0")  # kubernetes-sigs/lws #835

@@ -1,12 +1,13 @@
 """Rules of capabilities: what a target can do, and the evidence for it. One small function per rule, as for paths."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement

@@ -1,11 +1,12 @@
 """Differences between two sets of facts of a host, and between the verdicts that follow. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal, TypeAlias
 
 from winhost.compat.assess import assess
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Answer, Facts
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.resources.host import HostFacts

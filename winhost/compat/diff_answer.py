@@ -1,8 +1,7 @@
 """The answer of `diff --json`; `winhost schema` publishes its shape."""
 
-from dataclasses import dataclass
-
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Facts
 
 

@@ -1,7 +1,7 @@
 """What is found of a host for the requirements of a user: its options by fit, and what would change them. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.version import Version
 
@@ -10,6 +10,7 @@ from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
 from winhost.compat.stated import Statement, stated
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX, is_meant
 from winhost.model.reason import Assessment, Remedy

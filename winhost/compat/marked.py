@@ -1,8 +1,9 @@
 """Marks what depends on stated facts: everything that would be different without them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from winhost.core.dataclass import dataclass
 from winhost.model.lazy import LazySequence
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict
 

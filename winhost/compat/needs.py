@@ -1,10 +1,11 @@
 """Compares requirements with what each variant offers: which variants meet them, and what they lack."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.compat.workload_rules import conflicts
+from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict

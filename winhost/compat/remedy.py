@@ -1,7 +1,7 @@
 """Evaluation as if remedies were done, and the search for the cheapest remedies that make a variant work."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 
@@ -12,6 +12,7 @@ from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated_versions import after
 from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts

@@ -1,12 +1,13 @@
 """What a rule is: one condition, one finding. The runner adds subject and catalogue entry and handles unknown facts."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
 from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.once import once
 from winhost.model.path import path_of

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity
 

@@ -5,10 +5,11 @@ They replace unknown values only. They serve to evaluate a host and to plan from
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, cast
 
 from winhost.core.answers import NOT_THERE, Json, Missing, Record
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts
 from winhost.model.units import parse_size

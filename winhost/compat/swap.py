@@ -5,10 +5,10 @@ reported.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload
 from winhost.sizing.budget import Budget

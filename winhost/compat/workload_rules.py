@@ -4,7 +4,6 @@ As with other rules, one small function has one condition and one finding.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
@@ -13,6 +12,7 @@ from packaging.version import Version
 from winhost.compat.capability import NATIVE, SHARED
 from winhost.compat.rule import Finding, degraded, reason_of, unsupported, unverified
 from winhost.compat.swap import Swap, swaps
+from winhost.core.dataclass import dataclass
 from winhost.model.path import path_of
 from winhost.model.reason import Reason
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Mirror, Model, Workload

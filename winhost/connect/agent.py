@@ -5,7 +5,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from winhost.connect.checked_answers import (
@@ -28,6 +28,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.tunnel import Tunnels
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Answer, Facts
 
 log = logging.getLogger(__name__)

@@ -4,13 +4,14 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
 from winhost.connect.wire_errors import one_line
 from winhost.core.answers import Json, RemoteFault
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.model.units import MiB, size

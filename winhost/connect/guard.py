@@ -7,12 +7,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Thread
 from typing import Any, Protocol
 
 from winhost.connect.logged import brief, logged
 from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, one_line
+from winhost.core.dataclass import dataclass
 from winhost.model.units import MiB
 
 log = logging.getLogger(__name__)

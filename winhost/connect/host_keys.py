@@ -2,11 +2,11 @@
 
 import base64
 import binascii
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from winhost.connect.wire_errors import WireError
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.fleet import Login
 

@@ -1,6 +1,6 @@
 """How to wait for a machine."""
 
-from dataclasses import dataclass
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

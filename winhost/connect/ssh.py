@@ -5,7 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from threading import Timer
 from typing import Any
 
@@ -16,6 +16,7 @@ from winhost.connect.ssh_logon import SshConnection, connecting, no_shell
 from winhost.connect.sudo import SudoLogon, new_token, program_as_root
 from winhost.connect.tunnel import joined
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
+from winhost.core.dataclass import dataclass
 from winhost.model.fleet import LinuxHost, Login, Sudo
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.guard import Guard, connected, place
@@ -21,6 +21,7 @@ from winhost.connect.wire_errors import (
     WireError,
     one_line,
 )
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.fleet import Login
 from winhost.model.once import once

@@ -3,10 +3,11 @@
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from winhost.connect.wire_errors import AuthenticationFailed, one_line
+from winhost.core.dataclass import dataclass
 from winhost.model.fleet import Sudo
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126

@@ -1,11 +1,11 @@
 """The way to a Windows host, by what its fleet file says is spoken there."""
 
 import logging
-from dataclasses import dataclass
 
 from winhost.connect.agent import Agent, Fits, Wire, anything
 from winhost.connect.guard import place
 from winhost.connect.logged import brief, logged
+from winhost.core.dataclass import dataclass
 from winhost.model.fleet import Host, WireKind
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
@@ -22,6 +22,7 @@ from winhost.connect.wire_errors import (
     one_line,
 )
 from winhost.core.answers import Id, Json, Key, RemoteFault, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleet import Host

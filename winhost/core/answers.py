@@ -1,8 +1,10 @@
 """What a host answered, resource by resource, and what it could not: an unread value never passes for one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from .dataclass import dataclass
 
 Key = Mapping[str, str]
 Id = tuple[str, tuple[tuple[str, str], ...]]

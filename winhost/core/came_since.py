@@ -1,11 +1,11 @@
 """What of a run's changes can be taken back now, and what stays for that which came since and rests on it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from .answers import Id, Json, Key, MissingFact, Unavailable, identity
 from .changes import ChangedResource, Changes, Dependent
+from .dataclass import dataclass
 from .dependents import by, resting, rests
 from .host_answers import HostAnswers
 from .rules import ResourceRules, Rests

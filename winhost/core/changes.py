@@ -1,10 +1,11 @@
 """What a run has changed, as the lines of its journal add up to it: rollback undoes that and nothing else."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 from .answers import Id, Json, Key, identity
+from .dataclass import dataclass
 from .steps import Step
 
 

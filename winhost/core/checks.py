@@ -1,9 +1,9 @@
 """Whether what was wanted is still so, property by property."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .answers import Json, MissingFact
+from .dataclass import dataclass
 from .host_answers import HostAnswers
 from .steps import DesiredResource
 

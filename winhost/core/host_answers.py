@@ -1,9 +1,9 @@
 """What a host answered at one time, with what is declared of its resources: all that a decision is made from."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from .answers import NOT_THERE, Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity
+from .dataclass import dataclass
 from .rules import ResourceRules
 
 

@@ -9,8 +9,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from .dataclass import dataclass
 
 RawEvent = Mapping[str, Any]
 MOST_VALUES = 200_000

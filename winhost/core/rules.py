@@ -4,8 +4,10 @@ The same data go as JSON into offline packages, so that PowerShell and the Pytho
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from .dataclass import dataclass
 
 Json = Any  # JSON as `json` gives it
 RESTART = "restart"  # the consent without which nothing restarts a host

@@ -1,10 +1,10 @@
 """What is wanted, and what is done for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from .answers import Json, Key
+from .dataclass import dataclass
 
 Role = Literal["desired", "need", "restore", "undo"]
 

@@ -1,10 +1,11 @@
 """What of a resource goes back, by the rule that it declares. rules.ps1 is the same in PowerShell."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from .answers import Json, MissingFact, Unavailable, refuse_missing
 from .conditions import States, hold, worded
+from .dataclass import dataclass
 from .rules import ResourceRules, UndoRule
 
 

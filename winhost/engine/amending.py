@@ -1,10 +1,11 @@
 """What was asked for and only a later stage can check: chosen again in the middle of a run, unless it was used."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json, identity
+from winhost.core.dataclass import dataclass
 from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
 from winhost.engine.run_state import RunState

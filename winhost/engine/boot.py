@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 
 from winhost.compat.ubuntu_firmware import forgetful_firmware
 from winhost.connect import reboot
@@ -14,6 +13,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError
 from winhost.core.answers import Json, MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts

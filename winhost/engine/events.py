@@ -1,13 +1,13 @@
 """What stands in a journal: one kind of line for each event. `winhost schema journal` publishes it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
 from winhost.core.answers import Json, Key
 from winhost.core.changes import Dependent
+from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import Step
 from winhost.model.once import once

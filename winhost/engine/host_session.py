@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from winhost.connect.wire_errors import (
     not_found,
 )
 from winhost.core.answers import Json, Key, RemoteFault
+from winhost.core.dataclass import dataclass
 from winhost.core.order import change_of
 from winhost.core.steps import Step
 from winhost.engine import uploads

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
 from winhost.autoinstall.install_document import new_host_key
@@ -11,6 +11,7 @@ from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.connect.way_there import own_address
 from winhost.core.answers import Json, identity
+from winhost.core.dataclass import dataclass
 from winhost.engine.boot import LINUX, WINDOWS
 from winhost.engine.failures import EndOfRun
 from winhost.engine.open_run import OpenRun

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError
 
 W = TypeVar("W")

@@ -1,12 +1,13 @@
 """From facts and a request to a plan. Pure: no host, no clock, no network."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
 from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
+from winhost.core.dataclass import dataclass
 from winhost.core.order import NoInstance, differences
 from winhost.core.rules import RESTART
 from winhost.core.steps import DesiredResource, Step

@@ -1,8 +1,9 @@
 """What Windows said last on a machine where a Linux takes turns with it: while that runs, nobody else can tell."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.engine.private import private_folder
 from winhost.engine.store import Store
 from winhost.model.documents import write_document

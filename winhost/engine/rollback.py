@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.came_since import Verdicts, judge
 from winhost.core.checks import Check, check
+from winhost.core.dataclass import dataclass
 from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step

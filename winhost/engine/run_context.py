@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from winhost.connect.agent import Connector
 from winhost.connect.patience import Patience
 from winhost.core.answers import Key
 from winhost.core.checks import Check
+from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.run_state import RunState

@@ -1,7 +1,7 @@
 """What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from winhost.core import changes
 from winhost.core.answers import Id, Json, Key, identity
 from winhost.core.changes import Changes, Unfitting
+from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
 from winhost.engine.events import parse_event

@@ -6,7 +6,7 @@ The Linux is known by the host key that was made for it, of which Windows keeps 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
@@ -15,6 +15,7 @@ from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.connect.ways_in import target_beside
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
 from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
 from winhost.model.facts import Answer, Facts

@@ -4,12 +4,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 from winhost.connect.agent import Received
 from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import Change, Step
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import MiB

@@ -3,10 +3,10 @@
 from bisect import insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import factorial, prod
 
+from winhost.core.dataclass import dataclass
 from winhost.hardware.bars import CardBars
 from winhost.model.units import Bytes, KiB
 

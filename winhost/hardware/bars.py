@@ -1,10 +1,11 @@
 """The BARs of a card: from a survey, a table by device id, or a guess from its memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
+from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size

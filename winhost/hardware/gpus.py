@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Kind
 from winhost.model.units import Bytes, MiB

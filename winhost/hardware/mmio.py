@@ -6,8 +6,9 @@ In which order it meets the devices is not established, so the order that needs 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from winhost.core.dataclass import dataclass
 from winhost.hardware.allocation import Claim, Extremes, WindowPiece, align, claim, count_orders, extremes, layout
 from winhost.hardware.bars import FOUR_GIB, CardBars, MmioRefused
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Kind
 

@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import listed_files
 from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig, model_config

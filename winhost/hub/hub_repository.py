@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from http.client import responses
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.secrets import Secret
 from winhost.model.units import Bytes, MiB

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 
 _HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")

@@ -1,9 +1,9 @@
 """What config.json of a model says of its shape, under whatever names; what it does not say is None, never guessed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import DType, Quantization
 
 # Of models with several parts, the part that writes the text.

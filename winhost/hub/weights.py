@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.model.errors import WinhostError
 from winhost.model.units import Bytes, KiB, MiB

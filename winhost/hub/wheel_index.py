@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from winhost.core.dataclass import dataclass
 from winhost.hub.locked_requirements import LockedPackage
 from winhost.model.errors import WinhostError, visible
 from winhost.model.units import Bytes, MiB

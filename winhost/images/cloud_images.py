@@ -6,9 +6,9 @@ start on Hyper-V, or not listen to a seed.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.images.download import fetch_text
 from winhost.images.signed_sums import signed_sums
 from winhost.model.errors import RefusedError, UsageError, visible

@@ -5,11 +5,11 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from winhost.core.dataclass import dataclass
 from winhost.images.disk_image import Progress
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.units import Bytes, GiB, MiB, size

@@ -6,11 +6,11 @@ bytes: a plan names the SHA-256 of both, and another one is refused, wherever an
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.images.cloud_images import is_address
 from winhost.images.download import RemoteImage, check_file, download
 from winhost.images.image_file import open_image

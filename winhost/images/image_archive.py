@@ -9,10 +9,10 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from winhost.core.dataclass import dataclass
 from winhost.images.image_registry import Registry, Resolved, not_resolved
 from winhost.images.manifests import Blob
 from winhost.model.units import Bytes, MiB

@@ -1,8 +1,9 @@
 """Names of container images, as `docker.io/vllm/vllm-openai:v0.33.0`: their parts, and what engines leave out."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -8,10 +8,11 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlencode
 
+from winhost.core.dataclass import dataclass
 from winhost.images.image_names import DIGEST, ImageName
 from winhost.images.manifests import (
     INDEXES,

@@ -1,9 +1,9 @@
 """Ubuntu Server's installation media: where a point release is, and which SHA-256 Canonical signed for it."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.images.cloud_images import is_address, text_at
 from winhost.images.disk_image import Progress
 from winhost.images.download import RemoteImage, check_file, download

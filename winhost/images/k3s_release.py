@@ -5,10 +5,10 @@ https://docs.k3s.io/installation/airgap; a release has `sha256sum-amd64.txt` bes
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import NotAnswered, WebAnswer, ask

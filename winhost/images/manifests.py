@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.images.image_names import DIGEST
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import parsed

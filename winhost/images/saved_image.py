@@ -5,10 +5,10 @@ A digest is that of the manifest in the file. What an older `docker save` wrote 
 
 import json
 import tarfile
-from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.images.image_names import ImageName
 from winhost.images.manifests import (
     MOST_OF_MANIFEST,

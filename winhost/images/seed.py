@@ -11,13 +11,13 @@ no private key crosses a wire or lies in a plan. Nothing else of the CD changes:
 import io
 import json
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from time import gmtime, strftime, strptime, struct_time
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 

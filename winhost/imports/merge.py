@@ -7,11 +7,12 @@ What no file tells is unknown, and says why.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, cast
 
 from winhost import __version__
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.imports.import_errors import contradiction
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.imports.same_functions import Met, met

@@ -1,11 +1,12 @@
 """What one file tells of a machine: values with their worth, and why a value is not there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TypeAlias
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 
 
 class Worth(IntEnum):

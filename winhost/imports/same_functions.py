@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from winhost.core.dataclass import dataclass
 from winhost.imports.import_errors import contradiction, unreadable
 from winhost.imports.observation import FileObservations, Observation, SeenFunction, State, Unreported, Value
 from winhost.model.errors import UsageError, visible

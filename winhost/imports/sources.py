@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.imports import (
     boot_texts,
     computer_info,

@@ -7,10 +7,11 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once

@@ -1,13 +1,13 @@
 """Which versions of Windows, VMs and GPU software are known, from where to where (versions.yaml)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import yaml
 from packaging.version import Version
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
+
+from winhost.core.dataclass import dataclass
 
 
 class Exit(IntEnum):

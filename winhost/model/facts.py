@@ -5,10 +5,10 @@ resource or for one property of a state. Nothing hides them: reading one through
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 from winhost.core.answers import NOT_THERE, Key, Record, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.model.measured import Measurement
 
 SCHEMA = "winhost.facts/2"

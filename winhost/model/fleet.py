@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 

@@ -1,8 +1,8 @@
 """What `winhost probe` tried on a host's Linux, and what came of it: measured facts, beside those that were read."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 Ended = Literal["done", "failed", "crashed", "hung", "skipped"]

@@ -1,10 +1,11 @@
 """A plan: the differences between what a host is and what a path wants. A file to read, review, diff and apply."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource, Step
 
 SCHEMA = "winhost.plan/2"

@@ -1,11 +1,12 @@
 """What is said of a host: reasons, the verdicts that follow from them, and what is known behind each."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]

@@ -1,7 +1,6 @@
 """What speaks against a request itself, apart from the rules: refusals, which rule a plan out, and cautions."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.model.reason import Severity
 
 

@@ -10,11 +10,11 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import KiB
 

@@ -1,8 +1,8 @@
 """What a Linux says of what it serves: units, engines, gateway, GPUs, logs, and what came of a request."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 

@@ -1,10 +1,11 @@
 """A workload: the models that somebody wants to serve, and what they need beside memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from winhost.core.dataclass import dataclass
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB

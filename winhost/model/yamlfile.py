@@ -14,7 +14,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import UnionType
@@ -24,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.migrate import kind_of_version_1, place_in_version_2, renamed, to_version_2

@@ -8,10 +8,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
+from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HubRepository
 from winhost.images.download import RemoteImage, download
 from winhost.images.guest_disk import Tell

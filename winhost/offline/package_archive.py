@@ -8,10 +8,10 @@ import io
 import lzma
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 
+from winhost.core.dataclass import dataclass
 from winhost.images.signed_sums import signed_text
 from winhost.model.errors import WinhostError, visible
 from winhost.model.units import Bytes, MiB

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
 from winhost.hardware import mmio
 from winhost.hardware.cards import card_name

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.cards import bars_of
 from winhost.hardware.processors import narrowest

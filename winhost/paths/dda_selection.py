@@ -1,8 +1,8 @@
 """Which cards go to which VM: those that the user names, by name, location path or GUID."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError
 from winhost.model.facts import Instance
 from winhost.model.not_on_host import NotOnHost, listed

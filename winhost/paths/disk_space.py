@@ -1,9 +1,9 @@
 """Where on a host's disks Linux could go: free space, empty disks, and how much Windows can give."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.resources.host import HostFacts

@@ -2,8 +2,9 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Self
+
+from winhost.core.dataclass import dataclass
 
 NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

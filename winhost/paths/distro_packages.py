@@ -1,10 +1,10 @@
 """Packages for containers in the distro: where they come from, with the keys that sign them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 
+from winhost.core.dataclass import dataclass
 from winhost.paths.wsl2_settings import Containers
 
 

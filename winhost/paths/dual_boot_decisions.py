@@ -1,11 +1,11 @@
 """The decisions of Ubuntu beside Windows: where it goes, what Windows gives for it, and what is proven first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
 from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size

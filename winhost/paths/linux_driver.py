@@ -5,9 +5,9 @@ The GPUs need not be there yet: before they are assigned, a guest has no PCI bus
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
 from winhost.resources.host import HostFacts

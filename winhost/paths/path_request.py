@@ -1,8 +1,9 @@
 """What a user asks of a path, parsed once where the command line, a plan file or a journal is read."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.model.plan import PlanRequest
 from winhost.paths.playbook import Playbook, parse_playbook
 

@@ -1,7 +1,6 @@
 """The network of a VM of winhost's own: its switch, its address, and how it is reached where that is behind NAT."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Annotated
@@ -9,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.paths.own_address import DHCP, OwnAddress

@@ -1,10 +1,11 @@
 """What the playbook of each path may refer to, and which settings it has."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic import BaseModel, ConfigDict
 
+from winhost.core.dataclass import dataclass
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.images import images

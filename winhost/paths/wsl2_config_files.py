@@ -1,7 +1,6 @@
 """What the path writes into .wslconfig of the account and /etc/wsl.conf of the distro."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.paths.wsl2_network import Mode

@@ -1,13 +1,13 @@
 """Decisions of the WSL 2 path: what its playbook may refer to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
 from packaging.version import Version
 
 from winhost.core.answers import Json, MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages

@@ -1,9 +1,9 @@
 """How much memory the Linux VM of WSL gets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware.cards import memory_of
 from winhost.model.units import Bytes, MiB, about, size
 from winhost.resources.host import Card, HostFacts

@@ -1,11 +1,11 @@
 """The words behind `docker run` and `podman run`: the container, its image, and what runs in it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText

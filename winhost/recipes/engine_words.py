@@ -1,12 +1,12 @@
 """The words behind `vllm serve`, as vLLM's parser takes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, Setting
 from winhost.recipes.recipe_text import PlacedText

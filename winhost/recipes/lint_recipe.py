@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+from winhost.core.dataclass import dataclass
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
 from winhost.recipes.read_commands import engine_of, with_command

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 from winhost.compat.capabilities.gpu_cards import listed
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
 from winhost.recipes.container_words import IMAGE

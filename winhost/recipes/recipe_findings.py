@@ -1,13 +1,14 @@
 """What is found in a recipe: code, severity, place and sentence, what to do, and what that rests on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.masking import masked

@@ -1,10 +1,11 @@
 """What a recipe says, whatever form it has: engines of vLLM, each with its options, variables and container."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
+from winhost.core.dataclass import dataclass
 from winhost.recipes.recipe_text import PlacedText, TextEdit
 from winhost.recipes.shell_words import Slip
 

@@ -6,9 +6,10 @@ trip over is a slip, told with its place, and the words are read as they were me
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from winhost.core.dataclass import dataclass
 from winhost.recipes.recipe_text import PlacedText, TextEdit
 
 

@@ -1,11 +1,11 @@
 """YAML by its nodes, with the place of each character of a scalar, so that a file can be changed where it stands."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
 
 _MERGE = "tag:yaml.org,2002:merge"

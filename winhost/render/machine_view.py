@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size

@@ -1,10 +1,10 @@
 """What each variant offers: a row for each capability, a cell for each variant, and the reasons."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from winhost.compat.needs import Needs
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import EVERY_VARIANT, path_of

@@ -1,9 +1,9 @@
 """The memory of a workload as bars: what each place must hold, and its capacity."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from winhost.compat.needs import Fit
+from winhost.core.dataclass import dataclass
 from winhost.model.units import gib
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, BudgetLine, MemoryPlace

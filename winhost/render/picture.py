@@ -1,8 +1,8 @@
 """The diagram of a machine: positions of boxes and lines, in SVG units. Text is cut to its box."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.render.fact_text import NOT_YET, fitted
 from winhost.render.machine_view import MachinePicture, ShownCard
 

@@ -7,7 +7,7 @@ escape markup.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from winhost import __version__
 from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
 from winhost.model.errors import WinhostError, visible

@@ -1,9 +1,9 @@
 """The MMIO windows that the GPUs of a host need, drawn to scale: which address ranges each GPU takes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware import mmio
 from winhost.hardware.bars import FOUR_GIB, MmioRefused
 from winhost.hardware.cards import serves

@@ -1,13 +1,14 @@
 """What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
 from packaging.version import Version
 
 from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.dataclass import dataclass
 from winhost.core.rules import BY_PROPERTY, ConsentRule, NeedRule, Rests, UndoRule
 from winhost.core.steps import Change
 from winhost.model.facts import OrMissing

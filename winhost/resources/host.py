@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 from winhost.core.answers import NOT_THERE, MissingFact, Record
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State

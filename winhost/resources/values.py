@@ -3,10 +3,10 @@
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, size
 

@@ -1,8 +1,8 @@
 """Why a model may not sleep: the causes of a profile without sleep that hold in a case."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.serving.profile import profile
 from winhost.serving.when import Case, evaluate, format_when
 

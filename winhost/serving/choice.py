@@ -1,7 +1,7 @@
 """Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
@@ -10,6 +10,7 @@ from winhost.compat.capabilities.gpu_cards import in_a_guest
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, path_of, variant_name

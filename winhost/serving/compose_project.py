@@ -5,10 +5,10 @@ Nothing of it is a port of an engine: each listens on a socket in a volume that 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import KvMirror, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving

@@ -1,9 +1,9 @@
 """Computed values of a profile, each with its arithmetic: /dev/shm, shares of GPUs, memory."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model

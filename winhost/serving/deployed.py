@@ -1,11 +1,13 @@
 """/etc/winhost/serving.json: what is served on a Linux, for whoever looks after it. Written with the engines' units."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
+
+from winhost.core.dataclass import dataclass
 
 PATH = "/etc/winhost/serving.json"
 FORMAT = 1

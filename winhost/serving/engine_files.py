@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import Mirror
 from winhost.serving.choice import Served
 from winhost.serving.command import START

@@ -1,7 +1,8 @@
 """How a model may rest between its turns: what each way keeps, and how long the way back was measured to take."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from winhost.core.dataclass import dataclass
 
 MEASURED = "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs"
 _WEIGHTS_GIB = 14.29

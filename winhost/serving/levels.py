@@ -1,11 +1,12 @@
 """On which rung of the ladder each model rests between its turns, where the workload leaves that open."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from winhost.compat.capabilities.copies import FROM_DISK, GB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import AvailableMemory, DType, Model, ModelState, Workload
 from winhost.serving.causes import Because, causes_of

@@ -1,9 +1,10 @@
 """What a model loses without sleep mode: it is stopped and started instead of put to sleep and woken."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from winhost.compat.capabilities.copies import FROM_DISK
 from winhost.compat.swap import slowest
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
 from winhost.sizing.budget import Budget

@@ -1,10 +1,11 @@
 """Profiles: settings with reasons and versions, as data. A profile may extend another and list its changes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 BASES = ("bare-metal", "dda", "wsl2")

@@ -1,8 +1,9 @@
 """The lines of a profile for one model: what is set, with the reason, and what is left out."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from winhost.core.dataclass import dataclass
 from winhost.serving.computed import COMPUTED
 from winhost.serving.profile import Kind, Profile, ProfileRow
 from winhost.serving.vllm_options import changed_default, knows

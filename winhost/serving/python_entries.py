@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 

@@ -1,9 +1,9 @@
 """What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from winhost.core.dataclass import dataclass
 from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, Sample, ServingState, UnitState
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway

@@ -1,10 +1,10 @@
 """What serves a workload on a Linux, as entries of a playbook: from images to the last check."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib

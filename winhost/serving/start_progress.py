@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from winhost.core.dataclass import dataclass
 
 PhaseName: TypeAlias = Literal["begin", "image", "start", "download", "load", "compile", "memory", "graphs", "finish"]
 

@@ -1,9 +1,9 @@
 """Which models take turns on which GPUs, as settings of the gateway, and how each rests between its turns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.serving.engine_names import unit
 from winhost.serving.gateway_entries import KEEPER_SOCKET
 

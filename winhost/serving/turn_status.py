@@ -1,8 +1,8 @@
 """Whose turn it is, as the gateway's metrics say."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.model.served import Sample
 
 _STATE = "turn:"

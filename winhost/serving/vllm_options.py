@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
 
 import yaml
 from packaging.version import Version
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 Kind = Literal["engine", "env"]

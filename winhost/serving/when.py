@@ -3,7 +3,6 @@
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from packaging.version import Version
 
@@ -12,6 +11,7 @@ from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transp
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.hardware.cards import card_name
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import When

@@ -5,8 +5,8 @@ known, `least` the lower end. A value that was not stated is missing, and whethe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.model.workload import AvailableMemory, Workload
 from winhost.sizing.card_memory import VIDEO, card_lines, card_share, missing_of_video, placement_of
 from winhost.sizing.engines import Engine, MemoryPart, Missing, engine

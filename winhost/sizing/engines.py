@@ -4,10 +4,10 @@ What is not stated and cannot be computed is missing, never guessed. Where publi
 counts and its lower end is kept as `least`.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import Model, Quantization
 

@@ -9,8 +9,7 @@ asleep, much smaller or moved away. Other weights are advice, for they may answe
 last.
 """
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Workload
 from winhost.sizing.budget import budget

@@ -1,9 +1,10 @@
 """Single changes to a workload or to its available memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 
+from winhost.core.dataclass import dataclass
 from winhost.sizing.fit_changes import ChangeKind, FitChange
 
 

@@ -1,8 +1,8 @@
 """Where memory is: what is counted in each place, and whether it fits there."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.sizing.engines import MemoryPart
 

@@ -6,9 +6,9 @@ order, so that a fit is found where there is one; after `TRIES` choices the sear
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 TRIES = 5_000

@@ -1,9 +1,9 @@
 """The answer to a pasted text: what is known of it, and the causes in the order in which to look at them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from winhost.core.answers import RemoteFault
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.masking import masked
 from winhost.model.reason import Evidence, Mender

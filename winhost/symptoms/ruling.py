@@ -1,7 +1,6 @@
 """What the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -9,6 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts

@@ -5,9 +5,10 @@ the rest of a sign is tried.
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.symptoms.codes import spellings, written_in
 from winhost.symptoms.table import WEIGHTS, Sign, Symptom, symptoms

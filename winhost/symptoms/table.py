@@ -5,10 +5,11 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
+from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.once import once
 

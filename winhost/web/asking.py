@@ -4,11 +4,12 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.secrets import Secret
 from winhost.model.units import Bytes, KiB, size

@@ -5,9 +5,9 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import IO
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.web.asking import NotAnswered, OpenAnswer
 

@@ -1,12 +1,12 @@
 """A lint finding: its code, severity, line and column, and its sentence from findings.yaml."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.wslconfig.format import Dialect

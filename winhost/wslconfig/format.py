@@ -7,9 +7,10 @@ line, and nothing else. Windows skips a line that it cannot read; in a distro su
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import cached_property
+
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

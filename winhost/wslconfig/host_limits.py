@@ -1,10 +1,11 @@
 """What of a host decides what its WSL makes of a .wslconfig."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.version import Version
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
 

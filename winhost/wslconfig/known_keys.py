@@ -1,12 +1,13 @@
 """The keys of the two files: what they are, and which WSL knows them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, Dialect
 

@@ -1,11 +1,11 @@
 """A file as one WSL on one machine would read it: what the rules ask."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from packaging.version import Version
 
+from winhost.core.dataclass import dataclass
 from winhost.wslconfig.findings import LintFinding, finding
 from winhost.wslconfig.format import ConfigFile, ConfigLine
 from winhost.wslconfig.host_limits import HostLimits

@@ -1,7 +1,7 @@
 """Rules of NCCL: which transport connects the GPUs of one engine, and its settings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
 from winhost.compat.capabilities.gpu_cards import (
@@ -18,6 +18,7 @@ from winhost.compat.capabilities.settled import goes_directly, reduced_by
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, size
 
 SHM = "SHM, through host memory"

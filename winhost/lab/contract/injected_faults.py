@@ -1,8 +1,9 @@
 """Trouble that a test or a rehearsal orders from a simulated host, call by call."""
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.windows_errors import CmdletError
 
 

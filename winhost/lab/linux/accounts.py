@@ -8,9 +8,10 @@ import datetime
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State
 

@@ -4,10 +4,10 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.contract.call_batch import Answer, Call
 from winhost.lab.linux.guests import linux_gpu, ubuntu
 from winhost.lab.linux.linux_answers import LinuxAnswers

@@ -6,9 +6,10 @@ Source: the documentation of `docker pull`, `docker load` and `docker image rm`.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import NotYet

@@ -5,10 +5,11 @@ Source: the manual pages of mkfs, systemd.mount and lsblk.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.physics.windows_errors import CmdletError

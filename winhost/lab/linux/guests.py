@@ -2,11 +2,11 @@
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
 
 from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_answers import LinuxAnswers
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.cmdlet_host import HostDown

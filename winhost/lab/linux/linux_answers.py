@@ -3,10 +3,10 @@
 import json
 import socket
 import threading
-from dataclasses import dataclass
 from functools import partial
 
 from winhost.core.answers import Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux

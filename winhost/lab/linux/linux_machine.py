@@ -5,13 +5,14 @@ Sources: the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import TypeVar
 from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.gpu_driver import FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage, asked_of
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file

@@ -4,9 +4,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.accounts import (
     linux_groups,
     linux_users,

@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_answers import LinuxAnswers
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.cmdlet_host import HostDown

@@ -1,11 +1,12 @@
 """Packages of a simulated Linux, where they come from, and what apt makes of a wish. Source: apt-get(8)."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.version import Version
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.systemd_units import SSH, Systemd, Unit

@@ -3,11 +3,11 @@
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from threading import Thread
 from typing import Any
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
 

@@ -7,11 +7,12 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.contract.call_batch import failure
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import program_failed
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.wsl_session import Distro

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.physics.lab_clock import LabClock
 

@@ -2,10 +2,11 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
+
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ with it, so that a mistake in either shows as a card that a simulated guest does
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from winhost.core.dataclass import dataclass
 
 _PAGE = 0x1000
 _HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from dataclasses import dataclass
+
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """The system that takes turns with Windows on a simulated machine: what its installer left, and whether it runs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, repr=False)

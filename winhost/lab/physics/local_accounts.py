@@ -5,11 +5,12 @@ Source: Microsoft's documentation of local accounts and of user rights.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded

@@ -1,10 +1,11 @@
 """Network adapters and switches of a simulated host, as it keeps them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import known_or
 
 ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")

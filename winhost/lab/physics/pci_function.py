@@ -1,9 +1,10 @@
 """A PCI function of a simulated host: where it stands, and how Windows shows it there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.guest_mmio import GuestBars
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error

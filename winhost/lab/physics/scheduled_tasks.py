@@ -1,8 +1,8 @@
 """Scheduled tasks of a simulated Windows, in the folder `winhost`: as winhost registers them, and how they end."""
 
 import re
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.windows_files import FOLDER
 
 POWERSHELL = "C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe"

@@ -1,10 +1,11 @@
 """A VM of a simulated host, and how it shows in the resources of the facts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.assignable_device.resource import owner
 

@@ -4,11 +4,11 @@ What it rests on: the reference of module Hyper-V, and public reports of what hi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.guest_disc import GuestDisc, is_for_cloud_init, read_disc
 from winhost.lab.physics.lab_section import DiskPhysics

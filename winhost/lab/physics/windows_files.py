@@ -1,8 +1,9 @@
 """Files of a simulated Windows host: only those that anybody asks for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.windows_errors import not_ours, own_error
 
 PROGRAM_DATA = "C:\\ProgramData"

@@ -1,8 +1,9 @@
 """Objects as cmdlets of a simulated Windows give them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from winhost.core.dataclass import dataclass
 
 Properties = Mapping[str, Any]
 

@@ -1,9 +1,10 @@
 """What WSL keeps of an account of a simulated Windows: its distros, the VM that they share, and what made them so."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 

@@ -7,10 +7,11 @@ Around the graphics cards stands what is on every machine (bridges, a network ca
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_objects import FileTime, Properties, WindowsObject, of_type

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from winhost.core.dataclass import dataclass
 
 _LIFETIME = datetime.timedelta(days=7)
 _CLOCK_SKEW = datetime.timedelta(hours=1)

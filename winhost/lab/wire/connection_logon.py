@@ -7,13 +7,13 @@ import binascii
 import hmac
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import spnego
 from pypsrp.encryption import WinRMEncryption
 from pypsrp.exceptions import WinRMError
 from spnego.exceptions import NegotiateOptions, SpnegoError
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.wire.ntlm import user_file
 
 _ENCRYPTED_BOUNDARY = "Encrypted Boundary"

@@ -7,8 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.wire.wire_troubles import ConnectionDropped
 from winhost.lab.wire.wsman import Request, timed_out
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 from psrpcore.types import ErrorCategory
+
+from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import enum
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.wire.wsman import Action, over_quota
 
 Trouble = Callable[[], None]

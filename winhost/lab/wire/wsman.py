@@ -8,11 +8,12 @@ import enum
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from pypsrp.shell import CommandState
 from pypsrp.wsman import NAMESPACES, WSManAction
+
+from winhost.core.dataclass import dataclass
 
 Element = ElementTree.Element
 

@@ -9,10 +9,10 @@ import socketserver
 import ssl
 import sys
 import threading
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import cast
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError, EndpointAccounts
 from winhost.lab.wire.served_host import SimulatedHost, Wired
 from winhost.lab.wire.wire_troubles import ConnectionDropped, HttpRefusal, Moment, When, WireTroubles

@@ -6,11 +6,11 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from pypsrp.shell import SignalCode
 
+from winhost.core.dataclass import dataclass
 from winhost.lab.wire import wsman
 from winhost.lab.wire.outbox import Parcel
 from winhost.lab.wire.psrp_shell import PowerShellShell

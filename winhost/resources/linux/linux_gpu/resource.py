@@ -1,8 +1,8 @@
 """GPUs as a Linux sees them: on its PCI bus, by the driver that is bound, and by nvidia-smi."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, Within, resource
 from winhost.resources.shared import ACCESS

@@ -1,7 +1,6 @@
 """BitLocker on the host's volumes."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.core.rules import UndoRule
 from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.values import Value, or_nothing

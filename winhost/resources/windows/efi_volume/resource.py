@@ -1,7 +1,6 @@
 """EFI system partitions: what is on them."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, resource
 

@@ -1,7 +1,6 @@
 """What the firmware boots: its variables, as they are and not as bcdedit tells of them."""
 
-from dataclasses import dataclass
-
+from winhost.core.dataclass import dataclass
 from winhost.core.rules import UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import or_nothing, text

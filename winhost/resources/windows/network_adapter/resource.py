@@ -1,8 +1,8 @@
 """Network adapters."""
 
 import ipaddress
-from dataclasses import dataclass
 
+from winhost.core.dataclass import dataclass
 from winhost.resources.base import ResourceType, State, resource
 
 ETHERNET, WIFI, TEAM, VIRTUAL, VPN = "ethernet", "wifi", "team", "virtual", "vpn"

@@ -1,9 +1,9 @@
 """GPUs and the other functions of their boards, as the bus and Windows describe them."""
 
 import re
-from dataclasses import dataclass
 from typing import Annotated
 
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.resources.base import ADDED_SINCE, ResourceType, State, Within, resource
 
