@@ -1,24 +1,23 @@
 """Plan files: every field is checked when one is read, whoever edited it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from winhost.core.answers import Json
 from winhost.core.steps import Step
 from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
-from winhost.model.once import once
 from winhost.model.plan import RISKS, Deferred, Plan
 from winhost.model.secrets import SecretRef
 from winhost.model.yamlfile import Finding, Loc, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.resources.shape import property_validator
 
 
 def read_plan(path: Path) -> CheckedPlan:
@@ -89,16 +88,10 @@ def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
 def _wrong_value(resource: ResourceType, name: str, value: Json) -> str | None:
     """Of a state that was found: it may be one that nobody can ask for."""
     try:
-        _adapters(resource.name)[name].validate_python(value)
+        property_validator(resource.name, name).validate_python(value)
     except ValidationError as error:
         return str(error.errors(include_url=False)[0]["msg"])
     return None
-
-
-@once
-def _adapters(resource: str) -> Mapping[str, TypeAdapter[Any]]:
-    state = RESOURCE_TYPES[resource].state
-    return {name: TypeAdapter(state.__annotations__[name]) for name in RESOURCE_TYPES[resource].sets}
 
 
 def _is_version(text: str) -> bool:

@@ -1,9 +1,9 @@
 """What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import field
 from ipaddress import ip_address
-from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from packaging.version import Version
 
@@ -11,7 +11,6 @@ from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable,
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import BY_PROPERTY, ConsentRule, NeedRule, Rests, UndoRule
 from winhost.core.steps import Change
-from winhost.model.facts import OrMissing
 from winhost.resources.values import Value
 
 S = TypeVar("S", bound="State")
@@ -146,10 +145,8 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
     """Make a class the typed state of `declared`: a frozen dataclass each of whose properties may be missing."""
 
     def declare(cls: type[S]) -> type[S]:
-        hints = get_type_hints(cls, include_extras=True)
-        cls.__annotations__ = {name: Annotated[hints[name], OrMissing()] for name in cls.__annotations__}
         made = dataclass(frozen=True)(cls)
-        unknown = set(declared.sets) - {f.name for f in fields(cast(Any, made))}
+        unknown = set(declared.sets) - set(made.__annotations__)
         if unknown:
             raise TypeError(f"{declared.name} sets {sorted(unknown)}, which its state does not have")
         made.resource_type = ResourceType(**{**declared.__dict__, "state": made})

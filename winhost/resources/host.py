@@ -11,7 +11,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES, answer, is_linux
-from winhost.resources.shape import adapter, faults
+from winhost.resources.shape import faults, validator
 from winhost.resources.windows.assignable_device.resource import AssignableDevice
 from winhost.resources.windows.device_assignment_policy.resource import DeviceAssignmentPolicy
 from winhost.resources.windows.firmware.resource import Firmware
@@ -43,7 +43,7 @@ def typed(state: type[S], record: Record) -> Instance[S]:
     from pydantic import ValidationError
 
     try:
-        value: S = adapter(state.resource_type.name).validate_python(dict(record.state))
+        value: S = validator(state.resource_type.name).validate_python(dict(record.state))
     except ValidationError as error:
         raise WrongState(state.resource_type.name, faults(error)) from None
     return Instance(record.key, value)

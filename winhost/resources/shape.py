@@ -2,26 +2,65 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import MISSING, Field, fields
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 from winhost.core.answers import Record
 from winhost.model.errors import visible
+from winhost.model.facts import OrMissing
 from winhost.model.once import once
 from winhost.resources.registry import RESOURCE_TYPES
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
+    from pydantic_core import CoreSchema, SchemaValidator
 
 _FAULTS = 3  # of a record, at most, that an error lists
 
 
 @once
-def adapter(resource: str) -> "TypeAdapter[Any]":
-    """Makes the typed state of a resource."""
+def validator(resource: str) -> "SchemaValidator":
+    """Makes the typed state of a resource, each property of which may be missing.
+
+    Its schema is put together from those of the types of properties, of which all states together have a few dozen:
+    pydantic would take a millisecond a state to find them anew.
+    """
+    from pydantic_core import SchemaValidator, core_schema
+
+    state = RESOURCE_TYPES[resource].state
+    hints = get_type_hints(state, include_extras=True)
+    known = fields(cast(Any, state))
+    properties = [
+        core_schema.dataclass_field(each.name, _with_default(each, _schema(hints[each.name]))) for each in known
+    ]
+    arguments = core_schema.dataclass_args_schema(state.__name__, properties)
+    return SchemaValidator(core_schema.dataclass_schema(state, arguments, [each.name for each in known]))
+
+
+@once
+def property_validator(resource: str, name: str) -> "SchemaValidator":
+    """Checks one property of a resource, which may be missing."""
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_schema(get_type_hints(RESOURCE_TYPES[resource].state, include_extras=True)[name]))
+
+
+@once
+def _schema(hint: Any) -> "CoreSchema":
+    """A value of a property's type, or why there is none."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(RESOURCE_TYPES[resource].state)
+    return TypeAdapter(Annotated[hint, OrMissing()]).core_schema
+
+
+def _with_default(declared: "Field[Any]", schema: "CoreSchema") -> "CoreSchema":
+    from pydantic_core import core_schema
+
+    if declared.default is not MISSING:
+        return core_schema.with_default_schema(schema, default=declared.default)
+    if declared.default_factory is not MISSING:
+        return core_schema.with_default_schema(schema, default_factory=declared.default_factory)
+    return schema
 
 
 def misfit(resource: str, records: Sequence[Record]) -> str | None:
@@ -55,7 +94,7 @@ def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
         return f"there is no property {_named(foreign)}"
     try:
         # As JSON, where pydantic's strict mode fits: a list may be a tuple, and "5" is no number.
-        adapter(resource).validate_json(json.dumps(state), strict=True)
+        validator(resource).validate_json(json.dumps(state), strict=True)
     except ValidationError as error:
         return faults(error)
     return None
