@@ -14,7 +14,7 @@ from tests.serving.test_deployed import DEPLOYED
 from winhost.cli import first_completion
 from winhost.cli.first_completion import completions
 from winhost.core.steps import DesiredResource
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
 
 KEY = "key-of-alice-that-nobody-guesses"

@@ -18,7 +18,7 @@ from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.first_completion import completions
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["198.51.100.0/24"]

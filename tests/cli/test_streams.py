@@ -17,7 +17,7 @@ from winhost.cli.output import say
 from winhost.cli.streams import PIPE_CLOSED
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 

@@ -20,7 +20,7 @@ from tests.cli.terminal import stays
 from tests.processes import started
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.wsman import Action

@@ -10,7 +10,8 @@ from typing import Any
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.patience import Patience
 from winhost.connect.windows import WindowsConnector
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import beside
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab

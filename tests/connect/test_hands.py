@@ -6,7 +6,7 @@ from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
 from tests.errors import raises
 from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.core.steps import Step
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.wire.wire_troubles import When, drop, exceed_quota
 from winhost.lab.wire.wsman import Action

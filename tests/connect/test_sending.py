@@ -15,7 +15,7 @@ from winhost.connect.admin_share import _write_all
 from winhost.connect.file_copy import NotWritten, copied
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.lab.wire.wire_troubles import When, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import OVER_NETWORKS

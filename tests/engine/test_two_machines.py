@@ -33,7 +33,7 @@ from winhost.resources.registry import LINUX, titled
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.PLANNERS, "two-machines", TwoMachinesPlan)
+    monkeypatch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_second_run_changes_nothing(here: TwoMachines) -> None:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.PLANNERS, "two-machines", TwoMachinesPlan)
+        patch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
         here = two_machines(tmp_path_factory.mktemp("straight"))
         here.apply(here.plan(), CONSENTS)
         there = lines_of(here)

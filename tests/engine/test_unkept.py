@@ -9,7 +9,8 @@ from tests.engine.two_machines import OURS, TwoMachines, two_machines
 from tests.engine.world import QUICK
 from winhost.connect.wire_errors import RemoteError, SessionDropped, WireError
 from winhost.core.steps import Step
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
+from winhost.engine.progress import ProgressEvent
 
 KEY = {"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}
 NONE = {"text": None}

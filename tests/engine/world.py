@@ -11,8 +11,8 @@ from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.core.answers import Id
 from winhost.engine.detect import read_facts
-from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import check_plan, make_plan
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.rollback import rollback
 from winhost.engine.run import apply, resume
 from winhost.engine.run_context import Outcome, RunContext

@@ -16,8 +16,8 @@ from winhost.cli.show_facts import show_facts
 from winhost.cli.show_plan import show_plan
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
-from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import check_plan, make_plan
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan

@@ -10,7 +10,8 @@ from tests.errors import raises
 from tests.linux.debian import Debian
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
+from winhost.engine.progress import ProgressEvent
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 

@@ -5,9 +5,8 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
 from winhost.model.once import once
 
@@ -59,8 +58,7 @@ def install_keys() -> Mapping[str, Any]:
 
 @once
 def _table() -> Mapping[str, Any]:
-    text = files(__package__).joinpath("autoinstall_findings.yaml").read_text(encoding="utf-8")
-    table: Mapping[str, Any] = yaml.load(text, yaml.CSafeLoader)
+    table: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("autoinstall_findings.yaml"))
     return table
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
+from winhost.cli.evaluations import evaluate_each, requirements
 from winhost.cli.outputs import Output
-from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_rows
-from winhost.cli.snapshots import evaluate_each, read_each, requirements, several, watched, worst
-from winhost.compat.assess_answer import brief, full
+from winhost.cli.show_verdicts import possible, show_assessment, show_rows
+from winhost.cli.snapshots import read_each, several, watched, worst
 from winhost.compat.evaluation import Evaluation
 from winhost.model.errors import Exit, WinhostError
+from winhost.model.path import check_path
 
 
 def assess(
@@ -41,6 +42,8 @@ def assess(
             yield read.host, found or read.failure
 
     if output.form:
+        from winhost.compat.assess_answer import brief, full  # with the published shapes, which people do not see
+
         document_of = full if in_full else brief
         documents = (
             (host, document_of(found, asked) if isinstance(found, Evaluation) else found) for host, found in results()

@@ -10,7 +10,8 @@ from time import monotonic, sleep
 from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_state import RunState
 from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked

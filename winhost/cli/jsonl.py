@@ -7,7 +7,7 @@ from typing import Literal
 from winhost.cli.envelope import print_json
 from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import Outcome
 from winhost.model.errors import ErrorDocument, WinhostError, failed
 

@@ -8,19 +8,12 @@ from pathlib import Path
 import click
 
 from winhost.core.answers import Json
+from winhost.engine.disk_images import open_image, open_system
 from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.model.errors import visible
-from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage, is_file
-
-
-def is_open(request: PathRequest) -> bool:
-    """Whether it says which image, but not exactly."""
-    return _open_image(request) is not None or _open_system(request) is not None
 
 
 def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
@@ -32,23 +25,11 @@ def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
 _HAVE_IMAGES = ("new_vm", "system")  # settings
 
 
-def _open_system(request: PathRequest) -> NewUbuntu | None:
-    settings = request.playbook.parsed_settings
-    system = settings.system if isinstance(settings, DualBootSettings) else None
-    return system if system is not None and system.sha256 is None else None
-
-
-def _open_image(request: PathRequest) -> VmImage | None:
-    settings = request.playbook.parsed_settings
-    new = settings.new_vm if isinstance(settings, DdaSettings) else None
-    return None if new is None or new.vhdx is not None or new.image.pinned is not None else new.image
-
-
 def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     """With the image pinned, and the disk of it. Raises WinhostError and BadParameter."""
-    if (system := _open_system(request)) is not None:
+    if (system := open_system(request)) is not None:
         return _with_setting(request, "system", "sha256", system.release.signed_sha256())
-    asked = _open_image(request)
+    asked = open_image(request)
     if asked is None:
         return request
     name, source = _found(asked)

@@ -5,28 +5,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.new_vm_image import is_open, with_image_of
 from winhost.cli.new_vm_options import with_public_key
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import PlanOptions, Power, pinned
 from winhost.cli.planned_host import PlannedHost
-from winhost.cli.planned_stack import PlannedStack, planned_stack
 from winhost.cli.show_plan import show_planned, show_plans
-from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
+from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
 from winhost.cli.stack_options import stack_words
 from winhost.cli.watch import Watch
-from winhost.compat.needs import Fit
-from winhost.compat.stated import Statement, stated
 from winhost.core.answers import Id
 from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
-from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.planning import make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -37,6 +34,11 @@ from winhost.model.plan import Plan
 from winhost.model.units import Bytes
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
+
+if TYPE_CHECKING:
+    from winhost.cli.planned_stack import PlannedStack
+    from winhost.compat.needs import Fit
+    from winhost.compat.stated import Statement
 
 
 def plan(
@@ -59,17 +61,12 @@ def plan(
     output: Output,
 ) -> int:
     """Plan what would change on a host, and how each change is undone."""
-    stated_facts = statements(assumed)
-    if assumed and any_host(words, facts_files):
-        raise click.BadParameter(
-            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
-        )
+    stated_facts = _stated(assumed, words, facts_files)
     asked = PlanOptions(
         path, vm, cards, high, low, power, playbook, pinned(with_public_key(settings)), allow_unverified
     )
     # What is wrong with the words themselves is told once, before any host is asked.
-    words_of_stack = stack_words()
-    joining = planned_stack(words_of_stack)
+    joining = _joining()
     if joining:
         joining.check()
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
@@ -97,25 +94,63 @@ def plan(
     return max(codes)
 
 
-def _asked_of(asked: PlanOptions, facts: HostFacts) -> tuple[PathRequest, Fit | None]:
-    best = None if asked.path else recommended(facts)
-    return asked.request(path_of(best.variant) if best else str(asked.path)), best
+def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple[Path, ...]) -> "tuple[Statement, ...]":
+    """What is assumed of facts files. Raises BadParameter where a host is asked, which knows better."""
+    if not assumed:
+        return ()
+    from winhost.cli.evaluations import statements  # with all rules, which a plan of one path does without
+
+    stated_facts = statements(assumed)
+    if any_host(words, facts_files):
+        raise click.BadParameter(
+            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
+        )
+    return stated_facts
 
 
-def _named_with(asked: PlanOptions, joining: PlannedStack, facts: Facts) -> frozenset[Id]:
+def _joining() -> "PlannedStack | None":
+    """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
+    words, cluster = stack_words(), cluster_words()
+    if words:
+        from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
+
+        return PlannedStack(words, cluster)
+    if cluster.said:
+        raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
+    return None
+
+
+def _asked_of(asked: PlanOptions, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
+    if asked.path:
+        return asked.request(asked.path), None
+    from winhost.engine.choosing import recommended  # with the rules of all paths
+
+    best = recommended(facts)
+    return asked.request(path_of(best.variant)), best
+
+
+def _named_with(asked: PlanOptions, joining: "PlannedStack", facts: Facts) -> frozenset[Id]:
     return joining.named(facts, _asked_of(asked, HostFacts(facts))[0])
+
+
+def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
+    if not assumed:
+        return HostFacts(read.known)
+    from winhost.compat.stated import stated  # as above
+
+    return HostFacts(stated(read.known, assumed))
 
 
 def _planned(
     read: Snapshot,
     asked: PlanOptions,
-    joining: PlannedStack | None,
+    joining: "PlannedStack | None",
     into: "Into | None",
-    assumed: tuple[Statement, ...],
+    assumed: "tuple[Statement, ...]",
     watch: Watch,
 ) -> PlannedHost | WinhostError:
     try:
-        facts = HostFacts(stated(read.known, assumed))
+        facts = _known(read, assumed)
         plain, best = _asked_of(asked, facts)
         request, served = joining.joined(facts, plain) if joining else (plain, None)
         made = make_plan(facts, request)
@@ -123,12 +158,16 @@ def _planned(
         def tell(doing: str, done: Bytes, whole: Bytes) -> None:
             watch(disk_images.told(made.host, doing, done, whole))
 
-        if is_open(request):  # to get an image takes minutes: what refuses the plan is told before
+        if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
+            from winhost.cli.new_vm_image import with_image_of  # with all that finds images
+
             request = with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
         made = replace(made, notes=(*made.notes, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
+            from winhost.engine.choosing import check_unasked  # as above
+
             check_unasked(made, best)
         uploads.check(made.steps, disk_images.found(Path(), request, tell))
         file = into.write(made) if into else None

@@ -6,19 +6,16 @@ from dataclasses import field
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import yaml
 
-from winhost.cli.new_vm_image import with_image
 from winhost.cli.new_vm_options import fault_of_options
-from winhost.cli.show_verdicts import check_path
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.images.guest_disk import Tell
 from winhost.model.errors import UsageError, visible
-from winhost.model.path import path_of, variant_name
+from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import kinds_at
@@ -26,6 +23,9 @@ from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
+
+if TYPE_CHECKING:
+    from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
@@ -83,8 +83,10 @@ class PlanOptions:
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
-    def pinned(self, request: PathRequest, tell: Tell) -> PathRequest:
+    def pinned(self, request: PathRequest, tell: "Tell") -> PathRequest:
         """With the image of a new VM, got once for all hosts. Raises as `with_image` does."""
+        from winhost.cli.new_vm_image import with_image  # with all that finds images
+
         self._parsed[request.path] = with_image(request, tell)
         return self._parsed[request.path]
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from winhost.cli.cluster_options import ClusterWords, cluster_words
+from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.cluster_parts import check_node_words, node_request
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair
@@ -119,14 +119,6 @@ class PlannedStack:
             gateway_wheels=of_gateway,
             engine_wheels=of_engine,
         )
-
-
-def planned_stack(words: StackWords | None) -> PlannedStack | None:
-    """None where no workload is named. Raises click's UsageError for options that are for one."""
-    cluster = cluster_words()
-    if words is None and cluster.said:
-        raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
-    return PlannedStack(words, cluster) if words else None
 
 
 def _with_entries(target: StackTarget, entries: Sequence[Json]) -> Playbook:

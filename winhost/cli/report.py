@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from winhost.cli.envelope import answer
+from winhost.cli.evaluations import evaluate_each, requirements
 from winhost.cli.output import say, show_error_text, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.plan_options import default_request
-from winhost.cli.snapshots import evaluate_each, read_each, requirements, watched, worst
+from winhost.cli.snapshots import read_each, watched, worst
 from winhost.compat.evaluation import Evaluation
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import make_plan

@@ -13,7 +13,8 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import decided
 from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
-from winhost.cli.show_plan import format_value, show_stage
+from winhost.cli.show_plan import show_stage
+from winhost.cli.values import format_value
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.planning import request_of
 from winhost.engine.run import preview_amended

@@ -18,9 +18,9 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_plan import format_value
 from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
+from winhost.cli.values import format_value
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
 from winhost.core.dataclass import dataclass

@@ -12,7 +12,7 @@ from winhost.cli.running import begin
 from winhost.cli.serve_change import ChangedUnit, ServingChange, show_change
 from winhost.cli.serving_target import ServingTarget, serving_target
 from winhost.cli.watch import Watch, watching
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.model.durations import render_duration
 from winhost.model.errors import WinhostError
 from winhost.model.served import UnitState

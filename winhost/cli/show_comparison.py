@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 import click
 
 from winhost.cli.output import say
-from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
+from winhost.cli.values import format_full_value, format_value
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.core.answers import Json, Key
 from winhost.model.errors import visible

@@ -1,6 +1,5 @@
 """A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,55 +9,19 @@ import click
 from winhost.cli.output import say, show_error_text
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.tables import table
-from winhost.core.answers import Json
+from winhost.cli.values import format_full_value, format_value
 from winhost.core.steps import Step
 from winhost.engine.disk_images import pinned_image, upload_of
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
-from winhost.model.errors import WinhostError, visible, visible_json
-from winhost.model.packed import packed_in_words
+from winhost.model.errors import WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage
-from winhost.model.units import MiB, size
 from winhost.paths.vm_image import Pinned
 from winhost.resources.registry import titled
-from winhost.resources.windows.assignable_device.resource import owner
 
-_KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
-_GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
 _MANY = 4  # deferred steps of one reason, of which only the first is named
 _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
-
-
-def format_value(value: Json) -> str:
-    """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int) and value >= MiB and value % MiB == 0:
-        return size(value)
-    if isinstance(value, str) and (vm := owner(value)):
-        return f"assigned to VM {vm[:8]}…"
-    if isinstance(value, str) and (lines := value.count("\n")):
-        return f"{lines} line{'s' if lines > 1 else ''}"
-    if isinstance(value, str) and (packed := packed_in_words(value)):
-        return packed
-    if isinstance(value, list):
-        return ", ".join(map(format_value, value)) or "none"
-    if isinstance(value, dict) and all("\n" in str(text) for text in value.values()):
-        return f"{len(value)} file{'s' if len(value) > 1 else ''}"
-    return "none" if value is None else shortened(visible(str(value)))
-
-
-def format_full_value(value: Json) -> str:
-    """The same with nothing left out but what nobody can read."""
-    if isinstance(value, str) and (packed := packed_in_words(value)):
-        return packed
-    return visible(value) if isinstance(value, str) else visible_json(value)
-
-
-def shortened(text: str) -> str:
-    """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
-    return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))
 
 
 def show_plan(plan: Plan, written_to: Path | None, wide: bool = False) -> None:

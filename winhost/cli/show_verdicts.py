@@ -8,29 +8,17 @@ from rich.text import Text
 
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
-from winhost.cli.show_budget import show_budget
 from winhost.cli.tables import table
 from winhost.compat.evaluation import Evaluation, Requirements
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
-from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.path import ALL_VARIANTS, EVERY_PATH, is_meant
+from winhost.model.errors import WinhostError, visible
+from winhost.model.path import is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import verdict_text
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
-
-
-def check_path(path: str | None) -> None:
-    """A path or one of its variants. Raises UsageError: UnknownPath."""
-    if path is not None and path not in (*EVERY_PATH, *ALL_VARIANTS):
-        variants = [variant for variant in ALL_VARIANTS if variant not in EVERY_PATH]
-        raise UsageError(
-            "UnknownPath",
-            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*EVERY_PATH, *ALL_VARIANTS))}",
-            hint=f"Paths: {', '.join(EVERY_PATH)}; options of a path: {', '.join(variants)}.",
-        )
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
@@ -91,6 +79,8 @@ def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -
     for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
+        from winhost.cli.show_budget import show_budget  # with all that sizes a workload
+
         show_budget(found[0].budget, found[0].short)
     for fit in found:
         if everything or path or fit is found[0]:

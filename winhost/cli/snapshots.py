@@ -4,26 +4,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
-
-import click
+from typing import TYPE_CHECKING, TypeVar
 
 from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.named_files import check_hosts, files_of, hosts_and_files
-from winhost.cli.named_hosts import hosts_named, nothing_named
 from winhost.cli.watch import Watch, watching
-from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.needs import check, wanted
-from winhost.compat.remedy import named
-from winhost.compat.stated import Statement, parse
 from winhost.core.dataclass import dataclass
-from winhost.engine.detect import Named
-from winhost.engine.many import stream
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost
-from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
+
+if TYPE_CHECKING:
+    from winhost.engine.detect import Named
+    from winhost.model.fleet import AnyHost
 
 T = TypeVar("T")
 
@@ -52,16 +45,23 @@ class Snapshot:
 
 
 def read_hosts(
-    words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: Named = ()
+    words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: "Named" = ()
 ) -> Iterator[Snapshot]:
     """Facts of live hosts, several at a time, in the order of the words, one by one. Raises what `hosts_named` does."""
-    hosts = hosts_named(words, fleet_file)
+    hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
     return _each_host(hosts, at_once, watch, named)
 
 
-def _each_host(hosts: Sequence[AnyHost], at_once: int, watch: Watch, named: Named) -> Iterator[Snapshot]:
+def _named(words: Sequence[str], fleet_file: Path | None) -> "list[AnyHost]":
+    from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
+
+    return hosts_named(words, fleet_file)
+
+
+def _each_host(hosts: "Sequence[AnyHost]", at_once: int, watch: Watch, named: "Named") -> Iterator[Snapshot]:
     from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
+    from winhost.engine.many import stream  # likewise
 
     read = partial(read_live, watch=watch, named=named)
     for result in stream(hosts, read, at_once=at_once, leave=True, ours=as_winhost_error):
@@ -80,7 +80,7 @@ def read_each(
     fleet_file: Path | None,
     at_once: int,
     watch: Watch,
-    named: Named = (),
+    named: "Named" = (),
 ) -> Iterator[Snapshot]:
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
 
@@ -98,7 +98,7 @@ def read_each(
 def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> bool:
     """Whether more than one host is meant. Raises what `read_each` does."""
     hosts, files = _sorted(words, facts_files)
-    return len(files) + (len(hosts_named(hosts, fleet_file)) if hosts else 0) > 1
+    return len(files) + (len(_named(hosts, fleet_file)) if hosts else 0) > 1
 
 
 def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> None:
@@ -107,7 +107,7 @@ def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_fil
     Raises UsageError: SameHost, else as `read_each`.
     """
     hosts, files = _sorted(words, facts_files)
-    check_hosts(files, (host.name for host in hosts_named(hosts, fleet_file)) if hosts else ())
+    check_hosts(files, (host.name for host in _named(hosts, fleet_file)) if hosts else ())
 
 
 def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
@@ -118,6 +118,8 @@ def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
 def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[str], list[Path]]:
     """Hosts, and the facts files that are meant."""
     if not words and not facts_files:
+        from winhost.cli.named_hosts import nothing_named  # as above
+
         raise nothing_named(offline=True)
     hosts, files = hosts_and_files(words, Facts)
     return hosts, [*files_of(facts_files, Facts), *files]
@@ -132,45 +134,6 @@ def _read_file(path: Path, watch: Watch) -> Snapshot:
     return Snapshot(facts.host, facts)
 
 
-def evaluate_each(
-    reads: Iterable[Snapshot], request: Requirements, watch: Watch
-) -> Iterator[tuple[Snapshot, Evaluation | None]]:
-    """Each reading with what is said of it, one by one; facts that cannot be evaluated are that reading's error."""
-    for read in reads:
-        if read.facts is None:
-            yield read, None
-            continue
-        try:
-            with watch.at(read.host, "evaluating"):
-                evaluation = evaluate(read.facts, request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
-            yield Snapshot(read.host, error=as_winhost_error(error)), None
-        else:
-            yield read, evaluation
-
-
 def worst(errors: Iterable[WinhostError | None], otherwise: int = 0) -> int:
     """The exit code over several hosts: the highest."""
     return max([otherwise, *(int(error.exit_code) for error in errors if error)])
-
-
-def requirements(
-    needed: tuple[str, ...],
-    path: str | None,
-    workload_file: Path | None,
-    remedies: tuple[str, ...],
-    assumed: tuple[str, ...],
-) -> Requirements:
-    """What hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
-    check(needed)
-    workload = load_workload(workload_file) if workload_file else None
-    needs = wanted(needed, workload)
-    return Requirements(needs, path, workload, tuple(map(named, remedies)), statements(assumed), needed)
-
-
-def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
-    """What `--assume` states. Raises BadParameter."""
-    try:
-        return tuple(statement for text in texts for statement in parse(text))
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--assume'") from None

@@ -7,9 +7,9 @@ from winhost.cli.envelope import show_results
 from winhost.cli.named_files import check_hosts, files_of, holds
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
+from winhost.cli.values import format_full_value, format_value
 from winhost.core.answers import Id, MissingFact
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass

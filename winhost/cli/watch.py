@@ -8,22 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
-from winhost.cli.jsonl import print_event
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.log_lines import is_log_shown
-from winhost.cli.show_plan import format_value
 from winhost.cli.streams import is_dumb
+from winhost.cli.values import format_value
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import visible
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 T = TypeVar("T")
 
@@ -231,14 +232,17 @@ class JsonLines(Watch):
     """A JSON line per event, on stdout."""
 
     def __init__(self) -> None:
+        from winhost.cli.jsonl import print_event  # with the outcomes of runs, which most commands do not have
+
         super().__init__(lambda text: None)
+        self._print = print_event
 
     def show(self, event: ProgressEvent) -> None:
         if event.kind != "at":
-            print_event(event)
+            self._print(event)
 
     def remind(self, host: str, doing: Doing) -> None:
-        print_event(ProgressEvent(host, "waiting", doing.reminder))
+        self._print(ProgressEvent(host, "waiting", doing.reminder))
 
 
 class Screen(Watch):
@@ -293,6 +297,8 @@ class Screen(Watch):
         return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
     def _start(self) -> None:
+        from rich.live import Live  # with its thread and spinners, which only a terminal shows
+
         self._live = Live(
             get_renderable=self.rows,
             console=self._console,

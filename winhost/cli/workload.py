@@ -8,7 +8,7 @@ from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.hub.draft import Draft, draft
 from winhost.hub.hub_repository import HubRepository
 from winhost.model.errors import UsageError, visible

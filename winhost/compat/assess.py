@@ -3,27 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import ModuleType
 from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import (
-    capabilities,
-    dda_card,
-    dda_host,
-    dda_vm,
-    gpu_p,
-    linux,
-    ubuntu,
-    ubuntu_disks,
-    ubuntu_firmware,
-    wsl2,
-    wsl2_inside,
-    wsl2_network_rules,
-    wslc,
-)
 from winhost.compat.available_memory import available_memory
-from winhost.compat.capability import offers
 from winhost.compat.default_plan import refused_by_default
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.stated_versions import as_stated
@@ -33,20 +18,62 @@ from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
+from winhost.model.once import once
 from winhost.model.path import ALL_VARIANTS, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
-from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
-# Importing them declares their rules.
-OF_LINUX = (ubuntu, ubuntu_disks, ubuntu_firmware, linux)
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_inside, wsl2_network_rules, gpu_p, *OF_LINUX, wslc, capabilities)
-
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
+
+
+@once
+def rulebook(path: str) -> tuple[ModuleType, ...]:
+    """The modules that declare the rules of a path. A plan of one path does without those of the others."""
+    match path:
+        case "dda":
+            from winhost.compat import dda_card, dda_host, dda_vm
+
+            return (dda_host, dda_card, dda_vm)
+        case "wsl2":
+            from winhost.compat import wsl2, wsl2_inside, wsl2_network_rules
+
+            return (wsl2, wsl2_inside, wsl2_network_rules)
+        case "gpu-p":
+            from winhost.compat import gpu_p
+
+            return (gpu_p,)
+        case "dual-boot" | "bare-metal":
+            from winhost.compat import ubuntu, ubuntu_disks, ubuntu_firmware
+
+            return (ubuntu, ubuntu_disks, ubuntu_firmware)
+        case "wslc":
+            from winhost.compat import wslc
+
+            return (wslc,)
+        case "linux":
+            from winhost.compat import linux
+
+            return (linux,)
+    raise AssertionError(f"{path} has no rules")
+
+
+def capability_rules() -> ModuleType:
+    """The module that declares the rules of capabilities, which most plans do without."""
+    from winhost.compat import capabilities
+
+    return capabilities
+
+
+def _offered(target: Target) -> tuple[CapabilityVerdict, ...]:
+    from winhost.compat.capability import offers
+
+    capability_rules()
+    return offers(target)
 
 
 def assess(
@@ -99,7 +126,7 @@ def _variants(path: str) -> list[str]:
 
 def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
     memory = _available_memory(target)
-    return replace(judged, capabilities=LazySequence(lambda: offers(target)), available_memory=memory)
+    return replace(judged, capabilities=LazySequence(lambda: _offered(target)), available_memory=memory)
 
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
@@ -128,6 +155,7 @@ def _judged(facts: HostFacts, variant: str) -> PathVerdict:
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
+    rulebook(path_of(variant))
     host, cards, vms = _open(facts, variant) if selection is None else _chosen(facts, variant, selection)
     judged_cards = tuple(_card(facts, variant, card, alone=selection is None) for card in cards)
     judged_vms = tuple(_vm(facts, variant, vm) for vm in vms)

@@ -109,6 +109,8 @@ class Question:
 
 @once
 def _questions(variant: str) -> tuple[Question, ...]:
+    if not RULES:
+        raise LookupError("no rules of capabilities are imported: nothing would speak against any")
     places = {variant, path_of(variant)}
     asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
     return tuple(_question(name, rules) for name, rules in asked)

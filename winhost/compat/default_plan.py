@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
 from winhost.core.answers import MissingFact, Unknown
-from winhost.model.once import once
 from winhost.model.path import PATHS_OF_LINUX, path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
-from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import Selection
-from winhost.paths.playbook import Playbook, read_playbook
+from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Wsl2Settings
@@ -58,7 +56,8 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
     """Resources of the playbook that we ship, of which nothing at all could be read."""
     later = VOCABULARIES[path].on_request
-    resources = dict.fromkeys(entry.resource for entry in _playbook(path).resources if entry.for_each not in later)
+    entries = shipped_playbook(path)["resources"]
+    resources = dict.fromkeys(entry["resource"] for entry in entries if entry.get("for_each") not in later)
     return tuple(
         resource
         for resource in resources
@@ -80,13 +79,6 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
 
 
 def _wsl2(facts: HostFacts) -> Iterator[Reason]:
-    settings = _playbook("wsl2").parsed_settings
-    assert isinstance(settings, Wsl2Settings)
+    settings = Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))
     for refusal in refusals(facts, settings, ()):
         yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
-
-
-@once
-def _playbook(path: str) -> Playbook:
-    (ours,) = shipped("playbooks").glob(f"{path}.*")
-    return read_playbook(ours)

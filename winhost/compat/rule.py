@@ -124,7 +124,9 @@ def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Findi
 
 @lru_cache(maxsize=8)
 def _of_host(path: str, facts: Any) -> tuple[Finding, ...]:
-    """Cached: the same for each variant of a path."""
+    """Cached: the same for each variant of a path. Raises LookupError without rules: nothing would speak against it."""
+    if not _rules(path, HOST):
+        raise LookupError(f"no rules of {path} are imported")
     return _of(path, HOST, (facts,))
 
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity
 
@@ -36,9 +37,7 @@ class Settling:
 @once
 def commands() -> tuple[SettlingCommand, ...]:
     """In the order of preference among equally good ones; the last one provides everything."""
-    import yaml
-
-    read: list[dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("settle.yaml").read_text(encoding="utf-8"))
+    read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("settle.yaml"))
     return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from winhost.engine.host_session import ProgressEvent
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
 from winhost.images.cloud_images import is_address
 from winhost.images.guest_disk import GuestDisk, SourceImage, Tell, guest_disk
@@ -11,7 +11,7 @@ from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.path_request import PathRequest
-from winhost.paths.vm_image import Pinned
+from winhost.paths.vm_image import Pinned, VmImage
 from winhost.resources.base import Attachment
 
 
@@ -27,6 +27,23 @@ def upload_of(request: PathRequest) -> str:
     settings = request.playbook.parsed_settings
     new = settings.new_vm if isinstance(settings, DdaSettings) else _system(request)
     return new.upload if new is not None else "wire"
+
+
+def is_open(request: PathRequest) -> bool:
+    """Whether it says which image, but not exactly."""
+    return open_image(request) is not None or open_system(request) is not None
+
+
+def open_system(request: PathRequest) -> NewUbuntu | None:
+    settings = request.playbook.parsed_settings
+    system = settings.system if isinstance(settings, DualBootSettings) else None
+    return system if system is not None and system.sha256 is None else None
+
+
+def open_image(request: PathRequest) -> VmImage | None:
+    settings = request.playbook.parsed_settings
+    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    return None if new is None or new.vhdx is not None or new.image.pinned is not None else new.image
 
 
 def _system(request: PathRequest) -> NewUbuntu | None:

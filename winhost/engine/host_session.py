@@ -24,11 +24,11 @@ from winhost.connect.wire_errors import (
     not_found,
 )
 from winhost.core.answers import Json, Key, RemoteFault
-from winhost.core.dataclass import dataclass
 from winhost.core.order import change_of
 from winhost.core.steps import Step
 from winhost.engine import uploads
 from winhost.engine.detect import Named, read_facts
+from winhost.engine.progress import ProgressEvent
 from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
@@ -43,25 +43,6 @@ _FETCHING = 20  # seconds of a fetch, until it is told how far it is
 _WORTH_TELLING = 60  # seconds that are left
 
 _UNDOING = 5  # seconds that a host may take to undo a change, beside the time that it waits
-
-
-@dataclass(frozen=True)
-class ProgressEvent:
-    """Something that happened in a run, for whoever watches it.
-
-    kind: at (something that changes nothing, such as reading), step, preparing (a file here), sending, done, skipped,
-    kept, restart, waiting, stage, note or failed; count: step `number` of `total`; percent: of a file that is prepared
-    or sent; run: its name, where it has begun.
-    """
-
-    host: str
-    kind: str
-    text: str
-    step: Step | None = None
-    number: int = 0
-    total: int = 0
-    percent: int | None = None
-    run: str = ""
 
 
 class HostSession:

@@ -7,9 +7,10 @@ from winhost import __version__
 from winhost.core.answers import identity
 from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun, wrong_host
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
 from winhost.engine.journal import SCHEMA, Journal
 from winhost.engine.planning import CheckedPlan, request_of
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_files import RunFiles
 from winhost.engine.run_state import RunState, fold, replay

@@ -1,6 +1,6 @@
 """From facts and a request to a plan. Pure: no host, no clock, no network."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,10 +14,6 @@ from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.offline_copies import from_copies
-from winhost.engine.plan_dda import DdaPlanner
-from winhost.engine.plan_dual_boot import DualBootPlanner
-from winhost.engine.plan_linux import LinuxPlanner
-from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts
@@ -65,11 +61,38 @@ class PathPlanner(Protocol):
         """What of the request only a later stage can check, which plans this."""
 
 
-PLANNERS: Mapping[str, type[PathPlanner]] = {
-    "dda": DdaPlanner,
-    "wsl2": Wsl2Planner,
-    "dual-boot": DualBootPlanner,
-    "linux": LinuxPlanner,
+# A planner is imported for its path alone, with all that this path decides.
+
+
+def _dda() -> type[PathPlanner]:
+    from winhost.engine.plan_dda import DdaPlanner
+
+    return DdaPlanner
+
+
+def _dual_boot() -> type[PathPlanner]:
+    from winhost.engine.plan_dual_boot import DualBootPlanner
+
+    return DualBootPlanner
+
+
+def _linux() -> type[PathPlanner]:
+    from winhost.engine.plan_linux import LinuxPlanner
+
+    return LinuxPlanner
+
+
+def _wsl2() -> type[PathPlanner]:
+    from winhost.engine.plan_wsl2 import Wsl2Planner
+
+    return Wsl2Planner
+
+
+PLANNERS: Mapping[str, Callable[[], type[PathPlanner]]] = {
+    "dda": _dda,
+    "wsl2": _wsl2,
+    "dual-boot": _dual_boot,
+    "linux": _linux,
 }
 
 NOT_PLANNABLE = "not plannable"
@@ -198,7 +221,7 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
     _check_desired(facts.host, desired)
     try:
         refuse_full(facts, desired)
-        PLANNERS[request.path](facts, request).check(desired)
+        PLANNERS[request.path]()(facts, request).check(desired)
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
 
@@ -239,7 +262,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
 
 
 def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    planned = PLANNERS[request.path](facts, request)
+    planned = PLANNERS[request.path]()(facts, request)
     verdict = planned.verdict
     _refuse(facts, planned, request.document.allow_unverified)
     stage = _stage(facts, request, planned, number=1)
@@ -384,4 +407,4 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
 
 def asked_risks(facts: HostFacts, request: PathRequest) -> Mapping[Id, tuple[str, ...]]:
     """Consents that the verdict asks for, by the resources whose steps they are asked for."""
-    return PLANNERS[request.path](facts, request).risks()
+    return PLANNERS[request.path]()(facts, request).risks()

@@ -11,7 +11,8 @@ from winhost.core.answers import Key
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
-from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_session import HostSession
+from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.fleet import Host

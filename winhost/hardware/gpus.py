@@ -6,9 +6,8 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Kind
 from winhost.model.units import Bytes, MiB
@@ -179,6 +178,5 @@ READ: Mapping[str, Callable[[Any], Any]] = {
 
 @once
 def _catalogue() -> Row:
-    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
-    book: Row = yaml.load(text, yaml.CSafeLoader)
+    book: Row = load_catalogue(files(__package__).joinpath("gpus.yaml"))
     return book

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Kind
 
@@ -48,8 +47,7 @@ def generations() -> Sequence[ProcessorGeneration]:
 
 @once
 def _rows() -> tuple[tuple[re.Pattern[str], ProcessorGeneration], ...]:
-    text = files(__package__).joinpath("processors.yaml").read_text(encoding="utf-8")
-    read: list[dict[str, Any]] = yaml.load(text, yaml.CSafeLoader)
+    read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("processors.yaml"))
     return tuple((re.compile(row.pop("name"), re.IGNORECASE), _row(row)) for row in read)
 
 

@@ -4,7 +4,6 @@ Both lie in the user's cache, so that a second plan or run waits for neither. Th
 bytes: a plan names the SHA-256 of both, and another one is refused, wherever and whenever it is made again.
 """
 
-import os
 from collections.abc import Callable
 from functools import partial
 from hashlib import file_digest
@@ -15,6 +14,7 @@ from winhost.images.cloud_images import is_address
 from winhost.images.download import RemoteImage, check_file, download
 from winhost.images.image_file import open_image
 from winhost.images.vhdx import write_vhdx
+from winhost.model.catalogue_file import cache_folder
 from winhost.model.errors import UsageError
 from winhost.model.units import Bytes
 
@@ -42,11 +42,7 @@ class GuestDisk:
 
 
 def image_cache() -> Path:
-    """The user's own; WINHOST_CACHE overrides it."""
-    from platformdirs import user_cache_path
-
-    chosen = os.environ.get("WINHOST_CACHE")
-    return (Path(chosen) if chosen else user_cache_path("winhost", appauthor=False)) / "images"
+    return cache_folder() / "images"
 
 
 def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache: Path | None = None) -> GuestDisk:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    pass
 
 
 ANY = "*"  # stands for every path and capability
@@ -135,7 +136,7 @@ def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_all(folder: str) -> dict[str, dict[str, Any]]:
     found = sorted(files(__package__).joinpath(folder).iterdir(), key=lambda file: file.name)
-    every = [_parsed(file) for file in found if file.name.endswith(".yaml")]
+    every = [load_catalogue(file) for file in found if file.name.endswith(".yaml")]
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
         raise ValueError(f"a key of {folder}/ stands in two of its files")
@@ -143,12 +144,5 @@ def _read_all(folder: str) -> dict[str, dict[str, Any]]:
 
 
 def _read(name: str) -> dict[str, dict[str, Any]]:
-    return _parsed(files(__package__).joinpath(name))
-
-
-def _parsed(file: "Traversable") -> dict[str, dict[str, Any]]:
-    import yaml
-
-    text = file.read_text(encoding="utf-8")
-    read: dict[str, dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    read: dict[str, dict[str, Any]] = load_catalogue(files(__package__).joinpath(name))
     return read

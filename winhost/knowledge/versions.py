@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-import yaml
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 
@@ -97,9 +97,7 @@ def known_range(what: str) -> tuple[Version, Version]:
 @once
 def table() -> Mapping[str, Any]:
     """The file as it is, for the page that is made of it."""
-    read: Mapping[str, Any] = yaml.load(
-        files(__package__).joinpath("versions.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
-    )
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("versions.yaml"))
     return read
 
 

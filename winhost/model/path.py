@@ -1,5 +1,7 @@
 """The paths to serve from a Windows GPU machine, and their variants, by name."""
 
+from winhost.model.errors import UsageError, did_you_mean, visible
+
 # In the order of preference among equally good ones: what gives the guest most first, previews last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
@@ -14,6 +16,17 @@ VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
 EVERY_VARIANT = (*ALL_VARIANTS, *PATHS_OF_LINUX)
+
+
+def check_path(path: str | None) -> None:
+    """A path or one of its variants. Raises UsageError: UnknownPath."""
+    if path is not None and path not in (*EVERY_PATH, *ALL_VARIANTS):
+        variants = [variant for variant in ALL_VARIANTS if variant not in EVERY_PATH]
+        raise UsageError(
+            "UnknownPath",
+            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*EVERY_PATH, *ALL_VARIANTS))}",
+            hint=f"Paths: {', '.join(EVERY_PATH)}; options of a path: {', '.join(variants)}.",
+        )
 
 
 def is_meant(asked: str | None, variant: str) -> bool:

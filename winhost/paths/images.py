@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from importlib.resources import files
 
-import yaml
-
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean, visible
 from winhost.model.once import once
 
@@ -12,8 +11,7 @@ from winhost.model.once import once
 @once
 def images() -> Mapping[str, Mapping[str, str]]:
     """Source and SHA-256 of each, by name."""
-    text = files(__package__).joinpath("images.yaml").read_text("utf-8")
-    known: dict[str, dict[str, str]] = yaml.safe_load(text)
+    known: dict[str, dict[str, str]] = load_catalogue(files(__package__).joinpath("images.yaml"))
     return known
 
 

@@ -9,7 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from winhost.core.answers import Id, Json, identity
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
+from winhost.model.once import once
+from winhost.model.shipped import shipped
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
@@ -87,8 +90,25 @@ class WrongPlaybook(ValueError):
 
 def read_playbook(path: Path) -> Playbook:
     """With names spelled out. Raises UsageError (FileFaults) with every fault of the file."""
-    playbook = load_placed(path, Playbook, _faults).value
+    playbook = _shipped(path) or load_placed(path, Playbook, _faults).value
     return playbook.model_copy(update={"settings": spelled_out(playbook.path, playbook.settings)})
+
+
+def _shipped(path: Path) -> Playbook | None:
+    """What is part of winhost, read without the places of its words, which only somebody who changes it needs."""
+    if path != shipped("playbooks") / path.name:
+        return None
+    try:
+        playbook = Playbook.model_validate(shipped_playbook(path.stem))
+    except ValidationError:
+        return None
+    return None if any(_faults(playbook)) else playbook
+
+
+@once
+def shipped_playbook(path: str) -> Any:
+    """The data of the playbook that is part of winhost."""
+    return load_catalogue(shipped("playbooks") / f"{path}.yaml")
 
 
 def spelled_out(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:

@@ -1,17 +1,11 @@
 """What the playbook of each path may refer to, and which settings it has."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 
 from pydantic import BaseModel, ConfigDict
 
 from winhost.core.dataclass import dataclass
-from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.images import images
-from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.never_sleep import POWER_PLAN
-from winhost.paths.wsl2_settings import Wsl2Settings
 
 
 class NoSettings(BaseModel):
@@ -24,7 +18,8 @@ class NoSettings(BaseModel):
 class Vocabulary:
     """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
 
-    named: settings that may be a name, and what the names stand for; options: what of a Request says something to it;
+    settings_of: the model of its settings, imported for whoever asks; names_of: settings that may be a name, and what
+    the names stand for; options: what of a Request says something to it;
     variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks;
     together: lists that are all in a playbook or none, because each goes on where another stops; asked_for: by settings
     that come to nothing without them, the lists that a playbook has to have.
@@ -32,13 +27,21 @@ class Vocabulary:
 
     decisions: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
-    settings: type[BaseModel] = NoSettings
-    named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    settings_of: Callable[[], type[BaseModel]] = lambda: NoSettings
+    names_of: Callable[[], Mapping[str, Mapping[str, Mapping[str, str]]]] = dict
     options: frozenset[str] = frozenset()
     variant: str | None = None
     on_request: frozenset[str] = frozenset()
     together: tuple[str, ...] = ()
     asked_for: Callable[[BaseModel], Mapping[str, tuple[str, ...]]] = lambda settings: {}
+
+    @property
+    def settings(self) -> type[BaseModel]:
+        return self.settings_of()
+
+    @property
+    def named(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        return self.names_of()
 
 
 _FUNCTION = ("location", "device", "name")
@@ -56,8 +59,41 @@ _CONTAINERS = {
 }
 
 
+# What a path can be told is imported for that path alone: the four have little in common and much below them.
+
+
+def _dda_settings() -> type[BaseModel]:
+    from winhost.paths.dda_settings import DdaSettings
+
+    return DdaSettings
+
+
+def _dual_boot_settings() -> type[BaseModel]:
+    from winhost.paths.dual_boot_settings import DualBootSettings
+
+    return DualBootSettings
+
+
+def _linux_settings() -> type[BaseModel]:
+    from winhost.paths.linux_settings import LinuxSettings
+
+    return LinuxSettings
+
+
+def _wsl2_settings() -> type[BaseModel]:
+    from winhost.paths.wsl2_settings import Wsl2Settings
+
+    return Wsl2Settings
+
+
+def _wsl2_names() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    from winhost.paths.images import images
+
+    return {"image": images()}
+
+
 def _of_new_vm(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
-    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    new = getattr(settings, "new_vm", None)
     if new is None:
         return {}
     made = {"new_vm": ("new_images", "new_vms")}
@@ -65,8 +101,7 @@ def _of_new_vm(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
 
 
 def _of_system(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
-    wanted = isinstance(settings, DualBootSettings) and settings.system is not None
-    return {"system": ("images", "installers", "switches")} if wanted else {}
+    return {"system": ("images", "installers", "switches")} if getattr(settings, "system", None) else {}
 
 
 VOCABULARIES = {
@@ -91,7 +126,7 @@ VOCABULARIES = {
             "specs": ("title",),
             "serving_guests": ("name",),
         },
-        DdaSettings,
+        _dda_settings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
         on_request=frozenset(
             {
@@ -121,7 +156,7 @@ VOCABULARIES = {
             "specs": ("title",),
             "serving_systems": ("name",),
         },
-        DualBootSettings,
+        _dual_boot_settings,
         on_request=frozenset(
             {"images", "installers", "switches", "drivers", "shown_gpus", *_CONTAINERS, "specs", "serving_systems"}
         ),
@@ -133,7 +168,7 @@ VOCABULARIES = {
             "drivers": ("packages", "why", "path", "text"),
             **_CONTAINERS,
         },
-        LinuxSettings,
+        _linux_settings,
     ),
     "wsl2": Vocabulary(
         (
@@ -162,8 +197,8 @@ VOCABULARIES = {
             "specs": ("title",),
             "power_plans": POWER_PLAN,
         },
-        Wsl2Settings,
-        {"image": images()},
+        _wsl2_settings,
+        _wsl2_names,
         variant="network",
     ),
 }

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText
@@ -26,8 +25,7 @@ class ContainerOptions:
 
 @once
 def container_options() -> ContainerOptions:
-    text = files(__package__).joinpath("container_options.yaml").read_text(encoding="utf-8")
-    read = yaml.safe_load(text)
+    read = load_catalogue(files(__package__).joinpath("container_options.yaml"))
     return ContainerOptions(frozenset(read["flags"].split()), frozenset(read["valued"].split()), read["short"])
 
 

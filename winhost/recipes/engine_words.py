@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, Setting
 from winhost.recipes.recipe_text import PlacedText
@@ -28,8 +27,7 @@ class OptionShapes:
 
 @once
 def shapes() -> OptionShapes:
-    text = files("winhost.knowledge").joinpath("vllm_option_shapes.yaml").read_text(encoding="utf-8")
-    read: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    read: dict[str, Any] = load_catalogue(files("winhost.knowledge").joinpath("vllm_option_shapes.yaml"))
     sets = {name: frozenset(read[name].split()) for name in ("flags", "several", "whole", "number")}
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 

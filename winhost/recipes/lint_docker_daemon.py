@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
@@ -31,7 +30,7 @@ _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 @once
 def daemon_keys() -> Mapping[str, Any]:
     """See daemon_keys.yaml."""
-    read: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("daemon_keys.yaml").read_text("utf-8"))
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("daemon_keys.yaml"))
     return read
 
 

@@ -6,10 +6,9 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.once import once
@@ -111,8 +110,7 @@ def hidden(text: str, secrets: Sequence[str] = ()) -> str:
 @once
 def rows() -> Mapping[str, FindingRow]:
     """By code."""
-    text = files(__package__).joinpath("findings.yaml").read_text(encoding="utf-8")
-    read: dict[str, dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    read: dict[str, dict[str, Any]] = load_catalogue(files(__package__).joinpath("findings.yaml"))
     return {code: _row(code, row) for code, row in read.items()}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
 from packaging.version import Version
 
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
@@ -32,7 +32,7 @@ _OMNI = "--omni"
 @once
 def renames() -> Mapping[str, Any]:
     """See renames.yaml."""
-    read: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("renames.yaml").read_text(encoding="utf-8"))
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("renames.yaml"))
     return read
 
 

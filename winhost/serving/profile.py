@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 BASES = ("bare-metal", "dda", "wsl2")
@@ -85,8 +86,5 @@ def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    import yaml
-
-    text = files(__package__).joinpath("profiles", f"{name}.yaml").read_text(encoding="utf-8")
-    read: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    read: dict[str, Any] = load_catalogue(files(__package__).joinpath("profiles", f"{name}.yaml"))
     return read

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 Kind = Literal["engine", "env"]
@@ -26,8 +26,7 @@ class _Table:
 
 @once
 def _table() -> _Table:
-    text = files("winhost.knowledge").joinpath("vllm_options.yaml").read_text(encoding="utf-8")
-    read: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    read: dict[str, Any] = load_catalogue(files("winhost.knowledge").joinpath("vllm_options.yaml"))
     known: dict[Kind, dict[str, frozenset[int]]] = {"engine": {}, "env": {}}
     for kind, where in _WHERE.items():
         for at, names in read[where].items():

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 # What a line says: what is wrong; only that something is, which other lines tell better; or nothing to worry about.
@@ -64,12 +65,10 @@ class Symptom:
 @once
 def symptoms() -> Mapping[str, Symptom]:
     """By id, file by file."""
-    import yaml
-
     folder = files(__package__).joinpath("known")
     rows: dict[str, Symptom] = {}
     for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
-        read = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        read = load_catalogue(file)
         if again := rows.keys() & read.keys():
             raise ValueError(f"two files of symptoms/known have {', '.join(sorted(again))}")
         rows |= {name: _symptom(name, row) for name, row in read.items()}

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from importlib.resources import files
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.wslconfig.format import Dialect
@@ -46,6 +45,5 @@ def codes() -> list[str]:
 
 @once
 def _sentences() -> Mapping[str, Mapping[str, str]]:
-    text = files(__package__).joinpath("findings.yaml").read_text(encoding="utf-8")
-    sentences: Mapping[str, Mapping[str, str]] = yaml.load(text, yaml.CSafeLoader)
+    sentences: Mapping[str, Mapping[str, str]] = load_catalogue(files(__package__).joinpath("findings.yaml"))
     return sentences

@@ -5,9 +5,8 @@ from dataclasses import field
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, Dialect
 
@@ -86,6 +85,5 @@ def _id(dotted: str) -> Id:
 
 @once
 def _book() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    text = files(__package__).joinpath("known_keys.yaml").read_text(encoding="utf-8")
-    book: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.load(text, yaml.CSafeLoader)
+    book: Mapping[str, Mapping[str, Mapping[str, Any]]] = load_catalogue(files(__package__).joinpath("known_keys.yaml"))
     return book

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from winhost.core.answers import Json, RemoteFault
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 _SPOKEN_EVERYWHERE = "en-US"
@@ -108,6 +107,5 @@ def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, obje
 
 @once
 def _catalogue() -> Mapping[str, Mapping[str, Any]]:
-    text = files(__package__).joinpath("windows_errors.yaml").read_text(encoding="utf-8")
-    catalogue: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    catalogue: Mapping[str, Mapping[str, Any]] = load_catalogue(files(__package__).joinpath("windows_errors.yaml"))
     return catalogue

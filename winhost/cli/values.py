@@ -1,0 +1,43 @@
+"""Values of properties as people read them."""
+
+import re
+
+from winhost.core.answers import Json
+from winhost.model.errors import visible, visible_json
+from winhost.model.packed import packed_in_words
+from winhost.model.units import MiB, size
+from winhost.resources.windows.assignable_device.resource import owner
+
+_KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
+_GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
+
+
+def format_value(value: Json) -> str:
+    """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and value >= MiB and value % MiB == 0:
+        return size(value)
+    if isinstance(value, str) and (vm := owner(value)):
+        return f"assigned to VM {vm[:8]}…"
+    if isinstance(value, str) and (lines := value.count("\n")):
+        return f"{lines} line{'s' if lines > 1 else ''}"
+    if isinstance(value, str) and (packed := packed_in_words(value)):
+        return packed
+    if isinstance(value, list):
+        return ", ".join(map(format_value, value)) or "none"
+    if isinstance(value, dict) and all("\n" in str(text) for text in value.values()):
+        return f"{len(value)} file{'s' if len(value) > 1 else ''}"
+    return "none" if value is None else shortened(visible(str(value)))
+
+
+def format_full_value(value: Json) -> str:
+    """The same with nothing left out but what nobody can read."""
+    if isinstance(value, str) and (packed := packed_in_words(value)):
+        return packed
+    return visible(value) if isinstance(value, str) else visible_json(value)
+
+
+def shortened(text: str) -> str:
+    """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
+    return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))

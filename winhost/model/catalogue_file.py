@@ -1,0 +1,61 @@
+"""Our own YAML files of data, parsed once for each content: parsing them took a tenth of the run time of a command.
+
+What was parsed is kept as JSON in the user's cache, under the hash of the file. A cache that cannot be written or read
+costs time and nothing else.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+
+def cache_folder() -> Path:
+    """The user's own; WINHOST_CACHE overrides it."""
+    from platformdirs import user_cache_path
+
+    chosen = os.environ.get("WINHOST_CACHE")
+    return Path(chosen) if chosen else user_cache_path("winhost", appauthor=False)
+
+
+def load_catalogue(file: "Traversable | Path") -> Any:
+    """The data of a YAML file that is part of winhost, or shipped with it."""
+    text = file.read_bytes()
+    kept = cache_folder() / "catalogues" / f"{hashlib.sha256(text).hexdigest()}.json"
+    try:
+        return json.loads(kept.read_bytes())
+    except (OSError, ValueError):  # not there yet, or cut short
+        return _parsed(text, kept)
+
+
+def _parsed(text: bytes, kept: Path) -> Any:
+    import yaml  # only where the cache has nothing
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which of the two is known late
+        """Leaves dates as text, because JSON has none."""
+
+        yaml_implicit_resolvers = {  # noqa: RUF012 - as the library wants it
+            first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+            for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    data = yaml.load(text, Loader)  # noqa: S506 - a safe one
+    written = json.dumps(data)
+    if json.loads(written) == data:  # keys of JSON are text
+        _keep(written, kept)
+    return data
+
+
+def _keep(written: str, kept: Path) -> None:
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with NamedTemporaryFile("w", dir=kept.parent, encoding="ascii", delete=False) as file:
+            file.write(written)
+        Path(file.name).replace(kept)
+    except OSError:
+        return
