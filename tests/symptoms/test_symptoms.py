@@ -14,7 +14,6 @@ from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_fault, of_symptom
 from winhost.symptoms.pasted import pieces
-from winhost.symptoms.ruling import STATES
 from winhost.symptoms.scan import _expression
 from winhost.symptoms.table import Symptom, symptoms
 
@@ -70,7 +69,7 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
         for fact in cause.needs:
             resource, _, name = fact.partition(".")
             assert resource in RESOURCE_TYPES
-            assert name in STATES[resource].__dataclass_fields__
+            assert name in RESOURCE_TYPES[resource].state.__dataclass_fields__
 
 
 def test_no_two_symptoms_have_the_same_sign() -> None:

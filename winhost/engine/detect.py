@@ -38,7 +38,7 @@ def _first(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer]
     """A Linux tells what is named in the same round trip: it lists little of that, and what is read twice costs nothing
     the second time. On Windows most is listed, and each name would cost another call of a cmdlet.
     """
-    resources = SYSTEMS[agent.system]
+    resources = tuple(SYSTEMS[agent.system])
     if callable(named) or agent.system != "linux":
         return agent.read(resources, settled=settled), {}
     asked = sorted({id_ for id_ in named if id_[0] in resources and RULES_OF_LINUX[id_[0]].absent is None})

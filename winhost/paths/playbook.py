@@ -18,7 +18,16 @@ from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-SETTABLE = sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets)
+
+
+@once
+def settable() -> tuple[str, ...]:
+    """The resources that can be set, in alphabetical order."""
+    return tuple(sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets))
+
+
+def _with_settable(schema: dict[str, Any]) -> None:
+    schema["enum"] = [*settable()]
 
 
 class PlaybookResource(BaseModel):
@@ -26,7 +35,7 @@ class PlaybookResource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    resource: str = Field(description="A resource that can be set.", json_schema_extra={"enum": [*SETTABLE]})
+    resource: str = Field(description="A resource that can be set.", json_schema_extra=_with_settable)
     title: str = Field(description="What it is, for the plan's table; may hold ${references}.")
     key: dict[str, str] = Field(default={}, description="Which instance; values may be ${references}.")
     desired: dict[str, Json] = Field(description="The properties and the values they shall have.")
@@ -37,7 +46,7 @@ class PlaybookResource(BaseModel):
     def _fits_its_resource_type(self) -> "PlaybookResource":
         resource = RESOURCE_TYPES.get(self.resource)
         if resource is None or not resource.sets:
-            raise ValueError(f"{self.resource} is not a resource that can be set; these can: {', '.join(SETTABLE)}")
+            raise ValueError(f"{self.resource} is not a resource that can be set; these can: {', '.join(settable())}")
         literal = {name: value for name, value in self.desired.items() if not REFERENCE.search(str(value))}
         misfit = resource.misfit(self.key, self.desired) or resource.wrong_value(literal)
         if misfit:

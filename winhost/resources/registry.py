@@ -1,43 +1,109 @@
 """Every resource that winhost knows: those of Windows, and those of Linux, in its WSL or on a machine of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module
 from importlib.resources import files
-from types import ModuleType
 
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules, Rests, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
+from winhost.model.lazy import LazySequence
+from winhost.model.once import once
 from winhost.resources.base import ResourceType, State
 from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTITION, WITHIN_VM
 
 
-def discover(system: str) -> tuple[type[State], ...]:
-    """The states of `windows` or `linux`: of each folder there that has a `resource.py`, in the order of reading.
-
-    Who and what the host is comes first, so that a refusal there explains the rest.
+class _ResourceTypes(Mapping[str, ResourceType]):
+    """Those of some folders, by name. Looking one up imports that one alone; going through them imports all of them, in
+    the order of reading: who and what the host is comes first, so that a refusal there explains the rest.
     """
-    folders = (entry for entry in files(__package__).joinpath(system).iterdir() if (entry / "resource.py").is_file())
-    found = [_declared(import_module(f"{__package__}.{system}.{folder.name}.resource")) for folder in folders]
-    return tuple(sorted(found, key=lambda state: (state.resource_type.order, state.resource_type.name)))
+
+    def __init__(self, *systems: str) -> None:
+        found = (
+            (f"{system}.{entry.name}", entry)
+            for system in systems
+            for entry in files(__package__).joinpath(system).iterdir()
+        )
+        # A folder is called as its resource: hyperv_role is HyperVRole.
+        self._modules = {
+            name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "resource.py").is_file()
+        }
+        self._systems = systems
+
+    def __getitem__(self, name: str) -> ResourceType:
+        found = self._module(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def _module(self, name: str) -> ResourceType | None:
+        folder = self._modules.get(name.lower())
+        found = _declared(folder).resource_type if folder else None
+        return found if found and found.name == name else None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._module(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (state.resource_type.name for state in self.states)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    @cached_property
+    def states(self) -> tuple[type[State], ...]:
+        found = map(_declared, self._modules.values())
+        place = self._systems.index
+        return tuple(
+            sorted(
+                found, key=lambda state: (place(_system(state)), state.resource_type.order, state.resource_type.name)
+            )
+        )
 
 
-def _declared(module: ModuleType) -> type[State]:
+def _system(state: type[State]) -> str:
+    return state.__module__.split(".")[2]
+
+
+@once
+def _declared(folder: str) -> type[State]:
     """The one state that a module declares; what it imports is another's."""
+    module = import_module(f"{__package__}.{folder}.resource")
     own = (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
     (state,) = (each for each in own if issubclass(each, State))
     return state
 
 
-WINDOWS_STATES = discover("windows")
-LINUX_STATES = discover("linux")
-WINDOWS: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in WINDOWS_STATES}
-LINUX: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in LINUX_STATES}
-RESOURCE_TYPES: dict[str, ResourceType] = {**WINDOWS, **LINUX}
-SYSTEMS: Mapping[str, tuple[str, ...]] = {"windows": tuple(WINDOWS), "linux": tuple(LINUX)}
+WINDOWS = _ResourceTypes("windows")
+LINUX = _ResourceTypes("linux")
+RESOURCE_TYPES = _ResourceTypes("windows", "linux")
+SYSTEMS: Mapping[str, Mapping[str, ResourceType]] = {"windows": WINDOWS, "linux": LINUX}
+WINDOWS_STATES: Sequence[type[State]] = LazySequence(lambda: WINDOWS.states)
+LINUX_STATES: Sequence[type[State]] = LazySequence(lambda: LINUX.states)
+
+
+class _Rules(Mapping[str, ResourceRules]):
+    """The rules of all resources, made for the first who looks one up: their order follows from all of them."""
+
+    def __init__(self, make: Callable[[], Mapping[str, ResourceRules]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[str, ResourceRules]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> ResourceRules:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 def _rules(resource: ResourceType, place: int) -> ResourceRules:
@@ -76,27 +142,22 @@ def _in_order_of_changes() -> list[str]:
     return list(sorter.static_order())
 
 
-RULES: dict[str, ResourceRules] = {
-    name: _rules(RESOURCE_TYPES[name], place) for place, name in enumerate(_in_order_of_changes())
-}
+RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], place) for place, name in enumerate(_in_order_of_changes())})
+
+
+def _changed(change: Callable[[ResourceRules], ResourceRules]) -> _Rules:
+    """With others of what is in a Linux."""
+    return _Rules(lambda: {name: change(rules) if name in LINUX else rules for name, rules in RULES.items()})
 
 
 # On a machine of its own nothing of Linux waits for Windows, or goes with a distro.
-RULES_OF_LINUX: dict[str, ResourceRules] = {
-    name: replace(rules, requires="", within=()) if name in LINUX else rules for name, rules in RULES.items()
-}
-
+RULES_OF_LINUX = _changed(lambda rules: replace(rules, requires="", within=()))
 
 # A restart of a guest is never one of the host.
-RULES_WITH_GUEST: dict[str, ResourceRules] = {
-    name: restarted_by_its_vm(rules) if name in LINUX else rules for name, rules in RULES.items()
-}
-
+RULES_WITH_GUEST = _changed(restarted_by_its_vm)
 
 # The Linux beside Windows restarts the host when it restarts, and is there only while Windows is not.
-RULES_BESIDE_WINDOWS: dict[str, ResourceRules] = {
-    name: replace(rules, requires=RUNNING) if name in LINUX else rules for name, rules in RULES.items()
-}
+RULES_BESIDE_WINDOWS = _changed(lambda rules: replace(rules, requires=RUNNING))
 
 
 def is_beside_windows(facts: Facts) -> bool:
@@ -111,15 +172,35 @@ def _has_guest(facts: Facts) -> bool:
     return isinstance(seeds, tuple) and bool(seeds)
 
 
-def _no_linux(facts: Facts) -> dict[str, Answer]:
-    """Before anybody is let in: of the guest, where one is to come up, or of what runs later, else of the distro."""
-    until = RUNNING if is_beside_windows(facts) else SEED if _has_guest(facts) else ACCESS
-    return dict.fromkeys(LINUX, Unavailable(until))
+class _WithoutLinux(Mapping[str, Answer]):
+    """Answers before anybody is let in: what is in a Linux waits for that of the guest, where one is to come up, or of
+    what runs later, else of the distro.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._known = facts.resources
+        until = RUNNING if is_beside_windows(facts) else SEED if _has_guest(facts) else ACCESS
+        self._waits = Unavailable(until)
+
+    def __getitem__(self, name: str) -> Answer:
+        if name in self._known:
+            return self._known[name]
+        if name in LINUX:
+            return self._waits
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._known, *LINUX)))
+
+    def __len__(self) -> int:
+        return len([*self])
 
 
 def is_linux(facts: Facts) -> bool:
     """Whether the host is a Linux of its own: then its facts hold nothing of Windows, not even why not."""
-    return not facts.resources.keys().isdisjoint(LINUX) and facts.resources.keys().isdisjoint(WINDOWS)
+    if any(name in WINDOWS for name in facts.resources):
+        return False
+    return any(name in LINUX for name in facts.resources)
 
 
 def answer(facts: Facts, resource: str) -> Answer:
@@ -132,7 +213,7 @@ def host_answers(facts: Facts) -> HostAnswers:
     if is_linux(facts):
         return HostAnswers(facts.resources, RULES_OF_LINUX)
     beside = RULES_BESIDE_WINDOWS if is_beside_windows(facts) else RULES
-    return HostAnswers({**_no_linux(facts), **facts.resources}, RULES_WITH_GUEST if _has_guest(facts) else beside)
+    return HostAnswers(_WithoutLinux(facts), RULES_WITH_GUEST if _has_guest(facts) else beside)
 
 
 def titled(resource: str) -> str:

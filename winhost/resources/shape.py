@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from winhost.core.answers import Record
 from winhost.model.errors import visible
@@ -29,12 +29,12 @@ def validator(resource: str) -> "SchemaValidator":
 
     state = RESOURCE_TYPES[resource].state
     hints = get_type_hints(state, include_extras=True)
-    known = fields(cast(Any, state))
-    properties = [
-        core_schema.dataclass_field(each.name, _with_default(each, _schema(hints[each.name]))) for each in known
-    ]
+    schemas = {
+        name: _with_default(vars(state).get(name, MISSING), _schema(hints[name])) for name in state.__annotations__
+    }
+    properties = [core_schema.dataclass_field(name, schema) for name, schema in schemas.items()]
     arguments = core_schema.dataclass_args_schema(state.__name__, properties)
-    return SchemaValidator(core_schema.dataclass_schema(state, arguments, [each.name for each in known]))
+    return SchemaValidator(core_schema.dataclass_schema(state, arguments, [*schemas]))
 
 
 @once
@@ -53,14 +53,10 @@ def _schema(hint: Any) -> "CoreSchema":
     return TypeAdapter(Annotated[hint, OrMissing()]).core_schema
 
 
-def _with_default(declared: "Field[Any]", schema: "CoreSchema") -> "CoreSchema":
+def _with_default(default: Any, schema: "CoreSchema") -> "CoreSchema":
     from pydantic_core import core_schema
 
-    if declared.default is not MISSING:
-        return core_schema.with_default_schema(schema, default=declared.default)
-    if declared.default_factory is not MISSING:
-        return core_schema.with_default_schema(schema, default_factory=declared.default_factory)
-    return schema
+    return schema if default is MISSING else core_schema.with_default_schema(schema, default=default)
 
 
 def misfit(resource: str, records: Sequence[Record]) -> str | None:
@@ -89,7 +85,7 @@ def faults(error: "ValidationError") -> str:
 def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
     from pydantic import ValidationError
 
-    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, RESOURCE_TYPES[resource].state))})
+    foreign = sorted(set(state) - RESOURCE_TYPES[resource].state.__annotations__.keys())
     if foreign:
         return f"there is no property {_named(foreign)}"
     try:

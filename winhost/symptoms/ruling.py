@@ -10,14 +10,11 @@ from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
-from winhost.resources.base import State
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import LINUX_STATES, WINDOWS_STATES
+from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.table import KnownCause
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
-
-STATES: Mapping[str, type[State]] = {state.resource_type.name: state for state in (*WINDOWS_STATES, *LINUX_STATES)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class HostRulings:
         for fact, wanted in needs.items():
             resource, _, name = fact.partition(".")
             try:
-                values = [getattr(instance.state, name) for instance in self._facts.all(STATES[resource])]
+                values = [getattr(instance.state, name) for instance in self._facts.all(RESOURCE_TYPES[resource].state)]
             except MissingFact:
                 yield None, ""
                 continue
