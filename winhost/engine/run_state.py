@@ -239,7 +239,7 @@ def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
     return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
-def _nothing(record: RunState, entry: events.RunStopped | events.RunContinued) -> RunState:
+def _nothing(record: RunState, entry: events.RunStopped) -> RunState:
     return record
 
 
@@ -275,7 +275,6 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.ConsentsGiven: _accept,
     events.RollbackStarted: _back,
     events.RunStopped: _nothing,
-    events.RunContinued: _nothing,
     events.RequestAmended: _amend,
     events.RunEnded: _outcome,
 }
