@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
-from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
 from packaging.version import Version
 
@@ -16,19 +16,33 @@ from winhost.resources.values import Value
 S = TypeVar("S", bound="State")
 
 
-_MISSING = (Unknown, Unavailable)  # every property that is read is held against it: a union takes twice as long
+_MISSING = frozenset((Unknown, Unavailable))
 
 
 class State:
-    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it."""
+    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it.
+
+    Such a property is no attribute of the instance, so that Python asks `__getattr__` for it and for no other: rules
+    read tens of thousands of properties.
+    """
 
     resource_type: ClassVar["ResourceType"]
 
-    def __getattribute__(self, name: str) -> Any:
-        value = object.__getattribute__(self, name)
-        if isinstance(value, _MISSING):
-            raise MissingFact(f"{type(self).__name__}.{name}", value)
-        return value
+    def __post_init__(self) -> None:
+        told = vars(self)
+        if not _MISSING.isdisjoint(map(type, told.values())):
+            missing = {name: value for name, value in told.items() if type(value) in _MISSING}
+            for name in missing:
+                del told[name]
+            told["_missing"] = missing
+
+    if not TYPE_CHECKING:  # which would take any name for a property
+
+        def __getattr__(self, name: str) -> Any:
+            why = vars(self).get("_missing", {}).get(name)
+            if why is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise MissingFact(f"{type(self).__name__}.{name}", why)
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,9 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
     def declare(cls: type[S]) -> type[S]:
         hints = get_type_hints(cls, include_extras=True)
         cls.__annotations__ = {name: Annotated[hints[name], OrMissing()] for name in cls.__annotations__}
+        for name in cls.__annotations__:
+            if vars(cls).get(name) is NOT_THERE:  # a default in the class would be found before `__getattr__` is asked
+                setattr(cls, name, field(default_factory=lambda: NOT_THERE))
         made = dataclass(frozen=True)(cls)
         unknown = set(declared.sets) - {f.name for f in fields(cast(Any, made))}
         if unknown:
