@@ -60,12 +60,6 @@ def is_document(path: Path, kind: type[Any]) -> bool:
     return _is_kind(str(found), kind)
 
 
-def parse_document(data: object, kind: type[T]) -> T:
-    """The same from JSON that came another way. Raises pydantic's ValidationError."""
-    value: T = TypeAdapter(kind).validate_python(data)
-    return value
-
-
 def plain(value: object) -> Any:
     """Dataclasses, wherever they stand, as JSON-shaped data with fields in the order of their declaration."""
     return json.loads(json.dumps(value, default=_fields))
