@@ -148,7 +148,7 @@ class Form:
         return text
 
 
-# Of a property that facts of an earlier winhost lack: reading it raises as if the host had not told it.
+# The default of a property that facts may lack: reading it raises as if the host had not told it.
 ADDED_SINCE: Any = NOT_THERE
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
