@@ -105,16 +105,13 @@ class TransportOptions(Written):
         ),
     )
     verify: _Verify | None = Field(
-        default=None,
-        description="true (default), or the path of a CA bundle, relative to this file.",
+        default=None, description="true (default), or the path of a CA bundle, relative to this file."
     )
     connect_timeout: Duration | None = Field(
-        default=None,
-        description="How long reaching the host may take. Default: 10s.",
+        default=None, description="How long reaching the host may take. Default: 10s."
     )
     operation_timeout: Duration | None = Field(
-        default=None,
-        description="How long the host may be silent before it must give a sign of life. Default: 20s.",
+        default=None, description="How long the host may be silent before it must give a sign of life. Default: 20s."
     )
     call_timeout: Duration | None = Field(default=None, description="How long one whole call may take. Default: 10m.")
 
@@ -165,8 +162,7 @@ class LogonOptions(Written):
         description="Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux.",
     )
     password: SecretRef | None = Field(
-        default=None,
-        description="Where the account's password is, for an sshd that takes no key. For kind: linux.",
+        default=None, description="Where the account's password is, for an sshd that takes no key. For kind: linux."
     )
     known_hosts: Text | None = Field(
         default=None,
@@ -180,8 +176,7 @@ class JumpOptions(LogonOptions):
     address: _Address = Field(description="DNS name or IP address.")
     port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
     host_key: _HostKey | None = Field(
-        default=None,
-        description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file.",
+        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
     )
 
 
@@ -190,28 +185,24 @@ class SshOptions(LogonOptions):
     shows, or a host with kind: linux."""
 
     jump: JumpOptions | None = Field(
-        default=None,
-        description="The machine through which it is reached. For kind: linux.",
+        default=None, description="The machine through which it is reached. For kind: linux."
     )
     sudo: bool | None = Field(
         default=None,
         description="Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux.",
     )
     sudo_password: SecretRef | None = Field(
-        default=None,
-        description="Where the password is that sudo asks for, if it asks for one. For kind: linux.",
+        default=None, description="Where the password is that sudo asks for, if it asks for one. For kind: linux."
     )
     connect_timeout: Duration | None = Field(
-        default=None,
-        description="How long reaching it may take. Default: 10s. For kind: linux; else see transport.",
+        default=None, description="How long reaching it may take. Default: 10s. For kind: linux; else see transport."
     )
     operation_timeout: Duration | None = Field(
         default=None,
         description="How long it may be silent while it works. Default: 20s. For kind: linux; else see transport.",
     )
     call_timeout: Duration | None = Field(
-        default=None,
-        description="How long one whole call may take. Default: 10m. For kind: linux; else see transport.",
+        default=None, description="How long one whole call may take. Default: 10m. For kind: linux; else see transport."
     )
 
 
@@ -237,8 +228,7 @@ class SftpOptions(LogonOptions):
 
     user: Text | None = Field(default=None, description="Account in Windows. Default: transport.user.")
     agent: bool | None = Field(
-        default=None,
-        description="Whether the keys of the ssh-agent of this computer may be used. Default: false.",
+        default=None, description="Whether the keys of the ssh-agent of this computer may be used. Default: false."
     )
     password: SecretRef | None = Field(
         default=None,
@@ -247,13 +237,11 @@ class SftpOptions(LogonOptions):
         ),
     )
     known_hosts: Text | None = Field(
-        default=None,
-        description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts.",
+        default=None, description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."
     )
     port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
     host_key: _HostKey | None = Field(
-        default=None,
-        description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file.",
+        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
     )
 
 
@@ -275,14 +263,12 @@ class HostOptions(Written):
     )
     address: _Address | None = Field(default=None, description="DNS name or IP address. Default: the host's own name.")
     groups: tuple[_GroupName, ...] = Field(
-        default=(),
-        description="Groups it belongs to; where two say different things, the first one listed wins.",
+        default=(), description="Groups it belongs to; where two say different things, the first one listed wins."
     )
     transport: HostTransportOptions | None = Field(default=None, description="How this host is reached.")
     ssh: HostSshOptions | None = Field(default=None, description="How its Linux is reached.")
     sftp: SftpOptions | None = Field(
-        default=None,
-        description="How the OpenSSH server of this Windows is entered, for files that are large.",
+        default=None, description="How the OpenSSH server of this Windows is entered, for files that are large."
     )
 
 
@@ -291,12 +277,10 @@ class FleetFile(Written):
 
     schema_: Literal["winhost.fleet/1"] = Field(alias="schema", description="The version of this format.")
     defaults: LayerOptions | None = Field(
-        default=None,
-        description="What holds for all hosts, unless a group or the host says otherwise.",
+        default=None, description="What holds for all hosts, unless a group or the host says otherwise."
     )
     groups: dict[_GroupName, LayerOptions | None] = Field(
-        default={},
-        description="What holds for the hosts of a group. A group that says nothing need not be listed.",
+        default={}, description="What holds for the hosts of a group. A group that says nothing need not be listed."
     )
     hosts: dict[_HostName, HostOptions | None] = Field(description="The hosts by name.")
 

@@ -116,8 +116,7 @@ class ShapeOptions(Written):
     """The numbers of a model's config.json from which memory is computed."""
 
     layers: _Count | None = Field(
-        default=None,
-        description="num_hidden_layers. Only those that have a KV cache, where some have none.",
+        default=None, description="num_hidden_layers. Only those that have a KV cache, where some have none."
     )
     kv_heads: _Count | None = Field(default=None, description="num_key_value_heads.")
     head_dim: _Count | None = Field(default=None, description="head_dim, or hidden_size / num_attention_heads.")
@@ -133,8 +132,7 @@ class ParallelOptions(Written):
     pipeline: _Count | None = Field(default=None, description="Stages that share the layers. Default: 1.")
     data: _Count | None = Field(default=None, description="Whole copies. Default: 1.")
     nodes: _Count | None = Field(
-        default=None,
-        description="Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1.",
+        default=None, description="Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."
     )
 
 
@@ -150,55 +148,45 @@ class ModelOptions(Written):
 
     id: Text | None = Field(default=None, description="Repository or path of the model. Default: its name here.")
     revision: _Commit | None = Field(
-        default=None,
-        description="The commit of the repository, all 40 digits. Default: none is fixed.",
+        default=None, description="The commit of the repository, all 40 digits. Default: none is fixed."
     )
     token: SecretRef | None = Field(
-        default=None,
-        description="A secret reference to a token that may read the repository. Default: none.",
+        default=None, description="A secret reference to a token that may read the repository. Default: none."
     )
     trust_remote_code: bool | None = Field(
         default=None,
         description="Whether Python files of the repository may run in the engine. Read them first. Default: false.",
     )
     parameters: _Parameters | None = Field(
-        default=None,
-        description="All of them, also those of experts that rest: 8.03B, 494M, or a whole number.",
+        default=None, description="All of them, also those of experts that rest: 8.03B, 494M, or a whole number."
     )
     dtype: DType | None = Field(default=None, description="Of what is not quantized. Default: bfloat16.")
     quantization: Quantization | None = Field(
-        default=None,
-        description="How the linear layers are stored. Default: not quantized.",
+        default=None, description="How the linear layers are stored. Default: not quantized."
     )
     weights: _Size | None = Field(
-        default=None,
-        description="Size of all weight files, instead of computing it from parameters.",
+        default=None, description="Size of all weight files, instead of computing it from parameters."
     )
     shape: ShapeOptions | None = Field(default=None, description="From config.json.")
     context: _Tokens | None = Field(default=None, description="Tokens of the longest sequence.")
     sequences: _Count | None = Field(
-        default=None,
-        description="Sequences at once, at full context, in each data parallel copy. Default: 1.",
+        default=None, description="Sequences at once, at full context, in each data parallel copy. Default: 1."
     )
     kv_dtype: Literal["auto", "fp8"] | None = Field(
-        default=None,
-        description="Of the KV cache. Default: auto, which is dtype.",
+        default=None, description="Of the KV cache. Default: auto, which is dtype."
     )
     kv: _Size | None = Field(
-        default=None,
-        description="KV cache on each card, instead of computing it from shape, context and sequences.",
+        default=None, description="KV cache on each card, instead of computing it from shape, context and sequences."
     )
     activations: _Size | None = Field(
         default=None,
         description="Working memory on each card while it computes, as the engine reports it at its start.",
     )
     memory: _Size | None = Field(
-        default=None,
-        description="Everything that one of its cards must hold for it, instead of computing it.",
+        default=None, description="Everything that one of its cards must hold for it, instead of computing it."
     )
     load_format: LoadFormat | None = Field(
-        default=None,
-        description="From what vLLM loads the weights, as for --load-format. Default: auto.",
+        default=None, description="From what vLLM loads the weights, as for --load-format. Default: auto."
     )
     state: ModelState | None = Field(
         default=None,
@@ -227,8 +215,7 @@ class ModelOptions(Written):
         ),
     )
     parallel: ParallelOptions | None = Field(
-        default=None,
-        description="Over how many cards it is spread. Default: one.",
+        default=None, description="Over how many cards it is spread. Default: one."
     )
     lora: LoraOptions | None = Field(default=None, description="Adapters beside it. Default: none.")
 
@@ -244,12 +231,10 @@ class AvailabilityOptions(Written):
     """When it must answer."""
 
     start_on_boot: bool | None = Field(
-        default=None,
-        description="Whether it starts with the machine, without anybody logging on. Default: false.",
+        default=None, description="Whether it starts with the machine, without anybody logging on. Default: false."
     )
     swap_within: Duration | None = Field(
-        default=None,
-        description="How long a sleeping model may take until it answers. Default: any time.",
+        default=None, description="How long a sleeping model may take until it answers. Default: any time."
     )
 
 
@@ -284,8 +269,7 @@ class VideoOptions(Written):
 
     streams: _Count = Field(description="How many at once.")
     each: _Size | None = Field(
-        default=None,
-        description="What one stream holds of the card's memory, as nvidia-smi shows it.",
+        default=None, description="What one stream holds of the card's memory, as nvidia-smi shows it."
     )
 
 
@@ -298,8 +282,7 @@ class WorkloadFile(Written):
     availability: AvailabilityOptions | None = Field(default=None, description="When it must answer.")
     exposure: Exposure | None = Field(default=None, description="From where it is reached. Default: loopback.")
     keep_windows_usable: bool | None = Field(
-        default=None,
-        description="Whether people go on working on the Windows of this machine. Default: false.",
+        default=None, description="Whether people go on working on the Windows of this machine. Default: false."
     )
     versions: VersionsOptions | None = Field(default=None, description="Versions where facts do not tell.")
     kv_mirror: KvMirrorOptions | None = Field(default=None, description="Default: KV caches live in the engine alone.")

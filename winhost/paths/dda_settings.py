@@ -12,8 +12,7 @@ class DdaSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
     never_sleep: bool = Field(
-        default=False,
-        description="Whether the active power plan is set never to sleep or hibernate on AC power.",
+        default=False, description="Whether the active power plan is set never to sleep or hibernate on AC power."
     )
     address_width: int | None = Field(
         default=None,

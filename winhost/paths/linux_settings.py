@@ -16,7 +16,7 @@ class LinuxSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
     toolkit: Debian = Field(
-        description="Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically.",
+        description="Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically."
     )
 
     engine: Engine = Field(

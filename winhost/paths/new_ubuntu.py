@@ -56,33 +56,28 @@ class NewUbuntu(OwnAddress):
 
     hostname: Annotated[str, matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes")]
     key: Annotated[str, AfterValidator(public_key)] = Field(
-        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml.",
+        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
     )
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = Field(
-        default="winhost",
-        description="Who logs on with that key, and becomes root with sudo. There is no password.",
+        default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
     )
     mac: Annotated[str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address")] = Field(
-        default=AUTO,
-        description="Of its network card. auto: the one over which Windows is reached.",
+        default=AUTO, description="Of its network card. auto: the one over which Windows is reached."
     )
     installer: Annotated[str, AfterValidator(_release)] = Field(
-        default="24.04.4",
-        description="The point release of Ubuntu Server.",
+        default="24.04.4", description="The point release of Ubuntu Server."
     )
     mirror: str = Field(
         default=MEDIA_MIRROR,
         description="Where Ubuntu's releases are: an address that the host can reach, or a folder with a copy.",
     )
     sha256: Sha256 | None = Field(
-        default=None,
-        description="Of the installer's image, as Canonical signed it; filled in by `winhost plan`.",
+        default=None, description="Of the installer's image, as Canonical signed it; filled in by `winhost plan`."
     )
     kernel: Literal["generic", "hwe"] = "generic"
     timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
     upload: Upload = Field(
-        default="wire",
-        description="How an image of a folder here gets to the host, as for a new VM.",
+        default="wire", description="How an image of a folder here gets to the host, as for a new VM."
     )
     serve: str = Field(
         default=AUTO,

@@ -42,12 +42,10 @@ class NewVm(VmNetworkSettings):
 
     name: Annotated[
         str, matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"), AfterValidator(no_device)
-    ] = Field(
-        description="Of the VM and of the folder of its disk. No VM may have it yet.",
-    )
+    ] = Field(description="Of the VM and of the folder of its disk. No VM may have it yet.")
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)] = Field(description="Virtual processors.")
     memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)] = Field(
-        description="Static: all of it is pinned while the VM runs.",
+        description="Static: all of it is pinned while the VM runs."
     )
     disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)] = Field(
         description=(
@@ -74,8 +72,7 @@ class NewVm(VmNetworkSettings):
         ),
     )
     secure_boot: bool = Field(
-        default=True,
-        description="With the template for Linux. winhost never switches it off by itself.",
+        default=True, description="With the template for Linux. winhost never switches it off by itself."
     )
 
     @model_validator(mode="after")

@@ -21,13 +21,11 @@ class OwnAddress(Closed):
     """What a user may decide about it."""
 
     address: Annotated[str, AfterValidator(address_value)] = Field(
-        default=DHCP,
-        description="As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one.",
+        default=DHCP, description="As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."
     )
     gateway: IPv4Address | None = None
     dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = Field(
-        default=(),
-        description="Name servers. Left out behind NAT: those of the host.",
+        default=(), description="Name servers. Left out behind NAT: those of the host."
     )
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ class PublishedEndpoint(Closed):
     """Where it listens and who may come there. `winhost plan --workload` sets it, by --listen and --allow."""
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(
-        description="Of the Linux, and the same of Windows where that forwards it.",
+        description="Of the Linux, and the same of Windows where that forwards it."
     )
     allow: tuple[IPv4Network | IPv6Network, ...] = Field(description="Networks that may come to it.")
 

@@ -36,15 +36,14 @@ class Guest(Closed):
     """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
 
     key: Annotated[str, AfterValidator(public_key)] = Field(
-        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml.",
+        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
     )
     user: Annotated[
         str,
         matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
         AfterValidator(_no_root),
     ] = Field(
-        default="winhost",
-        description="Who logs on with that key, and becomes root with sudo. There is no password.",
+        default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
     )
 
 

@@ -60,8 +60,7 @@ class VmImage(Closed):
         ),
     )
     sha256: Sha256 | None = Field(
-        default=None,
-        description="Of the image. Left out, it is what Canonical signed, and of a file what it is now.",
+        default=None, description="Of the image. Left out, it is what Canonical signed, and of a file what it is now."
     )
     pinned: Pinned | None = Field(
         default=None,

@@ -37,12 +37,10 @@ class VmNetworkSettings(OwnAddress):
     )
     vlan: Annotated[int, Field(strict=True, ge=1, le=4094)] | None = None
     ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(
-        default=_FORWARDED,
-        description="Behind NAT: the port of the host that leads to SSH of the guest.",
+        default=_FORWARDED, description="Behind NAT: the port of the host that leads to SSH of the guest."
     )
     allow: tuple[IPv4Network, ...] = Field(
-        default=(),
-        description="Behind NAT: networks that may come to that port. Default: those that the host is in.",
+        default=(), description="Behind NAT: networks that may come to that port. Default: those that the host is in."
     )
 
 

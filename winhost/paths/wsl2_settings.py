@@ -65,12 +65,10 @@ class Access(Closed):
     """SSH access to the distro; without a key there is none, and the plan ends with the distro."""
 
     key: Annotated[str, AfterValidator(public_key)] | None = Field(
-        default=None,
-        description="The public key of the machine that runs winhost.",
+        default=None, description="The public key of the machine that runs winhost."
     )
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = Field(
-        default=None,
-        description="Left out: 22 bridged, else 2222, because Windows may have an sshd of its own.",
+        default=None, description="Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."
     )
     allow: tuple[IPv4Network, ...] = Field(
         default=(),
@@ -85,8 +83,7 @@ class Bridge(Closed):
     """The distro as a machine of its own in the host's network."""
 
     switch: Name = Field(
-        default="winhost",
-        description="The external switch to bridge to; made on `adapter` where it is not there.",
+        default="winhost", description="The external switch to bridge to; made on `adapter` where it is not there."
     )
     adapter: str | None = Field(
         default=None,
@@ -115,11 +112,11 @@ class Containers(Closed):
     """Pinned versions of what runs containers in the distro; they are not upgraded automatically."""
 
     ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")] = Field(
-        description="The code name of the image's Ubuntu, by which Docker sorts its packages.",
+        description="The code name of the image's Ubuntu, by which Docker sorts its packages."
     )
     docker: Debian
     toolkit: Debian = Field(
-        description="nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts.",
+        description="nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."
     )
 
     @field_validator("toolkit")
@@ -149,12 +146,11 @@ class Wsl2Settings(Closed):
     )
     distro: Name = "winhost"
     image: Annotated[File, BeforeValidator(named)] = Field(
-        description="The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other.",
+        description="The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."
     )
     wsl: WslPackage
     memory: Annotated[str, AfterValidator(memory_value)] = Field(
-        default="auto",
-        description="What Linux gets: auto, or as 48 GiB.",
+        default="auto", description="What Linux gets: auto, or as 48 GiB."
     )
     swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = Field(
         default="auto",
@@ -164,8 +160,7 @@ class Wsl2Settings(Closed):
     access: Access = Access()
     containers: Containers
     never_sleep: bool = Field(
-        default=False,
-        description="Whether the active power plan is set never to sleep or hibernate on AC power.",
+        default=False, description="Whether the active power plan is set never to sleep or hibernate on AC power."
     )
     endpoint: PublishedEndpoint | None = Field(
         default=None,
