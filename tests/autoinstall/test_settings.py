@@ -9,17 +9,14 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-import yaml
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
 from winhost.autoinstall import settings_server
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.install_document import (
-    FETCHED,
     PYTHON,
     InstallSettings,
-    as_cloud_config,
     install_document,
     new_host_key,
     written_install,
@@ -90,15 +87,6 @@ def test_a_host_key_is_one_that_openssh_reads(tmp_path: Path) -> None:
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     assert public.decode() == KEY.public
     assert new_host_key().public != KEY.public
-
-
-def test_a_cloud_config_puts_the_file_where_the_guard_finds_it() -> None:
-    text = as_cloud_config(DOCUMENT, {"guard.py": script("guard.py"), "guard.json": "{}"})
-    assert text.startswith("#cloud-config\n")
-    files = {each["path"]: each["content"] for each in yaml.safe_load(text)["write_files"]}
-    assert set(files) == {"/autoinstall.yaml", f"{FETCHED}/guard.py", f"{FETCHED}/guard.json"}
-    assert json.loads(files["/autoinstall.yaml"]) == DOCUMENT
-    assert files[f"{FETCHED}/guard.py"] == script("guard.py")
 
 
 # --- From the controller ---------------------------------------------------------------------------------------------

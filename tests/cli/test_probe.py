@@ -118,7 +118,7 @@ def test_facts_without_measurements_stay_readable_and_detect_writes_none(line: L
     path = Path("facts/desk-01.json")
     told = json.loads(path.read_text(encoding="utf-8"))
     assert told.pop("measured") == []
-    path.write_text(json.dumps(told), encoding="utf-8")  # as an older winhost wrote it
+    path.write_text(json.dumps(told), encoding="utf-8")
     assert read_facts(path).measured == ()
 
 

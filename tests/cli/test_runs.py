@@ -42,9 +42,10 @@ def journals(line: Line) -> list[Path]:
         (lambda path, whole: path.write_bytes(b"\xff\n"), "damaged"),
         (lambda path, whole: path.write_bytes(whole.replace(b"llm-01", b"llm-02", 1)), "damaged"),
         (lambda path, whole: path.write_bytes(b'{"n":1,"schema":"winhost.journal/3","winhost":"9"}\n'), "journal/3"),
+        (lambda path, whole: path.write_bytes(whole.replace(b"journal/2", b"journal/1")), "journal/1"),
         (lambda path, whole: (path.unlink(), path.mkdir()), "there is no run"),
     ],
-    ids=["empty", "torn", "no text", "edited", "newer", "folder"],
+    ids=["empty", "torn", "no text", "edited", "newer", "older", "folder"],
 )
 def test_a_journal_that_cannot_be_read_hides_no_other(
     line: Line, lab: Lab, spoil: Callable[[Path, bytes], object], told: str

@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.cases import few
 from winhost.compat.compare import Comparison, compare
 from winhost.core.answers import RemoteFault, Unavailable, Unknown
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.documents import parse_document, plain
+from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
 
@@ -22,7 +23,7 @@ def facts(name: str) -> Facts:
 def altered(reading: Facts, change: Callable[[Any], None]) -> Facts:
     document = plain(reading)
     change(document["resources"])
-    return parse_document(document, Facts)
+    return TypeAdapter(Facts).validate_python(document)
 
 
 def is_nvidia(record: Any) -> bool:
@@ -37,7 +38,9 @@ def codes(compared: Comparison, path: str) -> tuple[set[str], set[str]]:
 @pytest.mark.parametrize("path", few({path.stem: path for path in host_files()}))
 def test_a_reading_equals_itself_whenever_it_was_read(path: Any) -> None:
     reading = expand(path)[0]
-    again = replace(parse_document(plain(reading), Facts), read_at="2027-01-01T00:00:00+00:00", winhost="9.9")
+    again = replace(
+        TypeAdapter(Facts).validate_python(plain(reading)), read_at="2027-01-01T00:00:00+00:00", winhost="9.9"
+    )
     compared = compare(reading, again)
     assert compared.differences == ()
     assert compared.verdicts == ()

@@ -80,17 +80,11 @@ def test_a_line_of_another_place_is_refused(tmp_path: Path) -> None:
     assert ":3: the journal is damaged: " in damaged.value.what
 
 
-@pytest.mark.parametrize(
-    ("schema", "told"),
-    [("winhost.journal/3", "written by winhost 9.9"), ("winhost.bundle-journal/2", "not a journal of this winhost")],
-)
-def test_a_foreign_or_newer_journal_is_refused_by_name(tmp_path: Path, schema: str, told: str) -> None:
+def test_a_journal_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    path.write_text(json.dumps({"schema": schema, "winhost": "9.9", "lines": "of another kind"}) + "\n")
-    with raises("ForeignJournal") as foreign:
+    path.write_text(json.dumps({"schema": "winhost.bundle-journal/2", "lines": "of another kind"}) + "\n")
+    with raises("ForeignJournal", match="winhost.bundle-journal/2"):
         read_journal(path)
-    assert schema in foreign.value.what
-    assert told in foreign.value.meaning
 
 
 @pytest.mark.parametrize("text", [b"", b'{"n":1,"at":"20'], ids=["empty", "torn"])

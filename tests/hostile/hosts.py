@@ -19,7 +19,6 @@ from winhost.model.facts import Answer, Facts
 
 HOST = "gpu-03"
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
-TAME = "llm-01"
 
 
 def _read() -> tuple[dict[str, str], dict[str, str]]:

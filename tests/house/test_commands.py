@@ -1,7 +1,9 @@
 """Every command explains itself, in the words that the overview uses."""
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -77,8 +79,10 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
 def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
     """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
     for words, command in every_command():
-        module = getattr(command.callback, "implemented_in", f"winhost.cli.{words.split()[0]}")
-        function = getattr(import_module(module), command.callback.__name__)
+        assert command.callback is not None
+        source = textwrap.dedent(inspect.getsource(command.callback))
+        (imported,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+        function = getattr(import_module(str(imported.module)), imported.names[0].name)
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}

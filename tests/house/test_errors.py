@@ -24,6 +24,7 @@ NetworkUnknown NotListed NotTunnelled
 NotOfPath NotPrivate NotReadable NotResolved NotSigned NotTaken NotThere NotThisImage NotVerified NothingAnew
 NothingToSign
 NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk OtherKind OtherPath OtherSystem
+OtherVersion
 OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
 SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode
 UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux

@@ -59,7 +59,7 @@ def test_sums_of_another_key_and_of_another_release_are_refused(canonical: Signe
 def test_media_that_harm_are_refused_by_their_version(version: str, code: str) -> None:
     with raises(code):
         InstallerRelease(version)
-    assert InstallerRelease("26.04").series == "26.04"
+    assert InstallerRelease("26.04").image == "ubuntu-26.04-live-server-amd64.iso"
 
 
 def test_the_key_is_the_one_with_this_fingerprint() -> None:

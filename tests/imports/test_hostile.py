@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.errors import raises
 from tests.imports.brought import DATA
 from winhost.core.answers import Unknown
 from winhost.imports.merge import merged
 from winhost.imports.sources import SOURCES, read
-from winhost.model.documents import parse_document, plain, write_document
+from winhost.model.documents import plain, write_document
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
@@ -43,7 +44,7 @@ def holds(file: str, data: bytes, kind: str | None) -> None:
         facts = merged(told, "host", read_at="2026-11-21T10:00:00+00:00")
     except UsageError:
         return
-    again = parse_document(plain(facts), Facts)
+    again = TypeAdapter(Facts).validate_python(plain(facts))
     assert write_document(again) == write_document(facts)
     host = HostFacts(again)
     for state in WINDOWS_STATES:

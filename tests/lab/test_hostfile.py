@@ -187,5 +187,5 @@ def test_an_unknown_host_is_told_with_the_nearest() -> None:
 def test_a_facts_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text('{"schema": "winhost.facts/9", "host": "gpu-01"}', encoding="utf-8")
-    with raises("FileFaults", match="schema"):
+    with raises("OtherVersion", match="schema"):
         expand(path)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.engine.wsl2_world import Wsl2World
 from tests.errors import raises
 from winhost.bundle import linux_commands, linux_journal, linux_run
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.model.documents import parse_document, write_document
+from winhost.model.documents import write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
@@ -78,7 +79,7 @@ class InLinux:
         file.write_text(write_document(windows))
         result = self.run(made, "facts", str(file))
         assert result.code == 0
-        return parse_document(result.document, Facts)
+        return TypeAdapter(Facts).validate_python(result.document)
 
     def plan(self, made: Path) -> Plan:
         return make_plan(HostFacts(self.facts(made)), parse_request(PlanRequest("wsl2", self.here.book)))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.engine.linux_world import LinuxWorld, linux_world
 from tests.linux.by_hand import Killed, at_each_line
@@ -13,7 +14,6 @@ from tests.linux.unpacked import unpack_linux
 from winhost.bundle import linux_commands, linux_journal, linux_run
 from winhost.bundle.bundle_files import bundle
 from winhost.engine.planning import make_plan
-from winhost.model.documents import parse_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.paths.path_request import parse_request
@@ -84,7 +84,7 @@ def test_it_ends_over_a_restart_where_apply_ends_and_goes_back(hand: ByHand, tmp
     done = hand.run(first, "apply", *ACCEPT)
     assert (done.code, done.document["outcome"]) == (0, "applied")
     assert hand.run(first, "verify").code == 0
-    facts = parse_document(hand.run(first, "facts").document, Facts)
+    facts = TypeAdapter(Facts).validate_python(hand.run(first, "facts").document)
     assert facts.resources == hand.here.facts().resources
     later = make_plan(HostFacts(facts), parse_request(plan.request))
     assert hand.run(hand.unpack(later, "two"), "apply").code == 0

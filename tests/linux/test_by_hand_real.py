@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.linux.sandbox import Sandbox
 from tests.linux.unpacked import unpack_linux
@@ -16,7 +17,7 @@ from winhost.connect.agent import Agent
 from winhost.core.answers import Record
 from winhost.core.steps import DesiredResource
 from winhost.engine.host_steps import steps_on
-from winhost.model.documents import parse_document, write_document
+from winhost.model.documents import write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.serving.stack import stack
@@ -114,7 +115,7 @@ def test_the_files_of_what_serves_are_told_put_there_and_taken_back(here: Sandbo
     listed = {each["key"]["path"]: each["state"]["text"] for each in facts["resources"]["LinuxFile"]}
     assert code == 0
     assert {listed[each.key["path"]] for each in desired} == {None}
-    known = parse_document(facts, Facts)
+    known = TypeAdapter(Facts).validate_python(facts)
     unpack_linux(replace(plan, stages=(Stage(1, desired, steps_on(known, desired, prefix="1.")),)), here.path(PLACE))
     code, said = run(here, "apply")
     assert (code, said["outcome"], said["changed"]) == (0, "applied", len(desired))

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.linux.test_scripts import (
 from winhost import __version__
 from winhost.bundle import linux_journal, linux_run
 from winhost.bundle.bundle_files import linux_sources
+from winhost.bundle.linux_run import BundleRefusal
 from winhost.core.rules import ResourceRules, from_json
 from winhost.resources.registry import LINUX, RULES
 
@@ -64,9 +64,10 @@ def test_core_needs_the_standard_library_alone(name: str) -> None:
     assert import_module(f"winhost.core.{name}").__doc__
 
 
-def test_a_journal_of_version_1_is_read_in_the_words_of_today() -> None:
-    path = Path(__file__).parents[1] / "data/v1/bundle-journals/0b91003d0bf1b77c.20261122-161703-612.jsonl"
-    read = linux_journal.parse_journal(path.stem, path.read_bytes()).record
-    assert (read.outcome, read.going_back) == ("applied", False)
-    assert {each.resource for each in read.touched.values()} <= LINUX.keys()
-    assert all(each.after for each in read.touched.values())
+def test_a_journal_of_another_version_is_refused_by_name() -> None:
+    """Its lines could tell of a run that stands, so nothing goes on beside it."""
+    for number in (1, 3):
+        line = json.dumps({"n": 1, "event": "run", "schema": f"winhost.bundle-journal/{number}"})
+        with pytest.raises(BundleRefusal, match=f"bundle-journal/{number}") as refused:
+            linux_journal.parse_journal("0b91.20261122", f"{line}\n".encode())
+        assert (refused.value.code, refused.value.kind) == (2, "OtherVersion")

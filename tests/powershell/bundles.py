@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from tests.engine.world import EVERY_CONSENT
 from tests.powershell.conftest import BUSY_S
 from tests.processes import started
@@ -21,7 +23,6 @@ from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletP
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
 from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams, standins
-from winhost.model.documents import parse_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 
@@ -172,7 +173,7 @@ class ByHand:
     journals: Path
 
     def facts(self, made: Path) -> Facts:
-        return parse_document(json.loads(self.person.run(self.machine, made / "Facts.ps1").output), Facts)
+        return TypeAdapter(Facts).validate_python(json.loads(self.person.run(self.machine, made / "Facts.ps1").output))
 
     def verify(self, made: Path) -> Done:
         return self.person.run(self.machine, made / "Verify.ps1", "-Json")

@@ -118,16 +118,3 @@ def _network(seed: GuestSeed) -> Mapping[str, Any]:
 def written_install(document: Action) -> str:
     """The text of autoinstall.yaml."""
     return json.dumps(document, indent=1) + "\n"
-
-
-def as_cloud_config(document: Action, files: Mapping[str, str]) -> str:
-    """User data of NoCloud that puts the file and the scripts where the installer finds them. Secret, as the document.
-
-    The file lies at the root of the installer's system, as the guard writes it; a section in the cloud-config itself
-    would come to the installer in another form than it was written in.
-    """
-    rows = {"/autoinstall.yaml": written_install(document)} | {
-        f"{FETCHED}/{name}": text for name, text in files.items()
-    }
-    entries = [{"path": path, "content": text, "permissions": "0600"} for path, text in rows.items()]
-    return "#cloud-config\n" + json.dumps({"write_files": entries, "ssh_pwauth": False}, indent=1) + "\n"

@@ -6,6 +6,7 @@ It holds no secret and no consent. Keys are made, and a wipe is consented to, wh
 import json
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import partial
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from winhost.hardware.gpus import known
 from winhost.images.installer_media import InstallerRelease
 from winhost.images.seed import GuestAddress, GuestSeed
 from winhost.model.documents import write_document
+from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
 
 SCHEMA = "winhost.install-plan/1"
@@ -123,8 +125,8 @@ def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = ()
 
 
 def read_install_plan(path: Path) -> InstallPlan:
-    """From its file. Raises UsageError (FileFaults, SeedUnusable)."""
-    return load_json(path, RootModel[InstallPlan]).root
+    """From its file. Raises UsageError (FileFaults, OtherVersion, SeedUnusable)."""
+    return load_json(path, RootModel[InstallPlan], partial(refuse_other_version, str(path))).root
 
 
 def written_install_plan(plan: InstallPlan) -> str:

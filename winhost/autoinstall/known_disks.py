@@ -19,7 +19,8 @@ from winhost.resources.windows.partition.resource import Partition
 
 def read_known_disks(path: Path) -> Sequence[KnownDisk]:
     """Of a file of either kind. Raises UsageError."""
-    if load_json(path, RootModel[dict[str, Any]]).root.get("schema") == SCHEMA:
+    schema = str(load_json(path, RootModel[dict[str, Any]]).root.get("schema"))
+    if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
         return (of_manifest(read_manifest(path)),)
     try:
         return of_facts(HostFacts(read_facts(path)))

@@ -8,6 +8,7 @@ Numbers of disks and partitions are not among that, and neither are the names th
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pydantic import RootModel
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import write_document
 from winhost.model.units import Bytes
+from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
 from winhost.resources.windows.partition.resource import (
     BASIC_DATA,
@@ -180,8 +182,8 @@ def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
 
 
 def read_manifest(path: Path) -> DiskManifest:
-    """From its file. Raises UsageError (FileFaults)."""
-    return load_json(path, RootModel[DiskManifest]).root
+    """From its file. Raises UsageError (FileFaults, OtherVersion)."""
+    return load_json(path, RootModel[DiskManifest], partial(refuse_other_version, str(path))).root
 
 
 def written_manifest(manifest: DiskManifest) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result, refuse_others, visible
 from winhost.core.answers import Id, identity
 from winhost.core.changes import Changes, Dependent, Unfitting, begun, left, noted
-from winhost.core.journal_lines import DamagedLine, LineFormat, append
+from winhost.core.journal_lines import DamagedLine, LineFormat, append, read_line
 from winhost.core.steps import Step
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from winhost.bundle.linux_run import State
 
+SCHEMA = "winhost.bundle-journal/2"
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 
@@ -91,29 +92,30 @@ class BundleJournal(NamedTuple):
     length: int
 
 
-def from_version_1(data: Any) -> Any:
-    """Journals of the first release have other words for the same; they tell whether another plan's run stands."""
-    if isinstance(data, list):
-        return [from_version_1(each) for each in data]
-    names = {"noun": "resource", "want": "desired"}
-    nested = ("step", "left", "resting", "users", "open")
-    now = {names.get(name, name): from_version_1(data[name]) if name in nested else data[name] for name in data}
-    return {**now, "event": "dependents"} if now.get("event") == "dependents" else now
-
-
 def parse_journal(name: str, data: bytes) -> BundleJournal:
-    record, old = BundleRun(), False
+    record = BundleRun()
     try:
+        refuse_other_version(name, data)
         entries: list[Any] = list(LINES.entries(data))
         for entry in entries:
-            old = old or entry.get("schema") == "winhost.bundle-journal/1"
-            record = fold(record, from_version_1(entry) if old else entry)
+            record = fold(record, entry)
     except (DamagedLine, Unfitting) as error:
         which = f"line {error.number} is" if isinstance(error, DamagedLine) else f"the lines are ({error})"
         meaning = "It cannot be relied on for going on or going back. Nothing was changed."
         what = f"{name}: {which} not as winhost wrote it"
         raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.") from None
     return BundleJournal(record, entries, data.rfind(b"\n") + 1)
+
+
+def refuse_other_version(name: str, data: bytes) -> None:
+    """Judge the first whole line before it is held against rules that may not be its own."""
+    first, ended, _ = data.partition(b"\n")
+    found = read_line(1, first).get("schema", SCHEMA) if ended else SCHEMA
+    if found != SCHEMA:
+        what = f"{name}: schema is {str(found)!r}, and this package reads {SCHEMA!r}"
+        meaning = "It may tell of changes that stand, and cannot be read. Nothing was changed."
+        hint = "Roll that run back with the package that wrote it, then move the file out of this folder."
+        raise BundleRefusal(2, "OtherVersion", what, meaning, hint)
 
 
 class Run:
@@ -166,7 +168,7 @@ class Run:
             self._file = self._begin()
         if not self._entries:
             plan = self.bundle.plan
-            self._line("run", {"schema": "winhost.bundle-journal/2", "host": plan["host"], "winhost": WINHOST})
+            self._line("run", {"schema": SCHEMA, "host": plan["host"], "winhost": WINHOST})
         self._line(kind, fields)
 
     def keep(self, result: Result) -> None:

@@ -1,8 +1,6 @@
 """Commands and those that hold them: a misspelt one is corrected, and the overview says of each the whole sentence."""
 
 from collections.abc import Callable
-from functools import wraps
-from importlib import import_module
 from typing import Any, TypeVar
 
 import click
@@ -10,20 +8,6 @@ import click
 from winhost.cli.exit_codes import show_codes
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """A command's work is the function of its name in a module that is imported only when the command is called."""
-
-    def decorate(declared: Callable[[], None]) -> Callable[..., Any]:
-        @wraps(declared)
-        def call(**arguments: Any) -> Any:
-            return getattr(import_module(module), declared.__name__)(**arguments)
-
-        vars(call)["implemented_in"] = module
-        return call
-
-    return decorate
 
 
 def log_options(variable: str | None = None) -> Callable[[F], F]:

@@ -186,7 +186,6 @@ _SENTENCES: Mapping[str, Callable[[RawEvent, Value], str]] = {
     "planned": lambda entry, _: f"stage {entry['stage']['number']}",
     "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
     "amend": _format_amendment,
-    "continued": lambda entry, _: f"by winhost {entry['winhost']}",
     "outcome": lambda entry, _: str(entry["outcome"]),
 }
 _SENTENCES_WITH_TITLES: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {

@@ -162,7 +162,7 @@ def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
 
 
 def _device(facts: HostFacts, location: str) -> str | None:
-    """The ids of another device there; None where there is none. Facts of an earlier winhost do not tell."""
+    """The ids of another device there; None where there is none."""
     known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
     return next((each.key["device"] or "a device" for each in known if each.state.present), None)
 

@@ -7,7 +7,7 @@ from winhost.hardware.gpus import known
 from winhost.model.errors import UsageError
 from winhost.model.refusal import Refusal
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
-from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, is_of_snap, major
+from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
 from winhost.resources.linux.container_engine.resource import ContainerEngine
@@ -138,7 +138,7 @@ def fabric_manager_comes(facts: HostFacts) -> Finding | None:
 def docker_of_snap(facts: HostFacts) -> Finding | None:
     """A snap has settings of its own, which winhost does not write."""
     for engine in facts.all(ContainerEngine):
-        if is_of_snap(engine.state):
+        if engine.state.snap:
             return degraded("linux.docker-snap", observed=f"Docker {engine.state.version}")
     return None
 

@@ -1,6 +1,5 @@
 """Logging on to an sshd: through a jump host where there is one, and to nobody whose key is not known."""
 
-import importlib
 import io
 import logging
 import sys
@@ -239,7 +238,7 @@ def load_paramiko() -> None:
     loop and test doubles come with that, and half of what the import costs.
     """
     with _left_out("invoke"):
-        importlib.import_module("paramiko")
+        import paramiko  # noqa: F401
 
 
 @contextmanager

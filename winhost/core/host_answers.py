@@ -15,7 +15,7 @@ class HostAnswers:
     rules: Mapping[str, ResourceRules]
 
     def answer(self, resource: str) -> tuple[Record, ...] | Unknown | Unavailable:
-        """An older winhost does not read every resource: what its answers lack was not read."""
+        """Answers need not hold every resource: what they lack was not read."""
         return self.answers.get(resource, NOT_THERE)
 
     def state_of(self, resource: str, key: Key) -> Mapping[str, Json] | None:

@@ -157,15 +157,6 @@ class ConsentsGiven(JournalEvent):
 
 
 @dataclass(frozen=True)
-class RunContinued(JournalEvent):
-    """A later version of winhost goes on with a run that version 1 began; what follows has the words of its schema."""
-
-    event: Literal["continued"]
-    schema: Literal["winhost.journal/2"]
-    winhost: str
-
-
-@dataclass(frozen=True)
 class RollbackStarted(JournalEvent):
     """From here on the run goes back. accepted: consents given for that; those for going there do not count."""
 
@@ -226,7 +217,6 @@ AnyEvent = Annotated[
     | ResourcesRestored
     | StageEnded
     | ConsentsGiven
-    | RunContinued
     | RollbackStarted
     | RunStopped
     | RequestAmended

@@ -9,16 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from winhost import __version__
 from winhost.core.journal_lines import DamagedLine, LineFormat, RawEvent, append, read_line
 from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.files import TooLarge, read_within
-from winhost.model.migrate import renamed
 from winhost.model.units import MiB
+from winhost.model.versions import refuse_other_version
 
-SCHEMA, VERSION_1 = "winhost.journal/2", "winhost.journal/1"
-CONTINUED = "continued"
-"""The event from which on a journal of version 1 has lines of version 2, because this winhost goes on with its run."""
+SCHEMA = "winhost.journal/2"
 LARGEST = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
 LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
@@ -34,39 +31,18 @@ def damaged(path: Path, line: int, why: str) -> UsageError:
     )
 
 
-def _foreign(path: Path, schema: str, version: str) -> UsageError:
-    """A journal of another version, or of something else: what its lines mean is not known here."""
-    ours = schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]
-    return UsageError(
-        "ForeignJournal",
-        what=f"{visible(str(path))}: schema is {visible(schema)!r}, not {SCHEMA!r}",
-        meaning=f"It was written by winhost {visible(version)}, whose lines this one could misread."
-        if ours
-        else "It is not a journal of this winhost.",
-        hint="Go on or back with the winhost that wrote it.",
-    )
-
-
 class Journal:
     """Appends to one file. `around` is called before and after each line is on disk: tests crash there."""
 
     def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
         self._around = around
-        lines = _read_lines(path) if path.exists() else []
-        self.entries = _in_version_2(lines)
-        self._size = sum(len(LINES.line(entry)) for entry in lines)
-        self._is_version_1 = _is_version_1(lines)
+        self.entries = read_journal(path) if path.exists() else []
+        self._size = sum(len(LINES.line(entry)) for entry in self.entries)
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
-        if self._is_version_1:
-            self._write(CONTINUED, {"schema": SCHEMA, "winhost": __version__})
-            self._is_version_1 = False
-        return self._write(event, fields)
-
-    def _write(self, event: str, fields: RawEvent) -> RawEvent:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = LINES.following(self.entries, at, event, fields)
         self._around("before", entry)
@@ -85,31 +61,9 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[RawEvent]:
-    """All whole lines in the words of version 2, perhaps none. Raises UsageError: Damaged for anything but a torn
-    last line, ForeignJournal.
+    """All whole lines, perhaps none. Raises UsageError: Damaged for anything but a torn last line, OtherVersion,
+    ForeignJournal.
     """
-    return _in_version_2(_read_lines(path))
-
-
-def _in_version_2(lines: list[RawEvent]) -> list[RawEvent]:
-    """Each keeps the hash of the line as it stands in the file."""
-    old = _lines_of_version_1(lines)
-    return [renamed(entry, "journal") if number < old else entry for number, entry in enumerate(lines)]
-
-
-def _lines_of_version_1(lines: list[RawEvent]) -> int:
-    if not lines or lines[0].get("schema") != VERSION_1:
-        return 0
-    return next((number for number, entry in enumerate(lines) if entry.get("event") == CONTINUED), len(lines))
-
-
-def _is_version_1(lines: list[RawEvent]) -> bool:
-    """To its end."""
-    return bool(lines) and _lines_of_version_1(lines) == len(lines)
-
-
-def _read_lines(path: Path) -> list[RawEvent]:
-    """As they stand in the file."""
     if path.is_symlink():
         raise damaged(path, 1, "it is a symbolic link")
     try:
@@ -125,12 +79,19 @@ def _read_lines(path: Path) -> list[RawEvent]:
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
-    """By its first whole line, before that is held against rules which may not be its own."""
+    """Judge the first whole line before it is held against rules that may not be its own."""
     first, ended, _ = data.partition(b"\n")
-    if ended:
-        entry = read_line(1, first)
-        if entry.get("schema", SCHEMA) not in (SCHEMA, VERSION_1):
-            raise _foreign(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
+    if not ended:
+        return
+    entry = read_line(1, first)
+    refuse_other_version(f"{path}:1", entry)
+    if (schema := entry.get("schema", SCHEMA)) != SCHEMA:
+        raise UsageError(
+            "ForeignJournal",
+            what=f"{visible(str(path))}: schema is {visible(str(schema))!r}, not {SCHEMA!r}",
+            meaning="It is not a journal of this winhost.",
+            hint="Move the file out of this folder.",
+        )
 
 
 def _append(path: Path, line: bytes, size: int) -> None:

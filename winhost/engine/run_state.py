@@ -240,7 +240,7 @@ def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
     return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
-def _nothing(record: RunState, entry: events.RunStopped | events.RunContinued) -> RunState:
+def _nothing(record: RunState, entry: events.RunStopped) -> RunState:
     return record
 
 
@@ -276,7 +276,6 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.ConsentsGiven: _accept,
     events.RollbackStarted: _back,
     events.RunStopped: _nothing,
-    events.RunContinued: _nothing,
     events.RequestAmended: _amend,
     events.RunEnded: _outcome,
 }

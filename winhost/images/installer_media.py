@@ -34,10 +34,6 @@ class InstallerRelease:
             raise RefusedError("MediaTooOld", what=what, meaning=meaning, hint="Take 24.04.2 or later")
 
     @property
-    def series(self) -> str:
-        return self.version[:5]
-
-    @property
     def image(self) -> str:
         return f"ubuntu-{self.version}-live-server-amd64.iso"
 

@@ -115,7 +115,6 @@ class RecordedFacts(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    schema_id: Literal["winhost.facts/2"] = Field(alias="schema")
     origin: str = ""  # that it is missing is said with all else that is
 
     @field_validator("origin")

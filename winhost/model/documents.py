@@ -15,6 +15,7 @@ from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.plan import SCHEMA as PLAN
 from winhost.model.plan import Plan
+from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
 
 T = TypeVar("T")
@@ -23,29 +24,28 @@ _PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
 def read_document(path: Path, kind: type[T]) -> T:
-    """Facts or a plan from a file. Raises UsageError: WrongDocument, or FileFaults with every fault."""
+    """Facts or a plan from a file. Raises UsageError: WrongDocument, OtherVersion, or FileFaults with every fault."""
 
     def check(data: object) -> None:
         schema = data.get("schema") if isinstance(data, dict) else None
         found = schema if isinstance(schema, str) else "missing"
-        if isinstance(data, dict) and found != SCHEMAS[kind]:
+        if isinstance(data, dict) and not _is_kind(found, kind):
             raise UsageError(
                 "WrongDocument",
                 what=f"{visible(str(path))}: schema is {visible(found)!r}, not {SCHEMAS[kind]!r}",
-                meaning=_other_schema(found, SCHEMAS[kind]),
+                meaning="It is what --json printed: an answer that contains such a document, not the document itself."
+                if found.startswith(_PRINTED)
+                else "It is another kind of file.",
                 hint="Write it again with this winhost: `winhost detect -o` writes facts, `winhost plan -o` plans.",
             )
+        refuse_other_version(str(path), data)
 
     value: T = load_json(path, RootModel[kind], check).root  # type: ignore[valid-type]
     return value
 
 
-def _other_schema(found: str, expected: str) -> str:
-    if found.rpartition("/")[0] == expected.rpartition("/")[0]:
-        return "It was written by another version of winhost, whose fields this one could misread."
-    if found.startswith(_PRINTED):
-        return "It is what --json printed: an answer that contains such a document, not the document itself."
-    return "It is another kind of file."
+def _is_kind(schema: str, kind: type[Any]) -> bool:
+    return schema.rpartition("/")[0] == SCHEMAS[kind].rpartition("/")[0]
 
 
 def is_document(path: Path, kind: type[Any]) -> bool:
@@ -57,13 +57,7 @@ def is_document(path: Path, kind: type[Any]) -> bool:
         found = load_json(path, RootModel[dict[str, Any]]).root.get("schema")
     except UsageError:
         return True
-    return str(found).rpartition("/")[0] == SCHEMAS[kind].rpartition("/")[0]
-
-
-def parse_document(data: object, kind: type[T]) -> T:
-    """The same from JSON that came another way. Raises pydantic's ValidationError."""
-    value: T = TypeAdapter(kind).validate_python(data)
-    return value
+    return _is_kind(str(found), kind)
 
 
 def plain(value: object) -> Any:

@@ -67,7 +67,7 @@ class Facts:
     measured: tuple[Measurement, ...] = ()
 
     def answer(self, resource: str) -> Answer:
-        """Facts of an older winhost do not hold every resource: what they lack was not read."""
+        """Facts need not hold every resource: what they lack was not read."""
         return self.resources.get(resource, NOT_THERE)
 
 

@@ -79,35 +79,50 @@ _VerifyOfHost = Annotated[
 class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
-    kind: WireKind | None = None
-    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open.
-    Or local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no
-    option of a network is given."""
-    tls: bool | None = None
-    """Whether HTTPS is spoken. Default: true."""
-    port: _Port | None = None
-    """TCP port. Default: 5986 with TLS, 5985 without."""
-    auth: Auth | None = None
-    """How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
-    user: Text | None = None
-    """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
-    password: SecretRef | None = None
-    """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
-    verify: _Verify | None = None
-    """true (default), or the path of a CA bundle, relative to this file."""
-    connect_timeout: Duration | None = None
-    """How long reaching the host may take. Default: 10s."""
-    operation_timeout: Duration | None = None
-    """How long the host may be silent before it must give a sign of life. Default: 20s."""
-    call_timeout: Duration | None = None
-    """How long one whole call may take. Default: 10m."""
+    kind: WireKind | None = Field(
+        default=None,
+        description=(
+            "What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only "
+            "the remote shell is open. Or local: the Windows that winhost runs on, or in whose WSL "
+            "it runs; the default for address: localhost where no option of a network is given."
+        ),
+    )
+    tls: bool | None = Field(default=None, description="Whether HTTPS is spoken. Default: true.")
+    port: _Port | None = Field(default=None, description="TCP port. Default: 5986 with TLS, 5985 without.")
+    auth: Auth | None = Field(
+        default=None,
+        description="How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback.",
+    )
+    user: Text | None = Field(
+        default=None,
+        description="Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes.",
+    )
+    password: SecretRef | None = Field(
+        default=None,
+        description=(
+            "Where the password is, never the password: env:NAME, "
+            "file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."
+        ),
+    )
+    verify: _Verify | None = Field(
+        default=None, description="true (default), or the path of a CA bundle, relative to this file."
+    )
+    connect_timeout: Duration | None = Field(
+        default=None, description="How long reaching the host may take. Default: 10s."
+    )
+    operation_timeout: Duration | None = Field(
+        default=None, description="How long the host may be silent before it must give a sign of life. Default: 20s."
+    )
+    call_timeout: Duration | None = Field(default=None, description="How long one whole call may take. Default: 10m.")
 
 
 class HostTransportOptions(TransportOptions):
     """How this host is reached."""
 
-    verify: _VerifyOfHost | None = None
-    """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
+    verify: _VerifyOfHost | None = Field(
+        default=None,
+        description="true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification.",
+    )
 
 
 def _key(value: object) -> SecretRef:
@@ -133,114 +148,141 @@ _HostKey = Annotated[Text, AfterValidator(_host_key)]
 class LogonOptions(Written):
     """How an sshd is entered, and by what it is known."""
 
-    key: _Key | None = None
-    """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER."""
-    passphrase: SecretRef | None = None
-    """Where the key's passphrase is, if it has one."""
-    user: Text | None = None
-    """Account in Linux. Default for a WSL distro: the one that the host tells, which is root."""
-    agent: bool | None = None
-    """Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."""
-    password: SecretRef | None = None
-    """Where the account's password is, for an sshd that takes no key. For kind: linux."""
-    known_hosts: Text | None = None
-    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."""
+    key: _Key | None = Field(
+        default=None,
+        description="Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER.",
+    )
+    passphrase: SecretRef | None = Field(default=None, description="Where the key's passphrase is, if it has one.")
+    user: Text | None = Field(
+        default=None,
+        description="Account in Linux. Default for a WSL distro: the one that the host tells, which is root.",
+    )
+    agent: bool | None = Field(
+        default=None,
+        description="Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux.",
+    )
+    password: SecretRef | None = Field(
+        default=None, description="Where the account's password is, for an sshd that takes no key. For kind: linux."
+    )
+    known_hosts: Text | None = Field(
+        default=None,
+        description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux.",
+    )
 
 
 class JumpOptions(LogonOptions):
     """The machine through which a host is reached. user, key, agent and known_hosts: where it says none, the host's."""
 
-    address: _Address
-    """DNS name or IP address."""
-    port: _Port | None = None
-    """TCP port. Default: 22."""
-    host_key: _HostKey | None = None
-    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
+    address: _Address = Field(description="DNS name or IP address.")
+    port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
+    host_key: _HostKey | None = Field(
+        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
+    )
 
 
 class SshOptions(LogonOptions):
     """How a Linux is reached: the one in a host's WSL distro, of which Windows says where it listens and which key it
     shows, or a host with kind: linux."""
 
-    jump: JumpOptions | None = None
-    """The machine through which it is reached. For kind: linux."""
-    sudo: bool | None = None
-    """Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."""
-    sudo_password: SecretRef | None = None
-    """Where the password is that sudo asks for, if it asks for one. For kind: linux."""
-    connect_timeout: Duration | None = None
-    """How long reaching it may take. Default: 10s. For kind: linux; else see transport."""
-    operation_timeout: Duration | None = None
-    """How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."""
-    call_timeout: Duration | None = None
-    """How long one whole call may take. Default: 10m. For kind: linux; else see transport."""
+    jump: JumpOptions | None = Field(
+        default=None, description="The machine through which it is reached. For kind: linux."
+    )
+    sudo: bool | None = Field(
+        default=None,
+        description="Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux.",
+    )
+    sudo_password: SecretRef | None = Field(
+        default=None, description="Where the password is that sudo asks for, if it asks for one. For kind: linux."
+    )
+    connect_timeout: Duration | None = Field(
+        default=None, description="How long reaching it may take. Default: 10s. For kind: linux; else see transport."
+    )
+    operation_timeout: Duration | None = Field(
+        default=None,
+        description="How long it may be silent while it works. Default: 20s. For kind: linux; else see transport.",
+    )
+    call_timeout: Duration | None = Field(
+        default=None, description="How long one whole call may take. Default: 10m. For kind: linux; else see transport."
+    )
 
 
 class HostSshOptions(SshOptions):
     """How the Linux of this host is reached."""
 
-    address: _Address | None = None
-    """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
-    port: _Port | None = None
-    """TCP port. Default: likewise; with kind: linux, 22."""
-    host_key: _HostKey | None = None
-    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."""
+    address: _Address | None = Field(
+        default=None,
+        description=(
+            "Where a WSL distro is reached from here. Default: where "
+            "the host says that it listens, or what it forwards."
+        ),
+    )
+    port: _Port | None = Field(default=None, description="TCP port. Default: likewise; with kind: linux, 22.")
+    host_key: _HostKey | None = Field(
+        default=None,
+        description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux.",
+    )
 
 
 class SftpOptions(LogonOptions):
     """How the OpenSSH server of a Windows host is entered, through which large files may be sent."""
 
-    user: Text | None = None
-    """Account in Windows. Default: transport.user."""
-    agent: bool | None = None
-    """Whether the keys of the ssh-agent of this computer may be used. Default: false."""
-    password: SecretRef | None = None
-    """Where the account's password is. Default: transport.password, where neither a key nor the agent is given."""
-    known_hosts: Text | None = None
-    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."""
-    port: _Port | None = None
-    """TCP port. Default: 22."""
-    host_key: _HostKey | None = None
-    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
+    user: Text | None = Field(default=None, description="Account in Windows. Default: transport.user.")
+    agent: bool | None = Field(
+        default=None, description="Whether the keys of the ssh-agent of this computer may be used. Default: false."
+    )
+    password: SecretRef | None = Field(
+        default=None,
+        description=(
+            "Where the account's password is. Default: transport.password, where neither a key nor the agent is given."
+        ),
+    )
+    known_hosts: Text | None = Field(
+        default=None, description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."
+    )
+    port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
+    host_key: _HostKey | None = Field(
+        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
+    )
 
 
 class LayerOptions(Written):
     """What is said for several hosts."""
 
-    transport: TransportOptions | None = None
-    """How these hosts are reached."""
-    ssh: SshOptions | None = None
-    """How their Linux is reached."""
+    transport: TransportOptions | None = Field(default=None, description="How these hosts are reached.")
+    ssh: SshOptions | None = Field(default=None, description="How their Linux is reached.")
 
 
 class HostOptions(Written):
     """One host."""
 
-    kind: Literal["windows", "linux"] | None = None
-    """windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone."""
-    address: _Address | None = None
-    """DNS name or IP address. Default: the host's own name."""
-    groups: tuple[_GroupName, ...] = ()
-    """Groups it belongs to; where two say different things, the first one listed wins."""
-    transport: HostTransportOptions | None = None
-    """How this host is reached."""
-    ssh: HostSshOptions | None = None
-    """How its Linux is reached."""
-    sftp: SftpOptions | None = None
-    """How the OpenSSH server of this Windows is entered, for files that are large."""
+    kind: Literal["windows", "linux"] | None = Field(
+        default=None,
+        description=(
+            "windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone."
+        ),
+    )
+    address: _Address | None = Field(default=None, description="DNS name or IP address. Default: the host's own name.")
+    groups: tuple[_GroupName, ...] = Field(
+        default=(), description="Groups it belongs to; where two say different things, the first one listed wins."
+    )
+    transport: HostTransportOptions | None = Field(default=None, description="How this host is reached.")
+    ssh: HostSshOptions | None = Field(default=None, description="How its Linux is reached.")
+    sftp: SftpOptions | None = Field(
+        default=None, description="How the OpenSSH server of this Windows is entered, for files that are large."
+    )
 
 
 class FleetFile(Written):
     """fleet.yaml: the hosts that winhost manages, and how each is reached."""
 
-    schema_: Literal["winhost.fleet/1"] = Field(alias="schema")
-    """The version of this format."""
-    defaults: LayerOptions | None = None
-    """What holds for all hosts, unless a group or the host says otherwise."""
-    groups: dict[_GroupName, LayerOptions | None] = Field(default={})
-    """What holds for the hosts of a group. A group that says nothing need not be listed."""
-    hosts: dict[_HostName, HostOptions | None]
-    """The hosts by name."""
+    schema_: Literal["winhost.fleet/1"] = Field(alias="schema", description="The version of this format.")
+    defaults: LayerOptions | None = Field(
+        default=None, description="What holds for all hosts, unless a group or the host says otherwise."
+    )
+    groups: dict[_GroupName, LayerOptions | None] = Field(
+        default={}, description="What holds for the hosts of a group. A group that says nothing need not be listed."
+    )
+    hosts: dict[_HostName, HostOptions | None] = Field(description="The hosts by name.")
 
 
 # ---- from what is written to what it means

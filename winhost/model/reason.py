@@ -176,16 +176,6 @@ class Assessment:
         """The variants of each path, or the path itself where it has none."""
         return tuple(variant for path in self.paths for variant in path.every_variant)
 
-    @property
-    def why_not(self) -> dict[str, tuple[Reason, ...]]:
-        """For each path that is not recommended, the reasons that its verdict rests on."""
-        return {path.path: _decisive(path) for path in self.paths if path.path != self.recommended}
-
-
-def _decisive(path: PathVerdict) -> tuple[Reason, ...]:
-    heavy = (reason for reason in path.every_reason if reason.severity.rank == path.verdict.rank)
-    return tuple(reason for reason in heavy if reason.code in path.because)
-
 
 @dataclass(frozen=True)
 class Remedy:

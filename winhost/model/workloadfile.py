@@ -115,109 +115,127 @@ _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
 class ShapeOptions(Written):
     """The numbers of a model's config.json from which memory is computed."""
 
-    layers: _Count | None = None
-    """num_hidden_layers. Only those that have a KV cache, where some have none."""
-    kv_heads: _Count | None = None
-    """num_key_value_heads."""
-    head_dim: _Count | None = None
-    """head_dim, or hidden_size / num_attention_heads."""
-    hidden: _Count | None = None
-    """hidden_size."""
-    vocabulary: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    """vocab_size."""
-    tied_embeddings: bool | None = None
-    """tie_word_embeddings. Default: false."""
+    layers: _Count | None = Field(
+        default=None, description="num_hidden_layers. Only those that have a KV cache, where some have none."
+    )
+    kv_heads: _Count | None = Field(default=None, description="num_key_value_heads.")
+    head_dim: _Count | None = Field(default=None, description="head_dim, or hidden_size / num_attention_heads.")
+    hidden: _Count | None = Field(default=None, description="hidden_size.")
+    vocabulary: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(default=None, description="vocab_size.")
+    tied_embeddings: bool | None = Field(default=None, description="tie_word_embeddings. Default: false.")
 
 
 class ParallelOptions(Written):
     """Over how many cards a model is spread: tensor by pipeline by data."""
 
-    tensor: _Count | None = None
-    """Cards that share each layer. Default: 1."""
-    pipeline: _Count | None = None
-    """Stages that share the layers. Default: 1."""
-    data: _Count | None = None
-    """Whole copies. Default: 1."""
-    nodes: _Count | None = None
-    """Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."""
+    tensor: _Count | None = Field(default=None, description="Cards that share each layer. Default: 1.")
+    pipeline: _Count | None = Field(default=None, description="Stages that share the layers. Default: 1.")
+    data: _Count | None = Field(default=None, description="Whole copies. Default: 1.")
+    nodes: _Count | None = Field(
+        default=None, description="Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."
+    )
 
 
 class LoraOptions(Written):
     """LoRA adapters beside a model."""
 
-    adapters: _Count
-    """How many are loaded at once."""
-    each: _Size
-    """Size of the largest adapter's file."""
+    adapters: _Count = Field(description="How many are loaded at once.")
+    each: _Size = Field(description="Size of the largest adapter's file.")
 
 
 class ModelOptions(Written):
     """One model, and how it is served."""
 
-    id: Text | None = None
-    """Repository or path of the model. Default: its name here."""
-    revision: _Commit | None = None
-    """The commit of the repository, all 40 digits. Default: none is fixed."""
-    token: SecretRef | None = None
-    """A secret reference to a token that may read the repository. Default: none."""
-    trust_remote_code: bool | None = None
-    """Whether Python files of the repository may run in the engine. Read them first. Default: false."""
-    parameters: _Parameters | None = None
-    """All of them, also those of experts that rest: 8.03B, 494M, or a whole number."""
-    dtype: DType | None = None
-    """Of what is not quantized. Default: bfloat16."""
-    quantization: Quantization | None = None
-    """How the linear layers are stored. Default: not quantized."""
-    weights: _Size | None = None
-    """Size of all weight files, instead of computing it from parameters."""
-    shape: ShapeOptions | None = None
-    """From config.json."""
-    context: _Tokens | None = None
-    """Tokens of the longest sequence."""
-    sequences: _Count | None = None
-    """Sequences at once, at full context, in each data parallel copy. Default: 1."""
-    kv_dtype: Literal["auto", "fp8"] | None = None
-    """Of the KV cache. Default: auto, which is dtype."""
-    kv: _Size | None = None
-    """KV cache on each card, instead of computing it from shape, context and sequences."""
-    activations: _Size | None = None
-    """Working memory on each card while it computes, as the engine reports it at its start."""
-    memory: _Size | None = None
-    """Everything that one of its cards must hold for it, instead of computing it."""
-    load_format: LoadFormat | None = None
-    """From what vLLM loads the weights, as for --load-format. Default: auto."""
-    state: ModelState | None = None
-    """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
-    sleep_level: Literal[1, 2] | None = None
-    """1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within allow, 1 first."""
-    dense: bool | None = None
-    """Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
-    suspend: bool | None = None
-    """Whether its process leaves the card altogether while it sleeps. One card, Linux's own driver, no container.
-    Default: false.
-    """
-    parallel: ParallelOptions | None = None
-    """Over how many cards it is spread. Default: one."""
-    lora: LoraOptions | None = None
-    """Adapters beside it. Default: none."""
+    id: Text | None = Field(default=None, description="Repository or path of the model. Default: its name here.")
+    revision: _Commit | None = Field(
+        default=None, description="The commit of the repository, all 40 digits. Default: none is fixed."
+    )
+    token: SecretRef | None = Field(
+        default=None, description="A secret reference to a token that may read the repository. Default: none."
+    )
+    trust_remote_code: bool | None = Field(
+        default=None,
+        description="Whether Python files of the repository may run in the engine. Read them first. Default: false.",
+    )
+    parameters: _Parameters | None = Field(
+        default=None, description="All of them, also those of experts that rest: 8.03B, 494M, or a whole number."
+    )
+    dtype: DType | None = Field(default=None, description="Of what is not quantized. Default: bfloat16.")
+    quantization: Quantization | None = Field(
+        default=None, description="How the linear layers are stored. Default: not quantized."
+    )
+    weights: _Size | None = Field(
+        default=None, description="Size of all weight files, instead of computing it from parameters."
+    )
+    shape: ShapeOptions | None = Field(default=None, description="From config.json.")
+    context: _Tokens | None = Field(default=None, description="Tokens of the longest sequence.")
+    sequences: _Count | None = Field(
+        default=None, description="Sequences at once, at full context, in each data parallel copy. Default: 1."
+    )
+    kv_dtype: Literal["auto", "fp8"] | None = Field(
+        default=None, description="Of the KV cache. Default: auto, which is dtype."
+    )
+    kv: _Size | None = Field(
+        default=None, description="KV cache on each card, instead of computing it from shape, context and sequences."
+    )
+    activations: _Size | None = Field(
+        default=None,
+        description="Working memory on each card while it computes, as the engine reports it at its start.",
+    )
+    memory: _Size | None = Field(
+        default=None, description="Everything that one of its cards must hold for it, instead of computing it."
+    )
+    load_format: LoadFormat | None = Field(
+        default=None, description="From what vLLM loads the weights, as for --load-format. Default: auto."
+    )
+    state: ModelState | None = Field(
+        default=None,
+        description=(
+            "resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."
+        ),
+    )
+    sleep_level: Literal[1, 2] | None = Field(
+        default=None,
+        description=(
+            "1 keeps the weights in host memory, 2 loads them again. "
+            "Default: what memory and swap_within allow, 1 first."
+        ),
+    )
+    dense: bool | None = Field(
+        default=None,
+        description=(
+            "Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."
+        ),
+    )
+    suspend: bool | None = Field(
+        default=None,
+        description=(
+            "Whether its process leaves the card altogether while it sleeps. "
+            "One card, Linux's own driver, no container. Default: false."
+        ),
+    )
+    parallel: ParallelOptions | None = Field(
+        default=None, description="Over how many cards it is spread. Default: one."
+    )
+    lora: LoraOptions | None = Field(default=None, description="Adapters beside it. Default: none.")
 
 
 class NeedsOptions(Written):
     """Capabilities that the workload wants."""
 
-    must: tuple[_Capability, ...] = ()
-    """Without these a path will not do."""
-    nice: tuple[_Capability, ...] = ()
-    """These decide between paths that will do."""
+    must: tuple[_Capability, ...] = Field(default=(), description="Without these a path will not do.")
+    nice: tuple[_Capability, ...] = Field(default=(), description="These decide between paths that will do.")
 
 
 class AvailabilityOptions(Written):
     """When it must answer."""
 
-    start_on_boot: bool | None = None
-    """Whether it starts with the machine, without anybody logging on. Default: false."""
-    swap_within: Duration | None = None
-    """How long a sleeping model may take until it answers. Default: any time."""
+    start_on_boot: bool | None = Field(
+        default=None, description="Whether it starts with the machine, without anybody logging on. Default: false."
+    )
+    swap_within: Duration | None = Field(
+        default=None, description="How long a sleeping model may take until it answers. Default: any time."
+    )
 
 
 class VersionsOptions(Written):
@@ -225,63 +243,56 @@ class VersionsOptions(Written):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    vllm: _Version | None = None
-    """As `vllm --version` says."""
-    cuda: _Version | None = None
-    """CUDA toolkit of the engine."""
-    toolkit: _Version | None = None
-    """nvidia-container-toolkit."""
-    wsl: _Version | None = None
-    """As `wsl --version` says."""
-    kernel: _Kernel | None = None
-    """As `uname -r` says."""
-    driver: _Version | None = None
-    """NVIDIA driver of the target; of WSL, that of Windows."""
+    vllm: _Version | None = Field(default=None, description="As `vllm --version` says.")
+    cuda: _Version | None = Field(default=None, description="CUDA toolkit of the engine.")
+    toolkit: _Version | None = Field(default=None, description="nvidia-container-toolkit.")
+    wsl: _Version | None = Field(default=None, description="As `wsl --version` says.")
+    kernel: _Kernel | None = Field(default=None, description="As `uname -r` says.")
+    driver: _Version | None = Field(default=None, description="NVIDIA driver of the target; of WSL, that of Windows.")
 
 
 class KvMirrorOptions(Written):
     """KV caches are written through to storage, so that they outlive the engine."""
 
-    through: Mirror
-    """tiers: vLLM's own, through /dev/shm; lmcache: a server beside it."""
-    staging: _Size
-    """Host memory of each engine on the way to storage."""
-    keep: _Size | None = None
-    """tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."""
+    through: Mirror = Field(description="tiers: vLLM's own, through /dev/shm; lmcache: a server beside it.")
+    staging: _Size = Field(description="Host memory of each engine on the way to storage.")
+    keep: _Size | None = Field(
+        default=None,
+        description=(
+            "tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."
+        ),
+    )
 
 
 class VideoOptions(Written):
     """Video is transcoded on a card beside the models."""
 
-    streams: _Count
-    """How many at once."""
-    each: _Size | None = None
-    """What one stream holds of the card's memory, as nvidia-smi shows it."""
+    streams: _Count = Field(description="How many at once.")
+    each: _Size | None = Field(
+        default=None, description="What one stream holds of the card's memory, as nvidia-smi shows it."
+    )
 
 
 class WorkloadFile(Written):
     """workload.yaml: the models to serve, and what they need beside memory."""
 
-    schema_: Literal["winhost.workload/1"] = Field(alias="schema")
-    """The version of this format."""
-    models: dict[_ModelName, ModelOptions]
-    """The models by the names under which they are served."""
-    needs: NeedsOptions | None = None
-    """Capabilities that the workload wants."""
-    availability: AvailabilityOptions | None = None
-    """When it must answer."""
-    exposure: Exposure | None = None
-    """From where it is reached. Default: loopback."""
-    keep_windows_usable: bool | None = None
-    """Whether people go on working on the Windows of this machine. Default: false."""
-    versions: VersionsOptions | None = None
-    """Versions where facts do not tell."""
-    kv_mirror: KvMirrorOptions | None = None
-    """Default: KV caches live in the engine alone."""
-    video: VideoOptions | None = None
-    """Default: none."""
-    deploy: Deploy | None = None
-    """units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."""
+    schema_: Literal["winhost.workload/1"] = Field(alias="schema", description="The version of this format.")
+    models: dict[_ModelName, ModelOptions] = Field(description="The models by the names under which they are served.")
+    needs: NeedsOptions | None = Field(default=None, description="Capabilities that the workload wants.")
+    availability: AvailabilityOptions | None = Field(default=None, description="When it must answer.")
+    exposure: Exposure | None = Field(default=None, description="From where it is reached. Default: loopback.")
+    keep_windows_usable: bool | None = Field(
+        default=None, description="Whether people go on working on the Windows of this machine. Default: false."
+    )
+    versions: VersionsOptions | None = Field(default=None, description="Versions where facts do not tell.")
+    kv_mirror: KvMirrorOptions | None = Field(default=None, description="Default: KV caches live in the engine alone.")
+    video: VideoOptions | None = Field(default=None, description="Default: none.")
+    deploy: Deploy | None = Field(
+        default=None,
+        description=(
+            "units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."
+        ),
+    )
 
     @field_validator("models")
     @classmethod

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     PlainValidator,
     StringConstraints,
@@ -13,12 +12,11 @@ from pydantic import (
 )
 
 from winhost.model import durations
-from winhost.model.closed import Closed, described
+from winhost.model.closed import Closed
 
 
-def _without_null(schema: dict[str, Any], model: type[BaseModel]) -> None:
+def _without_null(schema: dict[str, Any]) -> None:
     """Leaving a key out is how nothing is said; null is refused, so editors shall not offer it."""
-    described(schema, model)
     for entry in schema.get("properties", {}).values():
         members = entry.pop("anyOf", [])
         kept = [member for member in members if member != {"type": "null"}]

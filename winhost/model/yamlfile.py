@@ -26,9 +26,9 @@ from pydantic_core import ErrorDetails
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
 from winhost.model.files import TooLarge, read_within
-from winhost.model.migrate import kind_of_version_1, place_in_version_2, renamed, to_version_2
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
+from winhost.model.versions import refuse_other_version
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -68,17 +68,18 @@ class Loaded(Generic[Model]):
 
 
 def load(path: Path, model: type[Model]) -> Model:
-    """Reads a YAML file. Raises UsageError (FileFaults)."""
+    """Reads a YAML file. Raises UsageError (FileFaults, OtherVersion)."""
     return load_placed(path, model, lambda _: ()).value
 
 
 def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]]) -> Loaded[Model]:
-    """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults).
+    """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
 
     `check` finds what a model alone cannot. It is also asked about the rest of a file that has other faults.
     """
     document = _Document(str(path))
-    data = document.in_version_2(document.read(_text(path)))
+    data = document.read(_text(path))
+    refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
     value, findings, more = _validated(json.dumps(data), data, model)
     rest = value if value is not None or more else _rest(data, findings, model)
     if rest is not None:
@@ -101,9 +102,6 @@ def load_json(path: Path, model: type[Model], first: Callable[[Any], None] = lam
     text = _text(path)
     findings: list[Finding] = []
     data = _parsed_json(path, text, findings)
-    if kind_of_version_1(data):
-        data = to_version_2(data)
-        text = json.dumps(data)
     first(data)
     value, invalid, more = _validated(text, data, model)
     findings += invalid
@@ -239,16 +237,6 @@ class _Document:
         except yaml.YAMLError as error:
             fault = _syntax_fault(self.file, error)
         raise file_faults([fault])
-
-    def in_version_2(self, data: object) -> object:
-        """The data with the words that they have now, and their places likewise."""
-        kind = kind_of_version_1(data)
-        if kind is None:
-            return data
-        now = place_in_version_2(kind)
-        self.places = {now(loc): place for loc, place in self.places.items()}
-        self.unread = set(map(now, self.unread))
-        return renamed(data, kind)
 
     def fault(self, loc: Loc, message: str) -> Fault:
         """A fault at the nearest place that is written in the file."""

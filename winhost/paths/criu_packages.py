@@ -30,7 +30,7 @@ def criu_packages(facts: HostFacts, needs: Needs) -> str | None:
 
 
 def _is_offered(facts: HostFacts) -> bool:
-    """Also where an earlier winhost read the facts, and did not ask."""
+    """Also where the facts do not tell."""
     with suppress(MissingFact):
         state = facts.of(AptPackages, {"packages": CRIU})
         try:

@@ -41,11 +41,11 @@ class ChosenEngine:
 
     @property
     def _there(self) -> Mapping[str, ContainerEngine]:
-        return {name: engine for name, engine in self._engines.items() if not is_of_snap(engine)}
+        return {name: engine for name, engine in self._engines.items() if not engine.snap}
 
     @property
     def _of_snap(self) -> bool:
-        return any(name == DOCKER and is_of_snap(engine) for name, engine in self._engines.items())
+        return any(name == DOCKER and engine.snap for name, engine in self._engines.items())
 
     @property
     def packages(self) -> tuple[Mapping[str, str], ...]:
@@ -75,14 +75,6 @@ class ChosenEngine:
             )
         why = "Docker then gives containers the devices that a CDI specification names: --device nvidia.com/gpu=all."
         return ({"pointer": "/features/cdi", "value": True, "title": "GPUs for Docker by CDI", "why": why},)
-
-
-def is_of_snap(engine: ContainerEngine) -> bool:
-    """Facts of an earlier winhost list no snap."""
-    try:
-        return engine.snap
-    except MissingFact:
-        return False
 
 
 def major(version: str) -> int:

@@ -8,7 +8,7 @@ from gzip import compress
 from ipaddress import ip_address, ip_interface
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
@@ -35,14 +35,16 @@ def _no_root(user: str) -> str:
 class Guest(Closed):
     """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
 
-    key: Annotated[str, AfterValidator(public_key)]
-    """The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."""
+    key: Annotated[str, AfterValidator(public_key)] = Field(
+        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
+    )
     user: Annotated[
         str,
         matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
         AfterValidator(_no_root),
-    ] = "winhost"
-    """Who logs on with that key, and becomes root with sudo. There is no password."""
+    ] = Field(
+        default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
+    )
 
 
 class GuestDecisions:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from ipaddress import ip_address
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from packaging.version import Version
 
@@ -16,19 +16,33 @@ from winhost.resources.values import Value
 S = TypeVar("S", bound="State")
 
 
-_MISSING = (Unknown, Unavailable)  # every property that is read is held against it: a union takes twice as long
+_MISSING = frozenset((Unknown, Unavailable))
 
 
 class State:
-    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it."""
+    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it.
+
+    Such a property is no attribute of the instance, so that Python asks `__getattr__` for it and for no other: rules
+    read tens of thousands of properties.
+    """
 
     resource_type: ClassVar["ResourceType"]
 
-    def __getattribute__(self, name: str) -> Any:
-        value = object.__getattribute__(self, name)
-        if isinstance(value, _MISSING):
-            raise MissingFact(f"{type(self).__name__}.{name}", value)
-        return value
+    def __post_init__(self) -> None:
+        told = vars(self)
+        if not _MISSING.isdisjoint(map(type, told.values())):
+            missing = {name: value for name, value in told.items() if type(value) in _MISSING}
+            for name in missing:
+                del told[name]
+            told["_missing"] = missing
+
+    if not TYPE_CHECKING:  # which would take any name for a property
+
+        def __getattr__(self, name: str) -> Any:
+            why = vars(self).get("_missing", {}).get(name)
+            if why is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise MissingFact(f"{type(self).__name__}.{name}", why)
 
 
 @dataclass(frozen=True)
@@ -134,8 +148,7 @@ class Form:
         return text
 
 
-# Of a property that facts of an earlier winhost lack: reading it raises as if the host had not told it.
-ADDED_SINCE: Any = NOT_THERE
+# The default of a property that facts may lack: reading it raises as if the host had not told it.
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 
@@ -156,7 +169,6 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
 
 
 __all__ = [
-    "ADDED_SINCE",
     "ADDRESS",
     "VERSION",
     "Attachment",

@@ -96,8 +96,8 @@ class HostFacts:
     @cached_property
     def machine_id(self) -> str:
         """By what a host is known that may have got another name or address."""
-        system = RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state
-        return str(self.the(system).machine_id)
+        system: Any = self.the(RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state)
+        return str(system.machine_id)
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a resource."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from winhost.core.answers import Record
@@ -29,12 +28,11 @@ def validator(resource: str) -> "SchemaValidator":
 
     state = RESOURCE_TYPES[resource].state
     hints = get_type_hints(state, include_extras=True)
-    schemas = {
-        name: _with_default(vars(state).get(name, MISSING), _schema(hints[name])) for name in state.__annotations__
-    }
-    properties = [core_schema.dataclass_field(name, schema) for name, schema in schemas.items()]
+    properties = [core_schema.dataclass_field(name, _schema(hints[name])) for name in state.__annotations__]
     arguments = core_schema.dataclass_args_schema(state.__name__, properties)
-    return SchemaValidator(core_schema.dataclass_schema(state, arguments, [*schemas]))
+    return SchemaValidator(
+        core_schema.dataclass_schema(state, arguments, [*state.__annotations__], post_init=True)
+    )
 
 
 @once
@@ -51,12 +49,6 @@ def _schema(hint: Any) -> "CoreSchema":
     from pydantic import TypeAdapter
 
     return TypeAdapter(Annotated[hint, OrMissing()]).core_schema
-
-
-def _with_default(default: Any, schema: "CoreSchema") -> "CoreSchema":
-    from pydantic_core import core_schema
-
-    return schema if default is MISSING else core_schema.with_default_schema(schema, default=default)
 
 
 def misfit(resource: str, records: Sequence[Record]) -> str | None:

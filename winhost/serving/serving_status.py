@@ -1,7 +1,7 @@
 """What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
 
 from collections.abc import Collection
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, Sample, ServingState, UnitState
@@ -11,7 +11,6 @@ from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
 
 # failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
-STANDINGS: tuple[Standing, ...] = get_args(Standing)
 
 
 LACKING_UPDATES = {

@@ -1,5 +1,7 @@
 # the journal: each line on disk before the next thing happens, with a hash of itself and that of the line before
 
+$script:WinhostJournalSchema = 'winhost.bundle-journal/2'
+
 # ---- where it is: a folder that only administrators and the system can enter, and that outlives the bundle
 
 function Find-WinhostJournalFolder {
@@ -94,15 +96,14 @@ function Read-WinhostJournal {
     # What follows the last line feed is what a killed run leaves; nothing was done upon it.
     $lines = @($text -split "`n")
     $journal = @{ record = New-WinhostRecord; previous = ''; entries = 0; length = 0 }
-    $isVersion1 = $false
+    Assert-WinhostJournalVersion $Path $lines
     for ($number = 0; $number -lt $lines.Count - 1; $number++) {
         $entry = ConvertFrom-WinhostLine $lines[$number]
         $follows = (Read-WinhostField $entry 'n') -eq $number + 1 -and (Read-WinhostField $entry 'previous') -ceq $journal.previous
         if (-not $follows -or (Add-WinhostHash ($lines[$number] -creplace ',"hash":"[0-9a-f]{16}"\}$', '}')) -cne $lines[$number]) {
             Stop-WinhostScript 2 'Damaged' "${Path}: line $($number + 1) is not as winhost wrote it" 'It cannot be relied on for going on or going back. Nothing was changed.' 'Restore the file from a copy.'
         }
-        $isVersion1 = $isVersion1 -or "$(Read-WinhostField $entry 'schema')" -ceq 'winhost.bundle-journal/1'
-        Add-WinhostEntry $journal.record @($entry, (ConvertFrom-WinhostVersion1 $entry))[[int]$isVersion1]
+        Add-WinhostEntry $journal.record $entry
         $journal.previous = $entry.hash
         $journal.entries++
         $journal.length += $lines[$number].Length + 1
@@ -110,29 +111,17 @@ function Read-WinhostJournal {
     $journal
 }
 
-function ConvertFrom-WinhostVersion1 {
-    param($Data)
-    # Journals of the first release have other words for the same: they tell whether another plan's run still stands.
-    if ($Data -is [array]) {
-        return , @(foreach ($each in $Data) { ConvertFrom-WinhostVersion1 $each })
+function Assert-WinhostJournalVersion {
+    param([string]$Path, [string[]]$Lines)
+    # The first whole line is judged before it is held against rules that may not be its own.
+    if ($Lines.Count -lt 2) {
+        return
     }
-    if ($Data -isnot [System.Management.Automation.PSCustomObject]) {
-        return $Data
+    $schema = Read-WinhostField (ConvertFrom-WinhostLine $Lines[0]) 'schema'
+    if ($null -ne $schema -and "$schema" -cne $script:WinhostJournalSchema) {
+        $what = "${Path}: schema is '$schema', and this package reads '$script:WinhostJournalSchema'"
+        Stop-WinhostScript 2 'OtherVersion' $what 'It may tell of changes that stand, and cannot be read. Nothing was changed.' 'Roll that run back with the package that wrote it, then move the file out of this folder.'
     }
-    $names = @{ noun = 'resource'; want = 'desired' }
-    $now = [ordered]@{}
-    foreach ($property in $Data.PSObject.Properties) {
-        $inner = $property.Value
-        if (@('step', 'left', 'resting', 'users', 'open') -ccontains $property.Name -and $null -ne $inner) {
-            $inner = ConvertFrom-WinhostVersion1 $inner
-        }
-        $name = @("$($names[$property.Name])", $property.Name)[[int](-not $names.ContainsKey($property.Name))]
-        $now[$name] = $inner
-    }
-    if ("$($now['event'])" -ceq 'rested') {
-        $now['event'] = 'dependents'
-    }
-    [pscustomobject]$now
 }
 
 function ConvertFrom-WinhostLine {
@@ -177,7 +166,7 @@ function Write-WinhostEntry {
         $Run.stream = [System.IO.File]::Open($path, 'CreateNew', 'Write', 'Read')
     }
     if ($Run.entries -eq 0) {
-        Write-WinhostLine $Run 'run' ([ordered]@{ schema = 'winhost.bundle-journal/2'; host = $Run.plan.host; winhost = $script:WinhostVersion; accepted = $Run.accepted })
+        Write-WinhostLine $Run 'run' ([ordered]@{ schema = $script:WinhostJournalSchema; host = $Run.plan.host; winhost = $script:WinhostVersion; accepted = $Run.accepted })
     }
     Write-WinhostLine $Run $Kind $Fields
 }

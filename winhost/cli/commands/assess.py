@@ -1,11 +1,12 @@
 """Arguments, options and help of `winhost assess`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -32,10 +33,12 @@ from winhost.cli.outputs import answers
 @fleet_option
 @at_once_option
 @answers(wide=True)
-@implemented_in("winhost.cli.assess")
-def assess() -> None:
+def assess(**options: Any) -> int:
     """Show which options work on a host, which do not, and why.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Several hosts are
     shown one per row; --details shows each in full.
     """
+    from winhost.cli.assess import assess as run
+
+    return run(**options)

@@ -1,9 +1,11 @@
 """Arguments, options and help of `winhost boot`."""
 
+from typing import Any
+
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import Duration, accept_option, fleet_option
 from winhost.cli.outputs import answers
 
@@ -31,11 +33,13 @@ SYSTEMS = ("linux", "windows", "installer")
 @accept_option
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.boot")
-def boot() -> None:
+def boot(**options: Any) -> int:
     """Start the other system of a machine with two, once.
 
     HOST is the one that runs now. The firmware is told to start SYSTEM once (BootNext), that is read back, and the
     machine restarts: with --accept restart, and --console or --without-console. The order of the firmware stays as it
     is, so that the start after that is by the order again.
     """
+    from winhost.cli.boot import boot as run
+
+    return run(**options)

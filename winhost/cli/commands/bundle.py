@@ -3,10 +3,11 @@
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import answers
 
 
@@ -35,11 +36,13 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
 @answers("FOLDER", "The folder to create.", required=True)
-@implemented_in("winhost.cli.bundle")
-def bundle() -> None:
+def bundle(**options: Any) -> int:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
     Creates a folder with the scripts Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme
     and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has the script
     Facts only, to read a host that winhost cannot reach.
     """
+    from winhost.cli.bundle import bundle as run
+
+    return run(**options)

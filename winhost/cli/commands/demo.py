@@ -1,10 +1,11 @@
 """Arguments, options and help of `winhost demo`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import engine_option
 
 
@@ -16,8 +17,7 @@ from winhost.cli.options import engine_option
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
 @engine_option
-@implemented_in("winhost.cli.demo")
-def demo() -> None:
+def demo(**options: Any) -> None:
     """Show a complete job on simulated hosts, in under a minute.
 
     dda (the default): a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
@@ -29,3 +29,6 @@ def demo() -> None:
 
     A stand-in answers in place of a model, and says so.
     """
+    from winhost.cli.demo import demo as run
+
+    run(**options)

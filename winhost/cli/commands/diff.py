@@ -1,10 +1,11 @@
 """Arguments, options and help of `winhost diff`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import answers
 
 
@@ -15,10 +16,12 @@ from winhost.cli.outputs import answers
     "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
 )
 @answers(wide=True)
-@implemented_in("winhost.cli.diff")
-def diff() -> None:
+def diff(**options: Any) -> int:
     """Compare two snapshots: what changed, and which verdicts changed with it.
 
     Takes two facts files, the older one first. Of two folders that detect wrote, each host is compared with itself; of
     a folder and a file, only the host in the file. What changes by itself counts only with --all.
     """
+    from winhost.cli.diff import diff as run
+
+    return run(**options)

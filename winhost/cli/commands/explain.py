@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")
@@ -32,8 +32,7 @@ class ExplainCommand(WinhostCommand):
     help="Rule out the causes that these facts of a host contradict.",
 )
 @answers()
-@implemented_in("winhost.cli.explain")
-def explain() -> None:
+def explain(**options: Any) -> int:
     """Explain a reason by its CODE, or an error that you paste.
 
     Of a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
@@ -44,3 +43,6 @@ def explain() -> None:
     Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size, and - is standard input. The answer is the
     likely causes, how to tell which one it is, and the remedy. Secrets in the text are never shown.
     """
+    from winhost.cli.explain import explain as run
+
+    return run(**options)

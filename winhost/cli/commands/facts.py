@@ -1,10 +1,11 @@
 """Arguments, options and help of `winhost facts`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import force_option
 from winhost.cli.outputs import answers
 
@@ -26,8 +27,7 @@ def facts() -> None:
 )
 @force_option
 @answers("FILE", "Write the facts to FILE.", wide=True)
-@implemented_in("winhost.cli.facts")
-def import_() -> None:
+def import_(**options: Any) -> int:
     """Make a facts file of one machine from FILES.
 
     FILES are the output of nvidia-smi -q -x (on Windows or Linux; its plain table too), Get-ComputerInfo |
@@ -36,3 +36,6 @@ def import_() -> None:
     they are equally exact, the fact is unknown. Unreadable files are left out with a warning; files from two different
     machines are refused.
     """
+    from winhost.cli.facts import import_ as run
+
+    return run(**options)

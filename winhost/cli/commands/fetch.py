@@ -1,10 +1,11 @@
 """Arguments, options and help of `winhost fetch`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import answers
 
 
@@ -31,11 +32,13 @@ from winhost.cli.outputs import answers
 )
 @click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
 @answers("FOLDER", "The folder to fill.", required=True)
-@implemented_in("winhost.cli.fetch")
-def fetch() -> None:
+def fetch(**options: Any) -> int:
     """Collect what PLAN downloads, for a host without a network.
 
     Fills a folder with the images of containers, the files of models and the image of a new VM, and with --release the
     packages, each checked by its hash, with checksums, and with the plan that takes them from there. Run it again to go
     on where it ended. Carry the folder to the host and to the computer that applies its plan.json.
     """
+    from winhost.cli.fetch import fetch as run
+
+    return run(**options)

@@ -1,11 +1,12 @@
 """Arguments, options and help of `winhost install`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import accept_option, fleet_option, force_option
 from winhost.cli.outputs import answers
 
@@ -64,13 +65,15 @@ def install() -> None:
 )
 @force_option
 @answers("FILE", "The plan to write.", required=True)
-@implemented_in("winhost.cli.plan_install")
-def plan() -> None:
+def plan(**options: Any) -> int:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
     Beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk, everything on that
     disk is lost; the consent to that is typed when media are made.
     """  # fmt: skip
+    from winhost.cli.plan_install import plan as run
+
+    return run(**options)
 
 
 @install.command()
@@ -95,13 +98,15 @@ def plan() -> None:
 )
 @force_option
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
-@implemented_in("winhost.cli.media_install")
-def media() -> None:
+def media(**options: Any) -> int:
     """Make installation media of PLAN, with a host key that is made now.
 
     The image of Ubuntu is taken by Canonical's signature. Where a disk with something on it is wiped, its model, size
     and GUID are to be typed.
     """  # fmt: skip
+    from winhost.cli.media_install import media as run
+
+    return run(**options)
 
 
 @install.command()
@@ -129,10 +134,12 @@ def media() -> None:
 @accept_option
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.bmc_install")
-def bmc() -> None:
+def bmc(**options: Any) -> int:
     """Insert media through the BMC of HOST, and start from them once.
 
     HOST is read first: a BMC that does not say the same SMBIOS UUID and serial number gets nothing. With --accept
     restart, the machine restarts by force, whatever runs on it.
     """  # fmt: skip
+    from winhost.cli.bmc_install import bmc as run
+
+    return run(**options)

@@ -1,11 +1,12 @@
 """Arguments, options and help of `winhost lab`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import Number, engine_option, force_option
 from winhost.cli.outputs import answers
 
@@ -43,17 +44,21 @@ def lab() -> None:
     show_default=True,
     help="Simulated seconds per real second.",
 )
-@implemented_in("winhost.cli.lab")
-def up() -> None:
+def up(**options: Any) -> None:
     """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
     HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, or a facts file that detect wrote, or
     a folder of those: rehearse a plan on a replica of your own host.
     """
+    from winhost.cli.lab import up as run
+
+    run(**options)
 
 
 @lab.command("list")
 @answers(wide=True)
-@implemented_in("winhost.cli.lab")
-def list_hosts() -> None:
+def list_hosts(**options: Any) -> None:
     """List the example hosts that come with winhost."""
+    from winhost.cli.lab import list_hosts as run
+
+    run(**options)

@@ -1,10 +1,11 @@
 """Arguments, options and help of `winhost lint`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.outputs import answers
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
@@ -26,21 +27,25 @@ def lint() -> None:
 @version_option
 @facts_option
 @answers()
-@implemented_in("winhost.cli.lint")
-def wslconfig() -> None:
+def wslconfig(**options: Any) -> int:
     """Check the .wslconfig of an account.
 
     FACTS of the host that will read the file supply its WSL version and the settings that a policy forbids.
     """
+    from winhost.cli.lint import wslconfig as run
+
+    return run(**options)
 
 
 @lint.command()
 @file_argument
 @version_option
 @answers()
-@implemented_in("winhost.cli.lint")
-def wslconf() -> None:
+def wslconf(**options: Any) -> int:
     """Check the /etc/wsl.conf of a distro."""
+    from winhost.cli.lint import wslconf as run
+
+    return run(**options)
 
 
 @lint.command()
@@ -49,12 +54,14 @@ def wslconf() -> None:
 @facts_option
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @answers()
-@implemented_in("winhost.cli.lint_install")
-def autoinstall() -> None:
+def autoinstall(**options: Any) -> int:
     """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
 
     FACTS of the machine, or its disk manifest, supply the partitions that the file must list.
     """
+    from winhost.cli.lint_install import autoinstall as run
+
+    return run(**options)
 
 
 path_option = click.option(
@@ -81,14 +88,16 @@ explain_option = click.option("--explain", "everything", is_flag=True, help="Sho
 @force_option
 @explain_option
 @answers("FILE", "The file that --fix writes.")
-@implemented_in("winhost.cli.lint_recipes")
-def serve() -> None:
+def serve(**options: Any) -> int:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
     FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
     variables; - is standard input. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
     Secrets in it are never shown.
     """
+    from winhost.cli.lint_recipes import serve as run
+
+    return run(**options)
 
 
 @lint.command(name="docker-daemon")
@@ -100,9 +109,11 @@ def serve() -> None:
 @force_option
 @explain_option
 @answers("FILE", "The file that --fix writes.")
-@implemented_in("winhost.cli.lint_recipes")
-def docker_daemon() -> None:
+def docker_daemon(**options: Any) -> int:
     """Check the settings of Docker itself, /etc/docker/daemon.json."""
+    from winhost.cli.lint_recipes import docker_daemon as run
+
+    return run(**options)
 
 
 @lint.command(name="cdi")
@@ -111,6 +122,8 @@ def docker_daemon() -> None:
 @path_option
 @explain_option
 @answers()
-@implemented_in("winhost.cli.lint_recipes")
-def cdi() -> None:
+def cdi(**options: Any) -> int:
     """Check a specification of CDI, by which containers get their GPUs."""
+    from winhost.cli.lint_recipes import cdi as run
+
+    return run(**options)

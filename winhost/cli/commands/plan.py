@@ -1,12 +1,13 @@
 """Arguments, options and help of `winhost plan`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.cluster_options import node_options
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.new_vm_options import new_vm_options, with_new_vm
 from winhost.cli.options import (
     Size,
@@ -63,11 +64,13 @@ from winhost.cli.stack_options import stack_options
 @fleet_option
 @at_once_option
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
-@implemented_in("winhost.cli.plan")
-def plan() -> None:
+def plan(**options: Any) -> int:
     """Plan what would change on a host, and how each change is undone.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
     plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
     nobody has verified. With --workload it goes on to an endpoint that serves it.
     """
+    from winhost.cli.plan import plan as run
+
+    return run(**options)

@@ -1,8 +1,10 @@
 """Arguments, options and help of `winhost probe`."""
 
+from typing import Any
+
 import click
 
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument
 from winhost.cli.outputs import answers
 
@@ -33,11 +35,13 @@ def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ..
 @fleet_option
 @at_once_option
 @answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
-@implemented_in("winhost.cli.probe")
-def probe() -> None:
+def probe(**options: Any) -> int:
     """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
 
     Reads each host as detect does, then tries in its Linux (WSL distro, guest, or a host of its own), over SSH, with
     little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest
     on what was measured. A part for which too little memory is free is skipped.
     """
+    from winhost.cli.probe import probe as run
+
+    return run(**options)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from winhost.cli.cluster_options import cluster_options
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import Size, force_option
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import stack_options
@@ -45,13 +45,15 @@ def _machine_options(command: F) -> F:
 @stack_options(leave_out=(*_OF_A_PLAN, "--allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
-@implemented_in("winhost.cli.render_compose")
-def compose() -> None:
+def compose(**options: Any) -> int:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
     commit; an engine has no port, and development mode is off. Changes nothing.
     """
+    from winhost.cli.render_compose import compose as run
+
+    return run(**options)
 
 
 @render.command()
@@ -61,11 +63,13 @@ def compose() -> None:
 @cluster_options
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
-@implemented_in("winhost.cli.render_kubernetes")
-def kubernetes() -> None:
+def kubernetes(**options: Any) -> int:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
     The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
     Images are pinned by digest, models by commit and hash; keys stand there as hashes, tokens as references. Only the
     gateway reaches an engine. Changes nothing.
     """
+    from winhost.cli.render_kubernetes import kubernetes as run
+
+    return run(**options)

@@ -1,11 +1,12 @@
 """Arguments, options and help of `winhost report`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -28,11 +29,13 @@ from winhost.cli.outputs import answers
 @fleet_option
 @at_once_option
 @answers("FILE", "The file to write, or a folder for one page per host.", required=True)
-@implemented_in("winhost.cli.report")
-def report() -> None:
+def report(**options: Any) -> int:
     """Write the verdicts on hosts to one HTML file, to read and share.
 
     FACTS are facts files or folders of them; HOSTs are names from fleet.yaml, patterns or groups. Changes nothing. The
     file is self-contained: no scripts, no network. A folder (one that exists, or whose name ends with /) gets one page
     per host and an index.html.
     """
+    from winhost.cli.report import report as run
+
+    return run(**options)

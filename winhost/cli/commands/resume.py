@@ -1,9 +1,11 @@
 """Arguments, options and help of `winhost resume`."""
 
+from typing import Any
+
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import run_options
 
 
@@ -21,11 +23,13 @@ from winhost.cli.options import run_options
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
 )
 @run_options
-@implemented_in("winhost.cli.resume")
-def resume() -> None:
+def resume(**options: Any) -> int:
     """Continue a RUN that was interrupted.
 
     Waits for anything that may still be running on the host, reads its state, and does what is left. If a later stage
     finds that a VM, GPU or setting you asked for cannot be used, choose another: the rest is planned again and shown,
     and every approval is asked for again.
     """
+    from winhost.cli.resume import resume as run
+
+    return run(**options)

@@ -1,15 +1,16 @@
 """Arguments and help of `winhost schema`."""
 
+from typing import Any
+
 import click
 
 from winhost.cli.formats import FILES, KINDS
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
-@implemented_in("winhost.cli.schema")
-def schema() -> None:
+def schema(**options: Any) -> None:
     """Print the JSON Schema of a winhost file or output format.
 
     FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
@@ -20,3 +21,6 @@ def schema() -> None:
     profile (serve profile), lab (lab list), draft (workload init), fetched (fetch), error (if a command fails before
     any result). Or event: a line of apply, resume and rollback with --jsonl.
     """
+    from winhost.cli.schema import schema as run
+
+    run(**options)

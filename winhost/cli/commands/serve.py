@@ -1,11 +1,12 @@
 """Arguments, options and help of `winhost serve`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, yes_option
 from winhost.cli.outputs import answers
 
@@ -43,12 +44,14 @@ def serve() -> None:
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
 @answers()
-@implemented_in("winhost.cli.serve")
-def profile() -> None:
+def profile(**options: Any) -> int:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
     FACTS is the facts file of the host, or a folder with only that file. Changes nothing.
     """
+    from winhost.cli.serve import profile as run
+
+    return run(**options)
 
 
 # The hub is named twice, here and in winhost.serving, so that --help need not load it.
@@ -60,13 +63,15 @@ def profile() -> None:
 @click.option(
     "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
 )
-@implemented_in("winhost.cli.serve")
-def files() -> None:
+def files(**options: Any) -> int:
     """Print the files of a model at one revision, as an entry of a playbook.
 
     MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
     itself and accepts nothing else.
     """
+    from winhost.cli.serve import files as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -118,13 +123,15 @@ def files() -> None:
     is_flag=True,
     help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each.",
 )
-@implemented_in("winhost.cli.serve")
-def gateway() -> None:
+def gateway(**options: Any) -> int:
     """Print the gateway before vLLM as entries of a playbook.
 
     Copy playbooks/linux.yaml, add the entries to its resources, and plan with --playbook. They hold the hashes of
     API keys, never a key.
     """
+    from winhost.cli.serve import gateway as run
+
+    return run(**options)
 
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
@@ -147,13 +154,15 @@ _KEY = "A secret reference to an API key of the gateway, for example env:API_KEY
 @within_option
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.serve_up")
-def up() -> None:
+def up(**options: Any) -> int:
     """Start what is served on TARGET, and show how far each start is.
 
     TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
     the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
     """
+    from winhost.cli.serve_up import up as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -161,9 +170,11 @@ def up() -> None:
 @click.option("--key", metavar="REF", help=f"{_KEY}: shows the gateway's counts of requests, too.")
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.serve_status")
-def status() -> None:
+def status(**options: Any) -> int:
     """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
+    from winhost.cli.serve_status import status as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -181,9 +192,11 @@ def status() -> None:
 )
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.serve_logs")
-def logs() -> None:
+def logs(**options: Any) -> int:
     """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
+    from winhost.cli.serve_logs import logs as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -192,13 +205,15 @@ def logs() -> None:
 @models_option
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.serve_test")
-def test() -> None:
+def test(**options: Any) -> int:
     """Ask TARGET for completions, and for what it must refuse; show the time to the first token and tokens per second.
 
     The requests come from the target itself and go to the gateway: for each model a completion, a stream and a prompt
     that is too long; then a model that is not there, a request without a key, and a path that is not published.
     """
+    from winhost.cli.serve_test import test as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -208,12 +223,14 @@ def test() -> None:
 @within_option
 @fleet_option
 @answers()
-@implemented_in("winhost.cli.serve_down")
-def down() -> None:
+def down(**options: Any) -> int:
     """Stop the gateway of TARGET, when open requests are done, and then its engines.
 
     With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
     """
+    from winhost.cli.serve_down import down as run
+
+    return run(**options)
 
 
 @serve.command()
@@ -222,9 +239,11 @@ def down() -> None:
 @click.option("--swap-within", type=Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
-@implemented_in("winhost.cli.resting")
-def explain() -> None:
+def explain(**options: Any) -> int:
     """Show how a model may rest between its turns: awake, asleep, suspended, stopped, and how soon it is back.
 
     With --weights and --host-memory it says which one to take. Changes nothing.
     """
+    from winhost.cli.resting import explain as run
+
+    return run(**options)

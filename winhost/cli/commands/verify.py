@@ -1,9 +1,11 @@
 """Arguments, options and help of `winhost verify`."""
 
+from typing import Any
+
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, facts_option, fleet_option
 from winhost.cli.outputs import answers
 
@@ -14,10 +16,12 @@ from winhost.cli.outputs import answers
 @fleet_option
 @at_once_option
 @answers(wide=True)
-@implemented_in("winhost.cli.verify")
-def verify() -> None:
+def verify(**options: Any) -> int:
     """Check that hosts are still as PLANS left them.
 
     PLANS are files, or folders that plan or bundle wrote. Reads the host of each plan, or its FACTS, and compares
     property by property. Changes nothing.
     """
+    from winhost.cli.verify import verify as run
+
+    return run(**options)

@@ -1,8 +1,10 @@
 """Arguments, options and help of `winhost workload`."""
 
+from typing import Any
+
 import click
 
-from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.outputs import answers
 
 
@@ -27,11 +29,13 @@ def workload() -> None:
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-@implemented_in("winhost.cli.workload")
-def init() -> None:
+def init(**options: Any) -> int:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face.
 
     Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
     Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that wants to
     run. Edit the file, then see what could serve it: winhost assess HOST --workload FILE
     """
+    from winhost.cli.workload import init as run
+
+    return run(**options)

@@ -53,10 +53,6 @@ class Files:
         """Those alone, as SDDL."""
         self.rights[_same(path)] = rights
 
-    def rights_of(self, path: str) -> str | None:
-        """None where it has those of its folder."""
-        return self.rights.get(_same(path))
-
     def make_folders(self, *paths: str) -> None:
         """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
         for path in paths:

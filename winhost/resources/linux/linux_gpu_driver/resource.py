@@ -1,6 +1,6 @@
 """Which GPU driver a Linux has; in WSL, whether somebody gave it one of its own."""
 
-from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -16,7 +16,7 @@ class LinuxGpuDriver(State):
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
     wsl_libcuda: bool
-    loaded: str | None = ADDED_SINCE
-    kind: str | None = ADDED_SINCE
-    installed: str | None = ADDED_SINCE
-    signer: str | None = ADDED_SINCE
+    loaded: str | None
+    kind: str | None
+    installed: str | None
+    signer: str | None

@@ -1,7 +1,7 @@
 """What a Linux machine is."""
 
 from winhost.model.units import Bytes
-from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -23,11 +23,11 @@ class LinuxSystem(State):
     wsl: bool
     wsl_networking: str | None
     systemd: bool
-    machine_id: str = ADDED_SINCE
-    simulated: bool = ADDED_SINCE
-    virtualization: str = ADDED_SINCE
-    secure_boot: bool | None = ADDED_SINCE
-    cgroups: int = ADDED_SINCE
-    memory: Bytes = ADDED_SINCE
-    shm: Bytes | None = ADDED_SINCE
-    pci_hyperv: bool | None = ADDED_SINCE
+    machine_id: str
+    simulated: bool
+    virtualization: str
+    secure_boot: bool | None
+    cgroups: int
+    memory: Bytes
+    shm: Bytes | None
+    pci_hyperv: bool | None

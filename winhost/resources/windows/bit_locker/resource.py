@@ -2,7 +2,7 @@
 
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import UndoRule
-from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import Value, or_nothing
 
 RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
@@ -45,8 +45,8 @@ class BitLocker(State):
 
     protection: str
     volume_type: str
-    conversion: str = ADDED_SINCE
-    percentage: int = ADDED_SINCE
-    suspended: int | None = ADDED_SINCE
-    protectors: tuple[KeyProtector, ...] = ADDED_SINCE
-    pcrs: tuple[int, ...] = ADDED_SINCE
+    conversion: str
+    percentage: int
+    suspended: int | None
+    protectors: tuple[KeyProtector, ...]
+    pcrs: tuple[int, ...]

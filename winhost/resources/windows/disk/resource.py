@@ -1,7 +1,7 @@
 """Disks."""
 
 from winhost.model.units import Bytes
-from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
+from winhost.resources.base import ResourceType, State, resource
 
 
 @resource(ResourceType("Disk", title="disks", order=70, key=("disk",)))
@@ -19,9 +19,9 @@ class Disk(State):
     style: str
     boot: bool
     system: bool
-    guid: str | None = ADDED_SINCE
-    number: int = ADDED_SINCE
-    sector: int = ADDED_SINCE
-    offline: bool = ADDED_SINCE
-    read_only: bool = ADDED_SINCE
-    health: str = ADDED_SINCE
+    guid: str | None
+    number: int
+    sector: int
+    offline: bool
+    read_only: bool
+    health: str

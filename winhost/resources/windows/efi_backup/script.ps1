@@ -64,7 +64,7 @@ function Find-WinhostEntriesOfLinux {
 
 function Remove-WinhostEntriesSince {
     param([string]$Guid)
-    # An earlier winhost kept no list of them: then nobody can tell which came since.
+    # Without a list nobody can tell which came since.
     $list = Read-WinhostEfiList $Guid
     if ($null -eq $list -or -not (Test-WinhostDesired $list 'entries')) {
         return

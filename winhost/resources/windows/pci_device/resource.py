@@ -5,7 +5,7 @@ from typing import Annotated
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.resources.base import ADDED_SINCE, ResourceType, State, Within, resource
+from winhost.resources.base import ResourceType, State, Within, resource
 
 DISPLAY = 3  # PCI base class
 ADDRESSES = 1 << 64
@@ -58,7 +58,7 @@ class PciDevice(State):
     tunneled: bool
     displays: int
     vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
-    numa: Annotated[int, Within(0, 1 << 32)] | None = ADDED_SINCE
+    numa: Annotated[int, Within(0, 1 << 32)] | None
 
     @property
     def dismounted(self) -> bool:

@@ -1,0 +1,33 @@
+"""The one version of each kind of file that this winhost reads. Files of another version are refused, not converted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from winhost.model.errors import UsageError, visible
+
+# Schema → how to get a file of this version.
+READ: Mapping[str, str] = {
+    "winhost.facts/2": "Read the host again: winhost detect HOST -o FILE",
+    "winhost.plan/2": "Plan again: winhost plan HOST -o FILE",
+    "winhost.journal/2": "Roll back with the winhost that wrote it, or plan from the host as it is: winhost plan HOST",
+    "winhost.install-plan/1": "Plan again: winhost install plan FACTS -o FILE",
+    "winhost.disk-manifest/1": "Read the host again: winhost detect HOST -o FILE",
+    "winhost.fleet/1": "Write it anew, as this prints: winhost schema fleet",
+    "winhost.workload/1": "Write it anew, as this prints: winhost schema workload",
+    "winhost.playbook/2": "Start from the shipped playbook, or write it as this prints: winhost schema playbook",
+    "winhost.host/2": "Write it anew, as this prints: winhost schema host",
+}
+_BY_KIND = {schema.rpartition("/")[0]: schema for schema in READ}
+
+
+def refuse_other_version(place: str, data: Any) -> None:
+    """Raises UsageError (OtherVersion) for a document of another version. place: of its schema: `fleet.yaml:1`."""
+    found = str(data.get("schema")) if isinstance(data, Mapping) else ""
+    read = _BY_KIND.get(found.rpartition("/")[0])
+    if read not in (None, found):
+        raise UsageError(
+            "OtherVersion",
+            what=f"{visible(place)}: schema is {visible(found)!r}, and this winhost reads {read!r}",
+            meaning="Fields may mean something else in another version, so none of them was read.",
+            hint=READ[read],
+        )
