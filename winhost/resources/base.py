@@ -1,9 +1,9 @@
 """What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from packaging.version import Version
 
@@ -27,6 +27,7 @@ class State:
     """
 
     resource_type: ClassVar["ResourceType"]
+    may_lack: ClassVar[frozenset[str]]
 
     def __post_init__(self) -> None:
         told = vars(self)
@@ -149,6 +150,7 @@ class Form:
 
 
 # The default of a property that facts may lack: reading it raises as if the host had not told it.
+NOT_TOLD: Any = NOT_THERE
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 
@@ -158,7 +160,12 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
     """Make a class the typed state of `declared`: a frozen dataclass each of whose properties may be missing."""
 
     def declare(cls: type[S]) -> type[S]:
+        cls.may_lack = frozenset(name for name in cls.__annotations__ if vars(cls).get(name) is NOT_TOLD)
+        for name in cls.may_lack:
+            setattr(cls, name, field(default_factory=lambda: NOT_TOLD))
         made = dataclass(frozen=True)(cls)
+        if cls.may_lack:  # until its methods are generated, a default is in the class, where it hides `__getattr__`
+            fields(cast(Any, made))
         unknown = set(declared.sets) - set(made.__annotations__)
         if unknown:
             raise TypeError(f"{declared.name} sets {sorted(unknown)}, which its state does not have")
@@ -170,6 +177,7 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
 
 __all__ = [
     "ADDRESS",
+    "NOT_TOLD",
     "VERSION",
     "Attachment",
     "Form",

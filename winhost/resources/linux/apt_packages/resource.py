@@ -1,7 +1,7 @@
 """Sets of packages on a Linux, installed and taken back in one transaction each."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS, DUE_NO_MORE, SPEC, UNITS
 from winhost.resources.values import DONE, FLAG, Value
 
@@ -70,4 +70,4 @@ class AptPackages(State):
     to_change_foreign: tuple[str, ...]
     to_remove: tuple[str, ...]
     needed_by: tuple[str, ...]
-    restart_due: bool
+    restart_due: bool = NOT_TOLD

@@ -1,6 +1,6 @@
 """What runs containers on a Linux."""
 
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -15,4 +15,4 @@ class ContainerEngine(State):
 
     version: str
     socket: str | None
-    snap: bool
+    snap: bool = NOT_TOLD

@@ -1,6 +1,6 @@
 """Which GPU driver a Linux has; in WSL, whether somebody gave it one of its own."""
 
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -16,7 +16,7 @@ class LinuxGpuDriver(State):
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
     wsl_libcuda: bool
-    loaded: str | None
-    kind: str | None
-    installed: str | None
-    signer: str | None
+    loaded: str | None = NOT_TOLD
+    kind: str | None = NOT_TOLD
+    installed: str | None = NOT_TOLD
+    signer: str | None = NOT_TOLD

@@ -1,7 +1,7 @@
 """What a Linux machine is."""
 
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -23,11 +23,11 @@ class LinuxSystem(State):
     wsl: bool
     wsl_networking: str | None
     systemd: bool
-    machine_id: str
-    simulated: bool
-    virtualization: str
-    secure_boot: bool | None
-    cgroups: int
-    memory: Bytes
-    shm: Bytes | None
-    pci_hyperv: bool | None
+    machine_id: str = NOT_TOLD
+    simulated: bool = NOT_TOLD
+    virtualization: str = NOT_TOLD
+    secure_boot: bool | None = NOT_TOLD
+    cgroups: int = NOT_TOLD
+    memory: Bytes = NOT_TOLD
+    shm: Bytes | None = NOT_TOLD
+    pci_hyperv: bool | None = NOT_TOLD

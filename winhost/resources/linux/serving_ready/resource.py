@@ -1,7 +1,7 @@
 """Whether the endpoint of a Linux serves: a real completion of each model, through the gateway."""
 
 from winhost.core.rules import Condition, UndoRule
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import Value
 
@@ -30,4 +30,4 @@ class ServingReady(State):
     """
 
     ready: bool
-    library_updates: str | None
+    library_updates: str | None = NOT_TOLD

@@ -2,7 +2,7 @@
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import Value
 
@@ -35,5 +35,5 @@ class ShownGpus(State):
     count: int
     needed_high: Bytes | None
     needed_low: Bytes | None
-    loaded: bool
-    unplaced: int
+    loaded: bool = NOT_TOLD
+    unplaced: int = NOT_TOLD

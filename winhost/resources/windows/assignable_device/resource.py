@@ -1,7 +1,7 @@
 """A PCI function on the ladder from the host to a VM."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, NeedRule, UndoRule
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm_power.resource import OFF
 
@@ -67,4 +67,4 @@ class AssignableDevice(State):
     """
 
     place: str
-    present: bool
+    present: bool = NOT_TOLD

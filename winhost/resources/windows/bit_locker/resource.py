@@ -2,7 +2,7 @@
 
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import UndoRule
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.values import Value, or_nothing
 
 RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
@@ -45,8 +45,8 @@ class BitLocker(State):
 
     protection: str
     volume_type: str
-    conversion: str
-    percentage: int
-    suspended: int | None
-    protectors: tuple[KeyProtector, ...]
-    pcrs: tuple[int, ...]
+    conversion: str = NOT_TOLD
+    percentage: int = NOT_TOLD
+    suspended: int | None = NOT_TOLD
+    protectors: tuple[KeyProtector, ...] = NOT_TOLD
+    pcrs: tuple[int, ...] = NOT_TOLD

@@ -1,7 +1,7 @@
 """Disks."""
 
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 
 
 @resource(ResourceType("Disk", title="disks", order=70, key=("disk",)))
@@ -19,9 +19,9 @@ class Disk(State):
     style: str
     boot: bool
     system: bool
-    guid: str | None
-    number: int
-    sector: int
-    offline: bool
-    read_only: bool
-    health: str
+    guid: str | None = NOT_TOLD
+    number: int = NOT_TOLD
+    sector: int = NOT_TOLD
+    offline: bool = NOT_TOLD
+    read_only: bool = NOT_TOLD
+    health: str = NOT_TOLD

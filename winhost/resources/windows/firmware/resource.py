@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from winhost.resources.base import ResourceType, State, Within, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, Within, resource
 
 DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
@@ -25,4 +25,4 @@ class Firmware(State):
     second_level_translation: bool
     security_properties: tuple[int, ...]
     address_width: Annotated[int, Within(1, 64)]
-    serial: str | None
+    serial: str | None = NOT_TOLD

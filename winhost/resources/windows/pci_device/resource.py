@@ -5,7 +5,7 @@ from typing import Annotated
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.resources.base import ResourceType, State, Within, resource
+from winhost.resources.base import NOT_TOLD, ResourceType, State, Within, resource
 
 DISPLAY = 3  # PCI base class
 ADDRESSES = 1 << 64
@@ -58,7 +58,7 @@ class PciDevice(State):
     tunneled: bool
     displays: int
     vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
-    numa: Annotated[int, Within(0, 1 << 32)] | None
+    numa: Annotated[int, Within(0, 1 << 32)] | None = NOT_TOLD
 
     @property
     def dismounted(self) -> bool:
