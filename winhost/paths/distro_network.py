@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
