@@ -20,7 +20,7 @@ from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.distro_network import NETWORK_FILE, StaticAddress, network_file
+from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.resources.linux.linux_scripts import session_text
 
 # Addresses of the documentation (TEST-NET-3), the last ones.
@@ -146,7 +146,7 @@ class Debian:
         """What the way in puts there, by the text that winhost writes."""
         static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
         texts = {
-            NETWORK_FILE: network_file(static),
+            "/etc/systemd/network/10-winhost.network": network_file(static),
             SSHD_FILE: sshd_file(static.address.ip),
             SSH_UNIT_FILE: SSH_UNIT,
             "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),

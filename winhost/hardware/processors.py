@@ -10,14 +10,14 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Kind
 
-SERVER, WORKSTATION, DESKTOP, MOBILE = CLASSES = ("server", "workstation", "desktop", "mobile")
+SERVER, WORKSTATION, DESKTOP, MOBILE = "server", "workstation", "desktop", "mobile"
 _MARKS = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ProcessorGeneration:
-    """A row of the catalogue. hardware: one of CLASSES; width: physical address bits, None where they are not known;
-    kind, source: of the width, by which anyone can check it.
+    """A row of the catalogue. hardware: server, workstation, desktop or mobile; width: physical address bits, None
+    where they are not known; kind, source: of the width, by which anyone can check it.
     """
 
     generation: str

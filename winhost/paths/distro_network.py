@@ -6,7 +6,6 @@ from typing import Self
 
 from winhost.core.dataclass import dataclass
 
-NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
