@@ -123,6 +123,7 @@ def detect(fleet: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "winhost", "detect", "*", "--fleet", str(fleet), *words]
 
 
+@pytest.mark.costly
 @posix
 def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_fleet: Path) -> None:
     import pty
@@ -144,6 +145,7 @@ def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_flee
     os.close(main)
 
 
+@pytest.mark.costly
 @posix
 @pytest.mark.parametrize("terminal", [True, False])
 def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_json(
@@ -167,6 +169,7 @@ def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_js
     assert got.decode().strip() == "0 of 2 read; now: gpu-01 (reading), gpu-02 (reading)"
 
 
+@pytest.mark.costly
 @posix
 def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Path) -> None:
     import pty

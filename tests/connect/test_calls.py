@@ -112,6 +112,7 @@ def test_a_session_that_opened_half_way_is_gone_from_the_host(served: Served, de
 # ---- answers
 
 
+@pytest.mark.costly
 def test_an_answer_of_megabytes_arrives_whole(served: Served, agent: Agent) -> None:
     state = {"text": "Größe " * 500_000}
     served.host.says = lambda: [json.dumps({"answers": [{"ok": True, "state": state}]}, ensure_ascii=False)]
@@ -173,6 +174,7 @@ def test_a_host_that_drifted_is_left_alone(served: Served, agent: Agent) -> None
 # ---- lost calls
 
 
+@pytest.mark.costly
 def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Served, agent: Agent) -> None:
     served.clock.hold(LONG)
     served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))

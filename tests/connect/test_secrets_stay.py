@@ -149,6 +149,7 @@ class ProcessList:
                     continue
 
 
+@pytest.mark.costly
 def test_no_command_leaves_a_trace_of_the_password(
     world: World, logged: Everything, capfd: pytest.CaptureFixture[str]
 ) -> None:

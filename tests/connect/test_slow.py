@@ -44,6 +44,7 @@ PHASES = {
 }
 
 
+@pytest.mark.costly
 @both
 @pytest.mark.parametrize("fast", PHASES.values(), ids=PHASES.keys())
 def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: WireKind, fast: int) -> None:
@@ -71,6 +72,7 @@ def test_a_host_that_drips_tls_is_waited_for_no_longer_than_for_a_connection(ser
         served.open(kind=kind, port=relay.port, connect_timeout=DEADLINE)
 
 
+@pytest.mark.costly
 @both
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, kind: WireKind, tls: bool) -> None:
@@ -88,6 +90,7 @@ def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, 
             agent.close()
 
 
+@pytest.mark.costly
 @both
 def test_a_host_that_drips_only_the_good_bye_keeps_nobody(serve: Serve, kind: WireKind) -> None:
     served = serve()

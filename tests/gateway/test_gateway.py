@@ -96,6 +96,7 @@ def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
     assert len(door.engine.requests) == before
 
 
+@pytest.mark.costly
 def test_slow_heads_and_bodies_end(door: Gateway) -> None:
     began = time.monotonic()
     with door.connected() as head, door.connected() as body:
@@ -233,6 +234,7 @@ def test_a_request_waits_for_an_engine_that_starts(door: Gateway) -> None:
         later.join(WAIT_S)
 
 
+@pytest.mark.costly
 def test_it_waits_so_long_and_no_longer(door: Gateway) -> None:
     door.engine.stop()
     try:
@@ -299,6 +301,7 @@ def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:
 # ---- its end
 
 
+@pytest.mark.costly
 def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
     with own_door() as door, door.connected() as to, door.connected() as idle:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10", "stream": True}))
@@ -315,6 +318,7 @@ def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
         assert door.process.wait(WAIT_S) == 0
 
 
+@pytest.mark.costly
 def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
     with own_door(drain=1) as door, door.connected() as to:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 200", "stream": True}))
@@ -338,6 +342,7 @@ def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
             each.close()
 
 
+@pytest.mark.costly
 def test_a_client_that_does_not_read_holds_nothing_for_long(own_door: OwnDoor) -> None:
     with own_door(receive=1) as door, door.connected() as to:
         to.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

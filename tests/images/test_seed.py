@@ -204,6 +204,7 @@ def test_cloud_init_takes_its_user_data(tmp_path: Path) -> None:
     assert b"Valid" in output(cloud_init, "schema", "--config-file", file)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("apt", "said"),
     [

@@ -100,6 +100,7 @@ def test_run_py_tells_facts(minor: int, folder: Path) -> None:
     assert "winhost.facts/2" in error(minor, folder, "facts", "-", given="{}")["what"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("command", ["apply", "rollback", "verify"])
 def test_run_py_comes_as_far_as_its_python_allows(minor: int, folder: Path, command: str) -> None:
     told = error(minor, folder, command)

@@ -76,6 +76,7 @@ def test_gpus_that_run_at_their_addresses_are_not_waited_for(tmp_path: Path) -> 
     assert time.monotonic() - before < 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("how", "said"),
     [

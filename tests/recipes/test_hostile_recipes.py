@@ -111,6 +111,7 @@ BOMBS: dict[str, str] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.timeout(20)
 def test_a_bomb_is_read_or_refused_in_bounded_time(name: str) -> None:

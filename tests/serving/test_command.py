@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cases import few
 from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
 from winhost.model.workload import ModelState
 from winhost.serving.choice import serving
@@ -38,15 +37,17 @@ def words(script: str) -> list[str]:
     return done.stdout.decode("utf-8").split("\0")[:-1]
 
 
+@pytest.mark.costly
 @needs_bash
-@pytest.mark.parametrize("value", few(HOSTILE))
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_a_word_stays_one_word_and_shows_nothing_that_is_obeyed(value: str) -> None:
     assert quoted(value).isprintable()
     assert words(f"docker {quoted(value)}") == [value]
 
 
+@pytest.mark.costly
 @needs_bash
-@pytest.mark.parametrize("value", few(HOSTILE))
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_model_gets_the_same_command(value: str) -> None:
     plain = model("chat", id="some/model", state=ModelState.SLEEPING)
     expected = [word.replace("chat", slug(value) if "/" in word else value) for word in _said(plain)]

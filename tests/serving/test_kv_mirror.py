@@ -154,6 +154,7 @@ def test_it_is_applied_verified_and_taken_back(through: Mirror, tmp_path: Path) 
     assert here.state() == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("path", "through", "unit"),
     [("wsl2", "tiers", "winhost-engine-chat.service"), ("dda", "lmcache", "winhost-engine-chat--lmcache.service")],

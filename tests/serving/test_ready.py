@@ -49,6 +49,7 @@ def test_one_that_ended_is_not_waited_for(socket: Path) -> None:
     assert (found.returncode, "has ended" in found.stderr) == (1, True)
 
 
+@pytest.mark.costly
 def test_one_that_still_starts_is_waited_for(socket: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run(
