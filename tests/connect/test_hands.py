@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
+from tests.connect.served import LONG, SCRIPT, VM, HastyOnce, Served
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
@@ -64,7 +65,7 @@ def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served:
 
     def tell(event: ProgressEvent) -> None:
         told.append(event)
-        assert served.clock.reached.wait(WAIT_S)
+        assert served.clock.reached.wait(PATIENCE_S)
         assert start_action(served) == "start"
         served.clock.release(LONG)
 

@@ -14,6 +14,7 @@ import yaml
 
 from tests.cli.conftest import Line, line
 from tests.hostile.hosts import TAKEN, called, with_taken
+from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.knowledge import catalogue
@@ -76,7 +77,9 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
     made = []
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "winhost", "report", facts, "-o", f"{seed}.html"]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, timeout=60)
+        subprocess.run(
+            command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, timeout=PATIENCE_S
+        )
         made.append(Path(f"{seed}.html").read_bytes())
     assert made[0] == made[1]
 
