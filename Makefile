@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-vllm test check bench crash real lock clean
+.PHONY: demo demo-vllm test check bench crash real all lock clean
 
 demo: $(READY)
 	$(BIN)/winhost demo
@@ -13,9 +13,13 @@ demo: $(READY)
 demo-vllm: $(READY)
 	$(BIN)/python -m tests.vllm.vllm_demo
 
-# Files run on all processors at once; what a file shares, such as a lab, stays in one process.
-test: check
-	$(BIN)/pytest -m "not crash and not real" -n auto --dist loadfile
+# Files run on all processors at once; what a file shares, such as a lab, stays in one process. The checks run beside
+# the tests, and what they say comes in one piece after them.
+test: $(READY)
+	@$(MAKE) --no-print-directory check > $(VENV)/check.log 2>&1 & checks=$$!; \
+	  $(BIN)/pytest -m "not crash and not real" -n auto --dist loadfile; tests=$$?; \
+	  wait $$checks; checked=$$?; cat $(VENV)/check.log; \
+	  [ $$tests -ne 0 ] || tests=$$checked; exit $$tests
 
 check: $(READY)
 	$(BIN)/ruff format --check
@@ -32,6 +36,10 @@ crash: $(READY)
 # Needs are installed by it; some parts only: make real PARTS="browser ssh"
 real: $(READY)
 	$(BIN)/python -m tests.real $(PARTS)
+
+# Before a release: every test, none left out.
+all: test crash
+	$(BIN)/python -m tests.real --all
 
 lock:
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.conftest import LONG
+from tests.workers import LONG
 
 ROOT = Path(__file__).parents[2]
 
