@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-# How long an example takes says how busy the machine is. The part "properties" of make real draws the many. What is
-# drawn follows from the test, so that the same tree is green twice; "any" draws others each time, to look for more.
-settings.register_profile("few", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile("many", deadline=None, max_examples=200, derandomize=True)
-settings.register_profile("any", deadline=None, max_examples=500)
-settings.load_profile("few")
+pytest_plugins = ["tests.costly"]
 
 # Run in the background, Ctrl-C is ignored by us and all that we start: tests of it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

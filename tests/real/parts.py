@@ -98,7 +98,7 @@ PARTS = {
         {},
         lambda: True,
         "hypothesis and not crash and not real",
-        ["--hypothesis-profile", "many", "--ignore", "tests/powershell"],
+        ["--costly", "some", "--ignore", "tests/powershell"],
     ),
     "processes": Part(
         [

@@ -1,0 +1,91 @@
+"""The mark `costly` and the option `--costly few|some|all`: how many of the costly tests run; the commit says which.
+
+A function with parameters is sampled by itself, functions without parameters together with those of their folder:
+`few` (make test) runs one case in 50 and one function in 4, `some` (make real) one case in 4 and every function.
+The sample depends on the seed and on what is collected, so every worker of xdist has the same.
+"""
+
+import hashlib
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+CASES_ONE_IN = {"few": 50, "some": 4, "all": 1}
+FUNCTIONS_ONE_IN = {"few": 4, "some": 1, "all": 1}
+EXAMPLES = {"few": 20, "some": 200, "all": 200}
+NOT_RUN = pytest.StashKey[int]()
+
+# The duration of an example depends on how busy the machine is: no deadline. The examples follow from the test, so that
+# a tree which is green stays green; the profile "any" draws others each time, to look for more.
+for name, examples in EXAMPLES.items():
+    settings.register_profile(name, deadline=None, max_examples=examples, derandomize=True)
+settings.register_profile("any", deadline=None, max_examples=500)
+
+
+def commit() -> str:
+    """The commit of this tree, or a fixed word where there is no git."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
+    except OSError:
+        return "no-git"
+    return done.stdout.strip() or "no-git"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("winhost")
+    group.addoption("--costly", choices=list(EXAMPLES), default="few", help="how many of the costly tests to run")
+    group.addoption("--costly-seed", help="which of them to run; the commit, if not given")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "costly: one of many or long; --costly few|some|all says how many of them run")
+    config.stash[NOT_RUN] = 0
+    if config.option.costly_seed is None:  # workers of xdist get the options of their controller
+        config.option.costly_seed = commit()
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile(config.option.costly)
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    dial, seed = config.option.costly, config.option.costly_seed
+    costly, others = defaultdict[str, list[pytest.Item]](list), set[str]()
+    for item in items:
+        if item.get_closest_marker("costly"):
+            has_parameters = hasattr(item, "callspec")
+            costly[item.nodeid.partition("[")[0] if has_parameters else str(item.path.parent)].append(item)
+        else:
+            others.add(item.nodeid.partition("[")[0])
+    left = set[pytest.Item]()
+    for group, members in costly.items():
+        one_in = (CASES_ONE_IN if "::" in group else FUNCTIONS_ONE_IN)[dial]
+        least = 0 if dial == "few" and group in others else 1
+        members.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+        left.update(members[max(least, len(members) // one_in) :])
+    if left:
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
+    config.stash[NOT_RUN] = len(left)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["costly tests not run"] = session.config.stash[NOT_RUN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {}).get("costly tests not run", 0)
+    node.config.stash[NOT_RUN] = max(node.config.stash[NOT_RUN], told)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash[NOT_RUN]:
+        later = {"few": "make real and make all", "some": "make all"}[config.option.costly]
+        chosen = f"--costly {config.option.costly} --costly-seed {config.option.costly_seed}"
+        terminalreporter.write_line(f"{count:,} costly tests left to {later} (repeat this choice with {chosen})")
