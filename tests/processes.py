@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-END_S = 60
+# Nothing fails because a machine is slow: a limit only ends what hangs.
+PATIENCE_S = 300
 
 
 @contextmanager
@@ -17,14 +18,14 @@ def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
     with subprocess.Popen(command, **options) as process:
         try:
             yield process
-            process.wait(END_S)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()  # Popen's own end waits for as long as the program likes
 
 
 def exit_code(child: int) -> int:
     """Of a forked child that ends by itself, by its process id."""
-    until = time.monotonic() + END_S
+    until = time.monotonic() + PATIENCE_S
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)

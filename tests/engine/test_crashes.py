@@ -18,7 +18,7 @@ from winhost.resources.host import HostFacts
 # Without the role the run restarts and has two stages; with it a VM runs whose power has to be as it was.
 HOSTS = ("server2025-3gpu", "server2025-role-installed")
 INSTALLED = "server2025-role-installed"
-SOME = pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.real)])
+SOME = pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.costly)])
 
 
 class Abandoned(BaseException):
@@ -129,7 +129,7 @@ def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Strai
         assert_gives_back(here, reference.found, (line, when))
 
 
-@pytest.mark.real
+@pytest.mark.costly
 @pytest.mark.parametrize("again", [1, 2, 5, 8, 11])
 def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_path: Path, again: int) -> None:
     run = straight(tmp_path / "straight", INSTALLED)
@@ -139,7 +139,7 @@ def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_p
         assert_gives_back(here, run.found, (line, again))
 
 
-@pytest.mark.real
+@pytest.mark.costly
 @pytest.mark.parametrize("again", [2, 3, 7])
 def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) -> None:
     run = straight(tmp_path / "straight", INSTALLED)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cli import run
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_after_the_step_in_flight_and_says_both_ways(lab: Lab) -> No
             assert controller.poll() is None
             time.sleep(0.001)
         controller.send_signal(signal.SIGINT)
-        _, told = controller.communicate(timeout=60)
+        _, told = controller.communicate(timeout=PATIENCE_S)
     assert controller.returncode == 1
     assert "Stopping after the current step" in told
     assert f"Continue: winhost resume {path.stem}" in told

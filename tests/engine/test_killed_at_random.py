@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cli import run
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -57,7 +57,7 @@ class Victim:
             while controller.poll() is None and time.monotonic() < until:
                 time.sleep(0.001)
             controller.send_signal(signal.SIGKILL)
-            ended = controller.wait(60)
+            ended = controller.wait(PATIENCE_S)
         self.kills += ended == -signal.SIGKILL
         assert ended in (0, -signal.SIGKILL)
         return ended == 0

@@ -26,7 +26,7 @@ from winhost.resources.host import HostFacts
 
 CASES = read_cases(Path(__file__).parents[1] / "data" / "plans" / "new_vm_refused.yaml")
 SOME = pytest.mark.parametrize(
-    "every", [17, pytest.param(5, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
+    "every", [17, pytest.param(5, marks=pytest.mark.costly), pytest.param(1, marks=pytest.mark.crash)]
 )
 
 

@@ -250,6 +250,7 @@ def killed(folder: Path, number: int, when: str) -> Sent:
 KILLS = [(number, when) for number in range(PIECES) for when in ("before", "after")]
 
 
+@pytest.mark.costly
 def test_whoever_goes_on_after_a_kill_sends_the_rest(tmp_path: Path) -> None:
     straight = sent(tmp_path / "straight")
     found = straight.state()

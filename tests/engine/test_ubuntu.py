@@ -238,7 +238,7 @@ def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Pa
 Straight = tuple[str, int, int, dict[str, Any], dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["win11-pro-1gpu", pytest.param("win11-second-disk", marks=pytest.mark.real)])
+@pytest.fixture(scope="module", params=["win11-pro-1gpu", pytest.param("win11-second-disk", marks=pytest.mark.costly)])
 def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WINHOST_LAST_GROUP", "888888")

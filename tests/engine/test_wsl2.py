@@ -117,6 +117,7 @@ def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, 
 # ---- there and back
 
 
+@pytest.mark.costly
 @NAMED
 def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
@@ -134,6 +135,7 @@ def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path,
     assert_gives_back(here, found, case.stays)
 
 
+@pytest.mark.costly
 @NAMED
 def test_what_was_applied_needs_nothing_more(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
@@ -146,6 +148,7 @@ def test_what_was_applied_needs_nothing_more(tmp_path: Path, case: Case) -> None
     assert len(here.store.runs()) == 1
 
 
+@pytest.mark.costly
 @NAMED
 def test_after_a_restart_it_runs_again_with_nobody_logged_on(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
@@ -344,7 +347,7 @@ class Straight:
 # Restarts and no restart, a wire that is cut on the way, and what is there already.
 CRASHED = ("pro", "nothing there", "bridged over the wire itself")
 SOME = pytest.mark.parametrize(
-    "every", [108, pytest.param(9, marks=pytest.mark.real), pytest.param(1, marks=pytest.mark.crash)]
+    "every", [108, pytest.param(9, marks=pytest.mark.costly), pytest.param(1, marks=pytest.mark.crash)]
 )
 
 

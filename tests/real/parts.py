@@ -23,7 +23,7 @@ def is_root_of_linux() -> bool:
     """One who may mount: a root in a container often may not."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("unshare", path=PATH) is None:
         return False
-    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=300).returncode == 0
 
 
 def can_install() -> bool:

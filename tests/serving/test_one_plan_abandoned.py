@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.cases import few
 from tests.engine.guest_world import GuestWorld
 from tests.engine.test_crashes import abandon, lines_of
 from tests.engine.wsl2_world import Wsl2World
@@ -137,7 +136,8 @@ def assert_gives_back(here: Wsl2World | GuestWorld, run: Straight) -> None:
     assert here.state() == run.found
 
 
-@pytest.mark.parametrize("point", few(POINTS, one_in=6))
+@pytest.mark.costly
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS)
 def test_resumed_it_ends_at_the_same_endpoint_and_goes_back(tmp_path: Path, straight: Straight, point: Point) -> None:
     here = abandoned(tmp_path, straight, point)
     outcome = here.resume(CONSENTS)
@@ -147,7 +147,8 @@ def test_resumed_it_ends_at_the_same_endpoint_and_goes_back(tmp_path: Path, stra
     assert_gives_back(here, straight)
 
 
-@pytest.mark.parametrize("point", few(POINTS, one_in=6))
+@pytest.mark.costly
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS)
 def test_rolled_back_at_once_nothing_of_it_is_left(tmp_path: Path, straight: Straight, point: Point) -> None:
     assert_gives_back(abandoned(tmp_path, straight, point), straight)
 
