@@ -62,7 +62,6 @@ def test_its_tests_are_there() -> None:
         assert [test for test in part.tests if not (ROOT / test).exists()] == []
 
 
-<<<<<<< HEAD
 # ---- side by side
 
 
@@ -336,10 +335,3 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["agnet"])
     assert "agnet" in capsys.readouterr().err
-=======
-def test_what_only_it_runs_is_in_a_part() -> None:
-    covered = {ROOT / test for part in PARTS.values() if "not real" not in part.marks for test in part.tests}
-    leaves_out = re.compile(r"mark\.real")
-    found = [path for path in (ROOT / "tests").rglob("test_*.py") if leaves_out.search(path.read_text("utf-8"))]
-    assert [path for path in found if path != HERE and not {path, *path.parents} & covered] == []
->>>>>>> w-runner
