@@ -19,7 +19,7 @@ OF_ALL = ("pyproject.toml", "requirements-dev.txt", "Makefile", ".ci", "tests/re
 SHIPPED = ("playbooks", "examples", "templates")
 # They name files and folders of the tree that they do not read.
 NAME_ALL = ("tests/conftest.py", "tests/house/tree.py")
-NAMED = re.compile(r"""((?:ROOT|parents\[\d\]|parent) / )?f?["']([\w.][\w./-]*)""")
+NAMED = re.compile(r"""((?:ROOT|HOUSE|parents\[\d\]|parent) / )?f?["']([\w.][\w./-]*)""")
 STARTS_WINHOST = re.compile(r"""["']-m["'], ["']winhost["']""")
 IS_TEST = re.compile(r"test_\w+\.py")
 
@@ -135,11 +135,17 @@ class Tree:
             if word in self._known and "." in word:
                 found.add(self._path(self._known[word]))
             elif first in SHIPPED or (in_tests and (joined or "/" in word) and not IS_TEST.fullmatch(Path(word).name)):
-                for base in (self._root, self._root / "tests" if first == "data" else file.parent):
+                for base in self._bases(joined, first, file):
                     there = longest(base, word)
                     if there != base and (joined or first in SHIPPED or there == base / word):
                         found.add(self._path(there))
         return found
+
+    def _bases(self, joined: str, first: str, file: Path) -> tuple[Path, Path]:
+        """The folders that a path in a test may start from."""
+        if joined.startswith("HOUSE"):
+            return self._root, self._root / "winhost"
+        return self._root, self._root / "tests" if first == "data" else file.parent
 
     def _path(self, file: Path) -> str:
         return file.relative_to(self._root).as_posix()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.house.tree import ROOT
 from tests.vm.qemu_vm import FIRMWARE, has_kvm
 from winhost.lab.powershell.powershell_engine import find_engine
 from winhost.model.errors import UsageError
@@ -89,25 +90,7 @@ OF_THEIR_OWN = {
     ),
     "debian": Part(
         [
-            f"{LINUX}test_debian.py",
-            f"{LINUX}test_debian_accounts.py",
-            f"{LINUX}test_debian_by_hand.py",
-            f"{LINUX}test_debian_container.py",
-            f"{LINUX}test_debian_cut.py",
-            f"{LINUX}test_debian_firewall.py",
-            f"{LINUX}test_debian_gateway.py",
-            f"{LINUX}test_debian_killed.py",
-            f"{LINUX}test_debian_stack.py",
-            f"{LINUX}test_debian_kernel.py",
-            f"{LINUX}test_debian_mirror.py",
-            f"{LINUX}test_debian_mount.py",
-            f"{LINUX}test_debian_probe.py",
-            f"{LINUX}test_debian_restart.py",
-            f"{LINUX}test_debian_serve.py",
-            f"{LINUX}test_debian_serving.py",
-            f"{LINUX}test_debian_sets.py",
-            f"{LINUX}test_debian_turns.py",
-            f"{LINUX}test_debian_stack_turns.py",
+            *sorted(f"{LINUX}{file.name}" for file in (ROOT / LINUX).glob("test_debian*.py")),
             f"{LINUX}test_sudo.py",
             f"{LINUX}test_way_in.py",
             f"{LINUX}test_wsl.py",
@@ -118,6 +101,7 @@ OF_THEIR_OWN = {
             "systemd-nspawn": "systemd-container",
             "ip": "iproute2",
             "gpg": "gpg",
+            "sshd": "openssh-server",
             "ssh-keygen": "openssh-client",
             "cc": "gcc",
             "shellcheck": "shellcheck",
