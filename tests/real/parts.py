@@ -1,29 +1,23 @@
-"""`make real`: what takes long or needs real programs, part by part, and whether each part ran.
-
-    python -m tests.real [PART…]
-
-It installs what a part needs, where it may (root, with apt). A part is required where its needs can be met; the exit
-code is 1 where a test failed, or one of a required part was skipped.
-"""
+"""The parts of `make real`: which tests, what they need, and which machines they must run on."""
 
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
 
+from tests.house.tree import ROOT
 from tests.vm.qemu_vm import FIRMWARE, has_kvm
 from winhost.lab.powershell.powershell_engine import find_engine
 from winhost.model.errors import UsageError
 
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-MOST_S = 2400
+WORKERS = os.cpu_count() or 1
+# What `make test` leaves out or samples.
+SLOW = "(real or costly or hypothesis) and not crash"
 
 
 def is_root_of_linux() -> bool:
@@ -46,8 +40,8 @@ def has_powershell() -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Tests; programs and folders that they need, each with its Debian package; whether this machine is one for them;
-    which of the tests, as an expression of marks; and what else pytest is told.
+    """programs: the programs and folders that it needs, each with its Debian package. required: whether it must run
+    on this machine. marks: an expression. waits: mostly for other programs, so that it runs beside parts that compute.
     """
 
     tests: Sequence[str]
@@ -56,39 +50,15 @@ class Part:
     marks: str = "not crash"
     options: Sequence[str] = ()
     only_by_name: bool = False
+    waits: bool = False
+    workers: int = 1
 
 
 LINUX = "tests/linux/"
 WSL_JOB = f"{LINUX}test_wsl_job.py"
-PARTS = {
-    "sweeps": Part(
-        ["tests"],
-        {},
-        lambda: True,
-        "costly and not crash and not real",
-        ["--ignore", "tests/powershell"],
-    ),
-    "properties": Part(
-        ["tests"],
-        {},
-        lambda: True,
-        "hypothesis and not costly and not crash and not real",
-        ["--ignore", "tests/powershell"],
-    ),
-    "processes": Part(
-        [
-            "tests/cli/test_asking.py",
-            "tests/cli/test_streams.py",
-            "tests/engine/test_killed.py",
-            "tests/engine/test_stopped.py",
-            "tests/lab/test_try_windows.py",
-        ],
-        {},
-        lambda: os.name == "posix",
-    ),
-    "hostile": Part(["tests/hostile", "tests/symptoms/test_robust.py"], {}, lambda: True, "real"),
+OF_THEIR_OWN = {
     # A gateway with the oldest aiohttp, which has no wheel for a later Python.
-    "gateway": Part(["tests/gateway"], {}, lambda: shutil.which("python3.11") is not None, "real"),
+    "gateway": Part(["tests/gateway"], {}, lambda: shutil.which("python3.11") is not None, SLOW),
     "browser": Part(
         ["tests/render/test_report_in_a_browser.py"],
         {"chromium": "chromium", "chromedriver": "chromium-driver", "pdftotext": "poppler-utils"},
@@ -120,25 +90,7 @@ PARTS = {
     ),
     "debian": Part(
         [
-            f"{LINUX}test_debian.py",
-            f"{LINUX}test_debian_accounts.py",
-            f"{LINUX}test_debian_by_hand.py",
-            f"{LINUX}test_debian_container.py",
-            f"{LINUX}test_debian_cut.py",
-            f"{LINUX}test_debian_firewall.py",
-            f"{LINUX}test_debian_gateway.py",
-            f"{LINUX}test_debian_killed.py",
-            f"{LINUX}test_debian_stack.py",
-            f"{LINUX}test_debian_kernel.py",
-            f"{LINUX}test_debian_mirror.py",
-            f"{LINUX}test_debian_mount.py",
-            f"{LINUX}test_debian_probe.py",
-            f"{LINUX}test_debian_restart.py",
-            f"{LINUX}test_debian_serve.py",
-            f"{LINUX}test_debian_serving.py",
-            f"{LINUX}test_debian_sets.py",
-            f"{LINUX}test_debian_turns.py",
-            f"{LINUX}test_debian_stack_turns.py",
+            *sorted(f"{LINUX}{file.name}" for file in (ROOT / LINUX).glob("test_debian*.py")),
             f"{LINUX}test_sudo.py",
             f"{LINUX}test_way_in.py",
             f"{LINUX}test_wsl.py",
@@ -149,6 +101,7 @@ PARTS = {
             "systemd-nspawn": "systemd-container",
             "ip": "iproute2",
             "gpg": "gpg",
+            "sshd": "openssh-server",
             "ssh-keygen": "openssh-client",
             "cc": "gcc",
             "shellcheck": "shellcheck",
@@ -157,6 +110,7 @@ PARTS = {
         },
         is_root_of_linux,
         "not crash and not powershell",
+        waits=True,
     ),
     "disks": Part(
         [f"{LINUX}test_data_disk.py"],
@@ -220,6 +174,7 @@ PARTS = {
             "cpio": "cpio",
         },
         lambda: is_root_of_linux() and has_kvm(),
+        waits=True,
     ),
     "containers": Part(
         [
@@ -228,6 +183,7 @@ PARTS = {
         ],
         {"podman": "podman", "unshare": "util-linux"},
         is_root_of_linux,
+        waits=True,
     ),
     # The installer's own code, where its source is at hand; it is no need of ours.
     "judges": Part(
@@ -254,76 +210,14 @@ PARTS = {
     ),
     "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a part ended. why: of what was skipped, each reason once."""
-
-    ran: int
-    failed: int
-    skipped: int
-    seconds: float
-    why: tuple[str, ...] = ()
-
-    def verdict(self, required: bool) -> str:
-        if self.failed or (self.ran == 0 and not self.skipped):
-            return "FAILED"
-        if self.skipped:
-            return "FAILED: skipped, and required here" if required else "skipped" if not self.ran else "ran in part"
-        return "ran"
-
-
-def is_there(program: str) -> bool:
-    return Path(program).exists() if program.startswith("/") else shutil.which(program, path=PATH) is not None
-
-
-def install(programs: dict[str, str]) -> None:
-    lacking = sorted({package for program, package in programs.items() if not is_there(program)})
-    if lacking and can_install():
-        if "cloud-init" in lacking:  # it is read with, and shall not set this machine up when that starts again
-            Path("/etc/cloud").mkdir(exist_ok=True)
-            Path("/etc/cloud/cloud-init.disabled").touch()
-        quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for words in (["update", "--quiet"], ["install", "--yes", "--quiet", "--no-install-recommends", *lacking]):
-            subprocess.run(["apt-get", *words], env=quietly, timeout=MOST_S, check=False)
-
-
-def run(part: Part, report: Path) -> Result:
-    workers = ["-n", "auto", "--dist", "loadfile", f"--junitxml={report}"]
-    began = time.monotonic()
-    pytest = [sys.executable, "-m", "pytest", "--costly", "some"]
-    command = [*pytest, "-m", part.marks, *part.options, *workers, *part.tests]
-    ended = subprocess.run(command, env={**os.environ, "PATH": PATH}, timeout=MOST_S, check=False)
-    return read(report, ended.returncode, time.monotonic() - began)
-
-
-def read(report: Path, code: int, seconds: float) -> Result:
-    """From the report that pytest writes; a code that no test explains is a failure, too."""
-    if not report.exists():
-        return Result(0, 1, 0, seconds)
-    cases = list(ElementTree.parse(report).iter("testcase"))
-    skipped = [found for case in cases if (found := case.find("skipped")) is not None]
-    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
-    why = tuple(sorted({found.get("message", "") for found in skipped}))
-    return Result(len(cases) - len(skipped), max(failed, int(code != 0)), len(skipped), seconds, why)
-
-
-def main(names: Sequence[str]) -> int:
-    rows, failed = [], False
-    for name in names or [name for name, part in PARTS.items() if not part.only_by_name]:
-        part = PARTS[name]
-        print(f"== {name}", flush=True)
-        install(part.programs)
-        with tempfile.TemporaryDirectory() as folder:
-            result = run(part, Path(folder) / "report.xml")
-        verdict = result.verdict(part.required())
-        failed |= verdict.startswith("FAILED")
-        rows += [f"{name:12}{verdict}: {result.ran} ran, {result.skipped} skipped, {result.seconds:.0f} s"]
-        rows += [f"{'':12}{why}" for why in result.why]
-    print("\n".join(["", *rows]))
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PARTS = {
+    "sweeps": Part(
+        ["tests"],
+        {},
+        lambda: True,
+        SLOW,
+        [f"--ignore={test}" for part in OF_THEIR_OWN.values() for test in part.tests],
+        workers=WORKERS,
+    ),
+    **OF_THEIR_OWN,
+}
