@@ -86,7 +86,7 @@ PARTS = {
             "tests/test_contradictions.py",
             *(
                 f"tests/serving/test_{name}.py"
-                for name in ("command", "one_plan_abandoned", "one_plan_drift", "profiles")
+                for name in ("command", "one_plan_drift", "profiles")
             ),
         ],
         {},
