@@ -52,4 +52,4 @@ def offline_plan(folder: Path) -> Iterator[Case]:
 
 
 def _python(code: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL, timeout=60)
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL, timeout=300)

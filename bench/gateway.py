@@ -69,7 +69,7 @@ def process(words: Sequence[str], folder: Path, says: str, **variables: str) -> 
     finally:
         started.send_signal(signal.SIGTERM)
         started.stdout.close()
-        started.wait(30)
+        started.wait(300)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def gateway(folder: Path) -> Iterator[int]:
         yield started.pid
     finally:
         started.terminate()
-        started.wait(30)
+        started.wait(300)
 
 
 def turn(folder: Path, place: str, requests: int, pause: float, pid: int | None) -> Taken:

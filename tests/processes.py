@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-END_S = 60
+# Nothing fails because a machine is slow: a limit only ends what hangs.
+PATIENCE_S = 300
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
     with subprocess.Popen(command, **options) as process:
         try:
             yield process
-            process.wait(END_S)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()  # Popen's own end waits for as long as the program likes
 
@@ -30,7 +31,7 @@ def journal(folder: Path) -> Path | None:
 
 
 def kill_winhost(words: Sequence[str], folder: Path, at: Callable[[str], bool]) -> str:
-    """Run winhost in this folder and kill it once its journal is like that, or let it end. Gives the name of its run."""
+    """Run winhost in this folder and kill it once its journal is like that, or let it end. The name of its run."""
     command = [sys.executable, "-m", "winhost", *words]
     with started(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
         while controller.poll() is None:
@@ -46,7 +47,7 @@ def kill_winhost(words: Sequence[str], folder: Path, at: Callable[[str], bool]) 
 
 def exit_code(child: int) -> int:
     """Of a forked child that ends by itself, by its process id."""
-    until = time.monotonic() + END_S
+    until = time.monotonic() + PATIENCE_S
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)

@@ -10,7 +10,6 @@ from itertools import permutations, product
 import pytest
 from packaging.version import Version
 
-from tests.cases import few
 from tests.compat.test_remedies import JUDGED
 from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
@@ -54,7 +53,8 @@ def example_of(name: str) -> Workload:
 # --- Commands and lint ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", few(BY_EXAMPLE, one_in=80))
+@pytest.mark.costly
+@pytest.mark.parametrize("case", BY_EXAMPLE.values(), ids=BY_EXAMPLE)
 def test_no_command_that_is_recommended_is_found_wrong(case: tuple[str, str]) -> None:
     name, example = case
     for version in OF_VLLM:
@@ -77,7 +77,8 @@ def condemned(facts: HostFacts, workload: Workload) -> list[str]:
 # --- Remedies and rules --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", few({name: name for name in HOSTS}, one_in=20))
+@pytest.mark.costly
+@pytest.mark.parametrize("name", HOSTS)
 def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
     """What stands in the way after a remedy, and did not before, has a remedy of its own, and not the one just done."""
     facts, stated = host(name), dict[str, Version]()
@@ -113,7 +114,8 @@ def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Reason]:
 # --- Plans and verdicts --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", few({name: name for name in HOSTS}, one_in=20))
+@pytest.mark.costly
+@pytest.mark.parametrize("name", HOSTS)
 def test_a_plan_repeats_what_makes_its_path_less_than_supported(name: str) -> None:
     facts = host(name)
     for verdict in assess(facts).paths:
@@ -130,7 +132,8 @@ def test_a_plan_repeats_what_makes_its_path_less_than_supported(name: str) -> No
 # --- Windows, catalogue, and the guest -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", few({name: name for name in HOSTS}, one_in=20))
+@pytest.mark.costly
+@pytest.mark.parametrize("name", HOSTS)
 def test_a_simulated_guest_fits_its_cards_into_the_windows_that_we_choose(name: str) -> None:
     facts = host(name)
     try:
@@ -147,7 +150,8 @@ def test_a_simulated_guest_fits_its_cards_into_the_windows_that_we_choose(name: 
         assert window_end(chosen.high.size) <= 2**width
 
 
-@pytest.mark.parametrize("name", few({name: name for name in HOSTS}, one_in=20))
+@pytest.mark.costly
+@pytest.mark.parametrize("name", HOSTS)
 def test_what_a_host_shows_of_a_card_agrees_with_the_catalogue(name: str) -> None:
     """A surveyed BAR is never larger than what the catalogue says is the largest."""
     try:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.processes import PATIENCE_S
 from winhost.autoinstall.manifest import DiskManifest, PartitionRecord, PartitionRole
 from winhost.model.units import Bytes, KiB
 
@@ -23,7 +24,7 @@ def missing_tools(tools: Sequence[str] = TOOLS) -> list[str]:
 
 def tool(*words: object, **options: object) -> str:
     command = [shutil.which(str(words[0]), path="/usr/sbin:/sbin:/usr/bin:/bin") or str(words[0]), *map(str, words[1:])]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, **options)  # type: ignore[call-overload]
     assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
     return str(ran.stdout)
 

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
 
+from tests.processes import PATIENCE_S
+
 FILES = {
     ".disk/info": b'Ubuntu-Server 24.04.4 LTS "Noble Numbat" - Release amd64 (20260210)\n',
     "casper/vmlinuz": b"kernel" * 1000,
@@ -63,4 +65,4 @@ def made_image(folder: Path, out: Path, shim: bytes) -> None:
     words = ["xorriso", "-as", "mkisofs", "-r", "-J", "-V", "Ubuntu-Server 24.04.4 LTS amd64", "-o", str(out)]
     words += ["-append_partition", "2", "0xef", str(esp), "-appended_part_as_gpt", "-partition_offset", "16"]
     words += ["-eltorito-alt-boot", "-e", "--interval:appended_partition_2:all::", "-no-emul-boot", str(tree)]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE_S)

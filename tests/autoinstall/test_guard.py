@@ -11,7 +11,6 @@ from tests.autoinstall.layouts import OWN_DISK, SMALL, WITH_BITLOCKER, manifest_
 from tests.autoinstall.made_disk import made_by_hand, made_by_tools, missing_tools, ntfs, put, tool, write_table
 from tests.autoinstall.mutations import DISK, Mutation, mutations
 from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of
-from tests.cases import few
 from winhost.autoinstall import installer_boot, installer_guard
 from winhost.autoinstall.guard_order import order_beside
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
@@ -47,8 +46,9 @@ CASES = {
 }
 
 
+@pytest.mark.costly
 @needs_blkid
-@pytest.mark.parametrize("case", few(CASES, one_in=6))
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_whatever_is_not_as_it_was_told_stops_it(
     case: tuple[DiskManifest, Mutation], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from tests.autoinstall.made_disk import made_by_tools, missing_tools, table_of
 from tests.autoinstall.mutations import DISK
 from tests.autoinstall.rig import Rig, digest, outside, rig_of
 from tests.autoinstall.test_judges import PYTHON
+from tests.processes import PATIENCE_S
 from winhost.autoinstall.installer_guard import InstallDisk
 from winhost.autoinstall.manifest import PartitionRole
 from winhost.model.units import Bytes
@@ -61,7 +62,7 @@ def block_meta(rig: Rig, tmp: Path, version: int) -> None:
     environment = {**os.environ, **{name: str(path) for name, path in (places | folders).items()}, "CONFIG": str(file)}
     environment |= {"PATH": f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": f"{CURTIN}:{modules}"}
     command = [PYTHON, "-m", "curtin", "--showtrace", "--config", str(file), "block-meta", "--testmode", "custom"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
+from tests.processes import PATIENCE_S
 from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
@@ -91,7 +92,7 @@ def judged(config: list[Any], *disks: dict[str, Any], version: int = 1, mounted:
         probe["filesystem"] = {mounted: {"TYPE": "vfat", "USAGE": "filesystem", "UUID": "C6B2-C10E"}}
     asked = json.dumps({"probe": probe, "config": config, "version": version})
     command = [PYTHON, str(Path(__file__).with_name("judge_subiquity.py")), *SOURCES]
-    ran = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=110)
+    ran = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr[-3000:]
     answer: dict[str, Any] = json.loads(ran.stdout)
     return answer
@@ -178,5 +179,7 @@ def test_its_schema_takes_the_whole_file(beside: bool) -> None:
     storage = beside_windows(LARGE) if beside else whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())
     text = written_install(install_document(settings, storage, new_host_key()))
     schema = str(Path(SOURCES[0]) / "autoinstall-schema.json")
-    ran = subprocess.run([PYTHON, "-c", VALIDATE, schema], input=text, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [PYTHON, "-c", VALIDATE, schema], input=text, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert ran.returncode == 0, ran.stderr[-1500:]

@@ -11,6 +11,7 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.autoinstall.made_disk import missing_tools
 from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.autoinstall.guard_order import order_beside
 from winhost.autoinstall.install_document import PYTHON
 from winhost.autoinstall.installer_guard import main as guard
@@ -64,7 +65,7 @@ def test_an_image_gets_our_files_and_keeps_its_own_and_its_boot_record(image: Pa
 
 def _boot_record(image: Path) -> str:
     words = ["xorriso", "-indev", f"stdio:{image}", "-report_el_torito", "plain"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
     return "\n".join(" ".join(line.split()[:7]) for line in said.splitlines() if "boot img" in line)
 
 

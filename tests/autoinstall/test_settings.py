@@ -13,6 +13,7 @@ import yaml
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.autoinstall import settings_server
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.install_document import (
@@ -155,7 +156,7 @@ def test_of_several_that_ask_at_once_one_gets_them() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert [each for each in got if each is not None] == [DATA]
 
 
@@ -230,7 +231,7 @@ def test_events_are_heard_at_an_address_that_nobody_guesses() -> None:
 
 def _post(url: str, data: bytes) -> int:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except HTTPError as error:
         error.close()

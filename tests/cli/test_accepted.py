@@ -105,6 +105,7 @@ def test_the_consent_data_is_never_asked_for_by_default(line: Line, monkeypatch:
 # ---- several hosts, and folders
 
 
+@pytest.mark.costly
 def test_plans_of_several_hosts_are_a_folder_that_others_read(line: Line, lab: Lab) -> None:
     assert line("detect", "*", "-o", "facts").code == 0
     said = line("plan", "facts", "-o", "plans/")
@@ -239,6 +240,7 @@ def test_a_form_and_a_place_go_together(line: Line) -> None:
     assert Path("json").is_file()
 
 
+@pytest.mark.costly
 def test_wide_has_more_than_the_table(line: Line, lab: Lab) -> None:
     """Of each command that takes the word: what there is to see only then."""
     one, other = line.facts(WINDOWS_11), line.facts(SERVER)
@@ -284,6 +286,7 @@ def test_wide_is_refused_where_there_is_nothing_more(line: Line, words: tuple[st
     assert "wide" not in line(*words[:2] if words[0] in ("lint", "serve") else words[:1], "--help").out
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("form", ["json", "yaml", "name"])
 def test_runs_answer_in_every_form(line: Line, lab: Lab, form: str) -> None:
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0

@@ -66,6 +66,7 @@ ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-bmc", "install-m
 ELSEWHERE |= {"serving", "serving-change", "serving-log", "serving-test"}
 
 
+@pytest.mark.costly
 def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:
     assert every.keys() == KINDS.keys() - ELSEWHERE
     for kind, answers in every.items():

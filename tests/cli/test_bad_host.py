@@ -47,6 +47,7 @@ def bad(lab: Lab) -> Bad:
     return host
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("says", SAYS.values(), ids=SAYS.keys())
 def test_the_others_are_read_and_written_and_judged(line: Line, bad: Bad, says: Any) -> None:
     bad.says = says

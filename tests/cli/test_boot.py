@@ -57,6 +57,7 @@ def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> 
     assert machine.part(FirmwarePart).boot["next"] is None, "the start has used it up"
 
 
+@pytest.mark.costly
 def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
     """The lab's machine has no Linux: its firmware starts Windows, as one that ignores BootNext does."""
     fleet = Path("fleet.yaml")

@@ -15,6 +15,7 @@ def last_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
 
 
+@pytest.mark.costly
 def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: object) -> None:
     said = line(*PLAN, *KEYS, "--set", "linux=100GiB", "-o", "plan.json", "--debug")
     assert said.code == 0, said.err

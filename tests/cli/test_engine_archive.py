@@ -37,6 +37,7 @@ def plan(line: Line, hub: StandInHub, *words: object) -> Any:
     return line("plan", "llm-01", *serves, *words, "-o", "plan.json")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_it_is_loaded_and_started_by_its_name_where_there_is_no_network(
     line: Line, linux: Any, hub: StandInHub, engine: str

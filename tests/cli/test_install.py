@@ -218,6 +218,7 @@ def test_a_host_that_cannot_take_it_is_refused_with_its_reasons(line: Line, disk
 # --- Through a BMC ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_bmc_that_is_the_hosts_gets_the_media(
     line: Line, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

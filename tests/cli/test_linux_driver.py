@@ -27,6 +27,7 @@ def read(line: Line, lab: Lab) -> Any:
     return {name: answer for name, answer in facts.items() if name != "LinuxBoot"}
 
 
+@pytest.mark.costly
 def test_it_gets_a_driver_an_engine_and_the_toolkit_over_a_restart(line: Line, lab: Lab) -> None:
     found = read(line, lab)
     assert "linux.driver-comes" in line("assess", "llm-02", "--explain").out
@@ -48,6 +49,7 @@ def test_it_gets_a_driver_an_engine_and_the_toolkit_over_a_restart(line: Line, l
     assert read(line, lab) == found
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
 def test_killed_in_its_restart_it_goes_on_and_back(line: Line, lab: Lab) -> None:
     found = read(line, lab)

@@ -38,6 +38,7 @@ def test_it_is_read_with_what_it_has(line: Line, lab: Lab) -> None:
     assert "OperatingSystem" not in facts["resources"]
 
 
+@pytest.mark.costly
 def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: Lab) -> None:
     found = read(line)
     assert line("plan", "llm-01", "-o", "plan.json").code == 0

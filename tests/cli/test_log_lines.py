@@ -39,6 +39,7 @@ LIBRARIES = ("pypsrp", "winrm", "paramiko", "spnego", "requests", "urllib3", "ps
 # ---- where it is asked for
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("lab")
 @pytest.mark.parametrize(
     "words",
@@ -87,6 +88,7 @@ def test_a_run_says_its_calls_among_its_progress(line: Line) -> None:
 # ---- among nothing that others read
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("lab")
 @pytest.mark.parametrize("form", ["--json", "-oyaml", "-oname"])
 def test_an_answer_for_programs_stays_as_it_is(line: Line, form: str) -> None:
@@ -97,6 +99,7 @@ def test_an_answer_for_programs_stays_as_it_is(line: Line, form: str) -> None:
     assert "connect" not in line("detect", "gpu-03", form).err
 
 
+@pytest.mark.costly
 @posix
 @pytest.mark.usefixtures("lab")
 def test_on_a_terminal_there_are_no_live_lines_among_those_of_the_log(line: Line) -> None:
@@ -193,6 +196,7 @@ def place(scheme: str, password: str, monkeypatch: pytest.MonkeyPatch, keyring: 
     }[scheme]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["psrp", "winrs"])
 @pytest.mark.parametrize(("scheme", "auth"), list(zip(PLACES, ["ntlm", "basic"] * 2, strict=True)))
 def test_no_password_is_in_it_wherever_it_is_given(
@@ -258,6 +262,7 @@ def locked(lab: Lab, passphrase: str) -> str:
     return text.decode()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("right", [True, False])
 def test_no_key_and_no_passphrase_is_in_it(
     line: Line, served: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, right: bool

@@ -15,7 +15,7 @@ from winhost.lab.wire.wsman import Action
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
 
-@pytest.mark.real
+@pytest.mark.costly
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo")
     assert said.code == 0

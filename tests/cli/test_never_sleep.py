@@ -60,6 +60,7 @@ def plans(lab: Lab) -> dict[str, tuple[Any, Any, Any]]:
 AS_FOUND = {BALANCED: (True, 1800, 10800), FAST: (False, 0, 0)}
 
 
+@pytest.mark.costly
 def test_a_host_that_sleeps_is_told_to_and_left_as_it_is(sleepy: tuple[str, Lab], line: Line) -> None:
     base, lab = sleepy
     name = NAMES[base]
@@ -75,6 +76,7 @@ def test_a_host_that_sleeps_is_told_to_and_left_as_it_is(sleepy: tuple[str, Lab]
     assert plans(lab) == AS_FOUND
 
 
+@pytest.mark.costly
 def test_it_is_kept_awake_and_sleeps_again_as_it_did(sleepy: tuple[str, Lab], line: Line) -> None:
     base, lab = sleepy
     name = NAMES[base]
@@ -91,6 +93,7 @@ def test_it_is_kept_awake_and_sleeps_again_as_it_did(sleepy: tuple[str, Lab], li
     assert plans(lab) == {BALANCED: (False, 1800, 10800), FAST: (True, 0, 0)}
 
 
+@pytest.mark.costly
 def test_what_somebody_set_since_stays(sleepy: tuple[str, Lab], line: Line) -> None:
     base, lab = sleepy
     name = NAMES[base]
@@ -104,6 +107,7 @@ def test_what_somebody_set_since_stays(sleepy: tuple[str, Lab], line: Line) -> N
     assert plans(lab)[BALANCED] == (True, 60, 10800)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("base", NAMES)
 def test_modern_standby_is_told_and_a_plan_says_that_it_is_unverified(base: str, tmp_path: Path, line: Line) -> None:
     name = NAMES[base]

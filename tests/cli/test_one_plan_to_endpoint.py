@@ -67,6 +67,7 @@ def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path
 ACCEPT = ("--accept", ",".join(CONSENTS), "--yes")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("path", ["wsl2", "dda", "linux", "dual-boot"])
 def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub: StandInHub, path: str) -> None:
     host, plan = planned(line, lab, hub, path)
@@ -81,6 +82,7 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
     assert ("Its Linux runs now. What is shown of Windows" in found) == (path == "dual-boot")
 
 
+@pytest.mark.costly
 def test_an_endpoint_that_does_not_take_the_key_is_no_success(
     line: Line, lab: Lab, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield running
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.usefixtures("hub")
 def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab: Lab, joins: bool) -> None:

@@ -102,6 +102,7 @@ EDITED: dict[str, tuple[Callable[[Any], None], int, str]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("change", "code", "says"), EDITED.values(), ids=EDITED)
 def test_an_edited_plan_does_nothing_that_its_reader_does_not_see(
     line: Line, lab: Lab, change: Callable[[Any], None], code: int, says: str
@@ -116,6 +117,7 @@ def test_an_edited_plan_does_nothing_that_its_reader_does_not_see(
     assert lab.hosts["gpu-03"].machine.settled_state() == found
 
 
+@pytest.mark.costly
 def test_what_is_unproven_is_refused_at_the_second_stage_too(line: Line, lab_late: Lab) -> None:
     """The VM is read only once the role is there."""
     words = ("plan", "gpu-01", "--vm", "llm-01", "-o", "plan.json")
@@ -126,6 +128,7 @@ def test_what_is_unproven_is_refused_at_the_second_stage_too(line: Line, lab_lat
     assert line("runs").code == 0
 
 
+@pytest.mark.costly
 def test_what_is_unproven_goes_on_where_the_user_said_so(line: Line, lab_late: Lab) -> None:
     assert line("plan", "gpu-01", "--vm", "llm-01", "--allow-unverified", "-o", "plan.json").code == 0
     assert line("apply", "plan.json", "--accept", "vm-stop,restart,force-dismount", "--yes").code == 0

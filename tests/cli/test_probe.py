@@ -92,6 +92,7 @@ def guest(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield lab
 
 
+@pytest.mark.costly
 def test_a_guest_is_probed_where_it_is_found(guest: Lab, line: Line) -> None:
     said = line("probe", "gpu-03", "-o", "facts", "--json")
     assert said.code == 0, said.err
@@ -104,6 +105,7 @@ def test_a_guest_is_probed_where_it_is_found(guest: Lab, line: Line) -> None:
     assert (off.code, off.result["error"]["kind"]) == (1, "NotAvailable"), off.out
 
 
+@pytest.mark.costly
 def test_a_guest_that_nobody_sees_yet_is_told_of(guest: Lab, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(guest.hosts["gpu-03"].machine), "neighbours", lambda machine: [])
     text = guest.fleet_file.read_text("utf-8")

@@ -34,6 +34,7 @@ def journals(line: Line) -> list[Path]:
     return list((line.folder / "state" / "runs").glob("*.jsonl"))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
@@ -130,6 +131,7 @@ def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixtu
     assert "again to stop now" not in told
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
 def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
@@ -151,6 +153,7 @@ def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
     assert line("rollback", begun[0].stem, *ACCEPT).code == 0
 
 
+@pytest.mark.costly
 def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     run = applied(line).stem
     shown = line("runs", run).out

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line, Said
+from tests.processes import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
 TWO_CARDS = "win11-pro-2xl20-wddm"
@@ -41,7 +42,9 @@ def test_each_model_has_its_block(line: Line) -> None:
 def test_all_of_it_can_be_run(line: Line, words: tuple[str, ...]) -> None:
     said = served(line, "three-share-a-card", *words)
     script = f'docker() {{ echo "$3"; }}\n{said.out}'
-    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""}, timeout=60)
+    done = subprocess.run(
+        [str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""}, timeout=PATIENCE_S
+    )
     assert (done.stdout.split(), done.stderr) == (["--name=general", "--name=code", "--name=small"], "")
 
 
@@ -106,7 +109,7 @@ def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
     said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path, "--explain")
     script = f"VLLM_IMAGE=any\ndocker() {{ printf '%s\\n' \"$@\"; }}\n{said.out}"
     done = subprocess.run(
-        [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=60
+        [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=PATIENCE_S
     )
     assert hostile in said.out
     assert done.stdout.startswith("run\n--detach\n")

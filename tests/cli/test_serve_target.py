@@ -290,6 +290,7 @@ def test_ctrl_c_says_what_serves_and_what_goes_on(
     assert f"winhost serve down {host}" in said.err
 
 
+@pytest.mark.costly
 def test_a_start_that_takes_too_long_goes_on_and_says_so(line: Line, host: str, serving: SimulatedServing) -> None:
     serving.fails[UNITS[0]] = ("Loading safetensors checkpoint shards:  50% Completed | 1/2",) * 1_000_000
     said = line("serve", "up", host, "--within", "1s", "--json")

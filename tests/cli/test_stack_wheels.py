@@ -47,6 +47,7 @@ def plan(line: Line, hub: StandInHub, index: StandInIndex, *words: object) -> An
     return line("plan", "llm-01", *serves, "--index", index.index, *words, "-o", "plan.json")
 
 
+@pytest.mark.costly
 def test_both_come_as_wheels_start_from_there_and_go(
     line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.process import UNHURRIED
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cli.output import say
 from winhost.cli.streams import PIPE_CLOSED
 from winhost.cli.tables import table
@@ -35,7 +35,7 @@ def facts(line: Line) -> Path:
 def winhost(*words: object, stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.CompletedProcess[bytes]:
     command = [*UNHURRIED, *map(str, words)]
     variables = {**os.environ, "PYTHONUTF8": "0", **variables}
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=variables, timeout=60)
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=variables, timeout=PATIENCE_S)
 
 
 # ---- nobody reads, nothing takes it
@@ -81,7 +81,9 @@ def test_a_full_disk_is_one_sentence(line: Line, words: tuple[str, ...], unbuffe
 def test_a_closed_stdout_is_nobody_who_wants_to_hear(facts: Path) -> None:
     for form in ((), ("--json",)):
         words = ["assess", "--facts", str(facts), *form]
-        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *UNHURRIED, *words], capture_output=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *UNHURRIED, *words], capture_output=True, timeout=PATIENCE_S
+        )
         assert (done.returncode, done.stderr) == (0, b"")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import few
 from tests.cli.conftest import Line
 from winhost.cli import COMMANDS
 from winhost.cli.line_breaks import glued, unglued
@@ -67,8 +66,9 @@ def words_of(screen: str) -> set[str]:
     return {word for word in screen.split() if set(word) != {"─"} and word != "#" and not word.endswith(":")}
 
 
+@pytest.mark.costly
 @each_width
-@pytest.mark.parametrize("screen", few({name: name for name in SCREENS}, one_in=3))
+@pytest.mark.parametrize("screen", SCREENS)
 def test_no_word_is_broken_and_none_is_lost(
     files: Line, monkeypatch: pytest.MonkeyPatch, screen: str, columns: int
 ) -> None:

@@ -41,6 +41,7 @@ def program(folder: Path, text: str) -> None:
     (folder / "powershell.exe").chmod(0o755)
 
 
+@pytest.mark.costly
 def test_a_machine_is_read_changed_and_given_back_without_a_network(path: Path, tmp_path: Path, line: Line) -> None:
     with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab:
         (host,) = lab.hosts.values()

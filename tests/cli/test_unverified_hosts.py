@@ -28,6 +28,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield running
 
 
+@pytest.mark.costly
 def test_every_command_that_reaches_an_unverified_host_warns_once(line: Line, lab: Lab) -> None:
     accept = ("--accept", "vm-stop,force-dismount", "--yes")
     for words in (

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.terminal import stays
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
 from winhost.engine.host_session import ProgressEvent
@@ -37,7 +37,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def until(lines: list[str], count: int) -> list[str]:
     """The lines, once there are so many."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while len(lines) < count and time.monotonic() < end:
         time.sleep(0.01)
     return lines[:count]
@@ -111,7 +111,7 @@ def silent_fleet(tmp_path: Path) -> Iterator[Path]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         transport = (
-            f"transport: {{port: {port}, tls: false, auth: ntlm, user: a, password: env:SILENT, call_timeout: 5m}}"
+            f"transport: {{port: {port}, tls: false, auth: ntlm, user: a, password: env:SILENT, call_timeout: 1h}}"
         )
         hosts = "".join(f"  {name}: {{address: 127.0.0.1, {transport}}}\n" for name in ("gpu-01", "gpu-02"))
         fleet = tmp_path / "fleet.yaml"
@@ -123,6 +123,7 @@ def detect(fleet: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "winhost", "detect", "*", "--fleet", str(fleet), *words]
 
 
+@pytest.mark.costly
 @posix
 def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_fleet: Path) -> None:
     import pty
@@ -137,13 +138,12 @@ def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_flee
         while not (b"gpu-01 reading" in got and b"gpu-02 reading" in got):
             got += os.read(main, 65536)
         assert b"0 of 2 read" in got
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert time.monotonic() - began < 30  # and not the five minutes of a call
+        assert process.wait(PATIENCE_S) == 130
     os.close(main)
 
 
+@pytest.mark.costly
 @posix
 @pytest.mark.parametrize("terminal", [True, False])
 def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_json(
@@ -162,11 +162,12 @@ def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_js
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stdout.read() == b""
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE_S) == 130
     os.close(main)
     assert got.decode().strip() == "0 of 2 read; now: gpu-01 (reading), gpu-02 (reading)"
 
 
+@pytest.mark.costly
 @posix
 def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Path) -> None:
     import pty
@@ -184,7 +185,7 @@ def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Pa
             answered = threading.Event()
             cleared.callback(answered.set)
             for host in hosts:
-                lab.endpoints[host].faults.plan(lambda: answered.wait(60) and None, Action.COMMAND)
+                lab.endpoints[host].faults.plan(lambda: answered.wait(PATIENCE_S) and None, Action.COMMAND)
             process = cleared.enter_context(started(command, stderr=ours, stdout=ours, env=environment))
             cleared.callback(process.kill)
             os.close(ours)
@@ -214,7 +215,7 @@ def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytes
 
         def reads() -> Iterator[int]:
             for number in range(3):
-                assert shown.wait(20)
+                assert shown.wait(PATIENCE_S)
                 yield number
                 shown.clear()
 

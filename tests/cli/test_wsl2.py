@@ -35,6 +35,7 @@ def plan(line: Line, *words: object, host: str = "win11-pro-1gpu") -> Any:
     return line("plan", "--facts", line.facts(host), "--path", "wsl2", *words)
 
 
+@pytest.mark.costly
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo", "wsl2")
     assert said.code == 0, said.err
@@ -272,6 +273,7 @@ def test_no_plan_is_written_of_a_file_that_is_not_the_pinned_one(
     assert not Path("plan.json").exists()
 
 
+@pytest.mark.costly
 def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
     line: Line, files: tuple[str, ...], desk: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +307,7 @@ def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(
 # ---- done
 
 
+@pytest.mark.costly
 def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, desk: Lab) -> None:
     machine = desk.hosts["desk-01"].machine
     found = machine.settled_state()
@@ -328,6 +331,7 @@ def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, 
     assert {resource for resource in found if found[resource] != now[resource]} == {"Wsl"}
 
 
+@pytest.mark.costly
 def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_with_exit_3(line: Line, desk: Lab) -> None:
     words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={desk.public_key}")
     assert line(*words, "-o", "plan.json").code == 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.clusters import WORKLOADS, made, the
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cluster import fetch_model
 
 SCRIPTS = Path(fetch_model.__file__).parent
@@ -61,7 +61,9 @@ class Download:
         here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said")}
         environment = {**os.environ, **here, "SERVES": str(self.folder / "serves.json"), **more}
         words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
-        return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        )
 
     @property
     def said(self) -> list[Any]:
@@ -91,7 +93,7 @@ def test_of_a_group_one_fetches_and_the_others_wait(tmp_path: Path, monkeypatch:
     waits = Thread(target=lambda: ended.append(fetch_model.main(*words)), daemon=True)
     waits.start()
     assert here.run().returncode == 0
-    waits.join(30)
+    waits.join(PATIENCE_S)
     assert (ended, len(here.said)) == ([0], 1)
 
 
@@ -118,7 +120,7 @@ def ray(folder: Path, script: str) -> dict[str, str]:
 
 def group(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = ["/bin/sh", str(SCRIPTS / "ray_group.sh"), *words]
-    return subprocess.run(command, env=ray(folder, script), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=ray(folder, script), capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_the_leader_waits_for_all_nodes_and_becomes_the_engine(tmp_path: Path) -> None:
@@ -168,10 +170,10 @@ def test_the_gateway_runs_as_it_is_mounted(tmp_path: Path) -> None:
 
 
 def _answer(url: str) -> int:
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

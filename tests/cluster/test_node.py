@@ -151,6 +151,7 @@ def test_a_node_of_another_cluster_is_left_alone(tmp_path: Path, port: str, ours
 # --- What it does ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("example", ["ubuntu-2xh100", "ubuntu-2xl4-no-driver"])
 def test_a_cluster_starts_serves_and_is_taken_back(tmp_path: Path, example: str) -> None:
     here = world(tmp_path, node(files=(PROGRAM, IMAGES)), example)

@@ -57,6 +57,7 @@ def cluster(here: Any) -> SimulatedCluster:
     return found
 
 
+@pytest.mark.costly
 @PATHS
 def test_it_is_one_run_from_windows_to_a_cluster_that_serves_and_back(
     tmp_path: Path, path: str, hub: StandInHub

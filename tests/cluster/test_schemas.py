@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.cases import FASTEST, few
+from tests.cases import FASTEST
 from tests.cluster.clusters import MACHINES, VERSIONS, WORKLOADS, check, made, the
 from winhost.cluster.manifest_text import folder, stream
 from winhost.model.errors import RefusedError
@@ -30,7 +30,8 @@ REFUSED = {
 """A node that is alone in its cluster, one device for all GPUs, and GPUs without an encoder."""
 
 
-@pytest.mark.parametrize("case", few(ALL, one_in=7))
+@pytest.mark.costly
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_manifests_fit_the_published_schemas(case: tuple[str, str, str]) -> None:
     workload, machine, version = case
     if (workload, machine) in REFUSED:
@@ -43,7 +44,8 @@ def test_manifests_fit_the_published_schemas(case: tuple[str, str, str]) -> None
         check(manifest, version)
 
 
-@pytest.mark.parametrize("workload", few({name: name for name in WORKLOADS}, one_in=3))
+@pytest.mark.costly
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_what_is_written_is_what_was_made(workload: str) -> None:
     found = made(WORKLOADS[workload], "l4")
     read = [*yaml.load_all(stream(found), FASTEST)]

@@ -17,6 +17,7 @@ import yaml
 from tests.cases import FASTEST
 from tests.cluster.clusters import WORKLOADS, made
 from tests.linux.test_cluster import CLAIM, ENGINE, PLUGIN, SPACE, listed
+from tests.processes import PATIENCE_S
 from winhost.cluster.manifest_text import folder
 
 pytestmark = [
@@ -115,7 +116,13 @@ def kubectl(tmp_path: Path, server: Server | None, *words: str, given: str = "")
         config.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document, **users}))
     environment = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
     done = subprocess.run(
-        ["kubectl", *words], input=given, capture_output=True, text=True, timeout=60, env=environment, check=True
+        ["kubectl", *words],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment,
+        check=True,
     )
     return done.stdout
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.cases import few
 from winhost.compat.compare import Comparison, compare
 from winhost.core.answers import RemoteFault, Unavailable, Unknown
 from winhost.lab.hostfile import expand, find, host_files
@@ -34,7 +33,8 @@ def codes(compared: Comparison, path: str) -> tuple[set[str], set[str]]:
     return {reason.code for reason in change.gone}, {reason.code for reason in change.new}
 
 
-@pytest.mark.parametrize("path", few({path.stem: path for path in host_files()}))
+@pytest.mark.costly
+@pytest.mark.parametrize("path", host_files(), ids=lambda path: path.stem)
 def test_a_reading_equals_itself_whenever_it_was_read(path: Any) -> None:
     reading = expand(path)[0]
     again = replace(parse_document(plain(reading), Facts), read_at="2027-01-01T00:00:00+00:00", winhost="9.9")

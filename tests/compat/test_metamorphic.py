@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from tests.cases import few
 from tests.compat.test_rules import CASES, HOSTS
 from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat.assess import assess
@@ -128,7 +127,8 @@ def called_as_before(said: Any, names: Mapping[str, str]) -> Any:
     return said
 
 
-@pytest.mark.parametrize("host", few({host: host for host in SHIPPED}, one_in=8))
+@pytest.mark.costly
+@pytest.mark.parametrize("host", SHIPPED)
 def test_other_names_of_host_and_vms_change_names_only(host: str) -> None:
     facts, names = renamed(SHIPPED[host])
     before, after = asdict(judged(host)), asdict(assess(HostFacts(facts)))
@@ -250,6 +250,7 @@ def forbidden(*_: object, **__: object) -> NoReturn:
     raise AssertionError("judging read the clock, the disk or the network")
 
 
+@pytest.mark.costly
 def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("server2025-3gpu", "win11-wsl-served"):  # catalogues are read once
         assess(HostFacts(SHIPPED[name]))

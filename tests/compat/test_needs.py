@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -160,6 +161,7 @@ WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(
 )
 
 
+@pytest.mark.costly
 @settings(deadline=None, max_examples=12)
 @given(WORKLOADS, st.sampled_from(["win11-pro-2xl20-wddm", "server2025-2x4090", "win11-pro-1gpu"]))
 def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Workload, host: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from tests.cases import few
 from tests.compat.test_rules import CASES, DATA, HOSTS, facts_of, stated
 from tests.errors import raises
 from winhost.compat import remedy
@@ -75,7 +74,8 @@ def test_a_remedy_removes_its_reason_from_the_plain_host() -> None:
     assert_mended(PLAIN, {}, to_mend(PLAIN))
 
 
-@pytest.mark.parametrize("host", few({host: host for host in CASES}))
+@pytest.mark.costly
+@pytest.mark.parametrize("host", CASES)
 def test_a_remedy_removes_what_the_case_of_a_rule_brings_up(host: str) -> None:
     assert_mended(HOSTS[host], stated(host), to_mend(HOSTS[host], stated(host)) - to_mend_of_plain())
 
@@ -85,10 +85,10 @@ def to_mend_of_plain() -> set[tuple[str, str]]:
     return to_mend(PLAIN)
 
 
-@pytest.mark.real
+@pytest.mark.costly
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_remedy_removes_its_reason(host: str) -> None:
-    """Whatever else is wrong with the host, which takes a minute."""
+    """Whatever else is wrong with the host."""
     assert_mended(HOSTS[host], stated(host), to_mend(HOSTS[host], stated(host)))
 
 

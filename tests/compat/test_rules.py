@@ -161,6 +161,7 @@ def test_every_code_of_the_catalogue_has_a_case() -> None:
     assert set(CASES) == set(catalogue.entries()) - anyones
 
 
+@pytest.mark.costly
 def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
     kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
     for facts, _ in expand_all().values():
@@ -171,6 +172,7 @@ def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
                         assert {kinds[key] for key in judged.grounds} - {"inferred"}, (facts.host, judged)
 
 
+@pytest.mark.costly
 def test_a_refusal_never_rests_on_inference_alone() -> None:
     kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
     refusals = [r for code in CASES for r in found(judged(code)) if r.severity is Severity.UNSUPPORTED]

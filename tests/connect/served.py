@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.patience import Patience
 from winhost.connect.windows import WindowsConnector
@@ -21,7 +22,6 @@ from winhost.resources.windows.windows_scripts import session_text
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes
-WAIT_S = 20.0
 QUICK = Patience(deadline=20, first=0.01, longest=0.05)
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 
@@ -55,7 +55,7 @@ class StandingClock:
         self.at.get(lab_seconds, lambda: None)()
         if (held := self._held.get(lab_seconds)) is not None:
             self.reached.set()
-            held.wait(WAIT_S)
+            held.wait(PATIENCE_S)
 
 
 @dataclass

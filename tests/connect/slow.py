@@ -5,16 +5,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tests.processes import PATIENCE_S
+
 DRIP_S = 0.05  # a byte each: never silent for a second, and never done
 
 
 class Relay:
-    """Between a client and a real endpoint. From `fast` bytes of the endpoint's on, or from `drip`, it drips them."""
+    """Between a client and a real endpoint. From `fast` bytes of the endpoint's on, or from `drip`, it drips them.
+
+    still_drips: some bytes have not gone out; whoever returns now did not wait for the end of an answer.
+    """
 
     def __init__(self, port: int, fast: int | None = None) -> None:
         self._to, self._fast = port, fast
         self._dripping = threading.Event()
         self._stopped = threading.Event()
+        self._to_drip = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self._open: list[socket.socket] = [self._listening]
@@ -22,6 +28,10 @@ class Relay:
     def drip(self) -> None:
         """From now on."""
         self._dripping.set()
+
+    @property
+    def still_drips(self) -> bool:
+        return self._to_drip > 0
 
     def __enter__(self) -> "Relay":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -60,8 +70,10 @@ class Relay:
             to.shutdown(socket.SHUT_WR)
 
     def _drip(self, to: socket.socket, data: bytes) -> None:
+        self._to_drip += len(data)
         for byte in data:
             to.sendall(bytes([byte]))
+            self._to_drip -= 1
             if self._stopped.wait(DRIP_S):
                 return
 
@@ -75,7 +87,7 @@ def listening(says: Callable[[socket.socket], None]) -> Iterator[int]:
     def serve(connection: socket.socket) -> None:
         with suppress(OSError, ValueError), connection:
             says(connection)
-            stopped.wait(20)
+            stopped.wait(PATIENCE_S)
 
     def accept() -> None:
         with suppress(OSError):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.lab.linux.sshd_files import sshd_file
 from winhost.model.fleet import Login
@@ -33,7 +34,7 @@ for line in sys.stdin.buffer:
         continue
     if do == "until":
         open(what + ".begun", "w").close()
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE_S
         while not os.path.exists(what) and time.monotonic() < end:
             time.sleep(0.02)
         open(what + ".done", "w").close()
@@ -119,12 +120,14 @@ class Sshd:
     def close(self) -> None:
         self.cut()
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(PATIENCE_S)
 
 
 def children(pid: int) -> list[int]:
     """Those that are sshd, too; what they run for a user is left alone."""
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, timeout=60).stdout
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, timeout=PATIENCE_S
+    ).stdout
     found = []
     for child in map(int, listed.split()):
         with suppress(FileNotFoundError):
@@ -135,7 +138,9 @@ def children(pid: int) -> list[int]:
 
 def keypair(path: Path, *options: str) -> Path:
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-C", "test", "-N", "", "-f", str(path), *options], check=True, timeout=60
+        ["ssh-keygen", "-q", "-t", "ed25519", "-C", "test", "-N", "", "-f", str(path), *options],
+        check=True,
+        timeout=PATIENCE_S,
     )
     return path
 

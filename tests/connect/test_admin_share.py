@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect.served import QUICK, Served
+from tests.processes import PATIENCE_S
 from winhost.connect.admin_share import written
 from winhost.connect.file_copy import NotWritten
 from winhost.core.steps import Step
@@ -66,7 +67,9 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
     config = folder / "smb.conf"
     config.write_text(_CONFIG.format(folder=folder, port=port))
     made = ["smbpasswd", "-c", str(config), "-L", "-s", "-a", getpass.getuser()]
-    subprocess.run(made, input=f"{PASSWORD}\n{PASSWORD}\n", text=True, check=True, capture_output=True, timeout=30)
+    subprocess.run(
+        made, input=f"{PASSWORD}\n{PASSWORD}\n", text=True, check=True, capture_output=True, timeout=PATIENCE_S
+    )
     with (folder / "output").open("wb") as output:
         server = subprocess.Popen(
             [str(SMBD), "--foreground", "--no-process-group", "-s", str(config)], stdout=output, stderr=output
@@ -76,11 +79,11 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
         yield folder / "c", port
     finally:
         server.kill()
-        server.wait(30)
+        server.wait(PATIENCE_S)
 
 
 def _wait_for(port: int) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

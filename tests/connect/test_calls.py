@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.connect.conftest import Serve
-from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
+from tests.connect.served import LONG, SCRIPT, VM, Served
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
 from winhost.core.answers import Unavailable
@@ -112,6 +113,7 @@ def test_a_session_that_opened_half_way_is_gone_from_the_host(served: Served, de
 # ---- answers
 
 
+@pytest.mark.costly
 def test_an_answer_of_megabytes_arrives_whole(served: Served, agent: Agent) -> None:
     state = {"text": "Größe " * 500_000}
     served.host.says = lambda: [json.dumps({"answers": [{"ok": True, "state": state}]}, ensure_ascii=False)]
@@ -173,6 +175,7 @@ def test_a_host_that_drifted_is_left_alone(served: Served, agent: Agent) -> None
 # ---- lost calls
 
 
+@pytest.mark.costly
 def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Served, agent: Agent) -> None:
     served.clock.hold(LONG)
     served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
@@ -180,7 +183,7 @@ def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Ser
     with pytest.raises(TimedOut) as caught:
         set_start(agent)
     agent.close()
-    assert served.clock.reached.wait(WAIT_S)
+    assert served.clock.reached.wait(PATIENCE_S)
     assert "may still be running there" in str(caught.value.meaning)
     assert start_action(served) == "start"
     served.clock.release(LONG)
@@ -200,7 +203,7 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
     served: Served, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
-        assert served.clock.reached.wait(WAIT_S)
+        assert served.clock.reached.wait(PATIENCE_S)
         raise KeyboardInterrupt
 
     served.clock.hold(LONG)
@@ -249,7 +252,7 @@ def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, ag
     served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
 
     def stop_it() -> None:
-        assert served.clock.reached.wait(WAIT_S)
+        assert served.clock.reached.wait(PATIENCE_S)
         served.host.sessions[0].stops[-1].set()
         served.clock.release(LONG)
 
@@ -257,4 +260,4 @@ def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, ag
     somebody.start()
     with pytest.raises(SessionDropped, match=r"(stopped|ended) on the host"):
         set_start(agent)
-    somebody.join(60)
+    somebody.join(PATIENCE_S)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.connect.served import QUICK, Served
+from tests.processes import PATIENCE_S
 from winhost.connect.one_time import offered
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
@@ -56,7 +57,7 @@ def test_the_host_fetches_it_and_goes_on_where_it_was(served: Served, folder: Pa
     assert all("bytes" not in piece for piece in pieces(served))
     address = pieces(served)[0]["from"]
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(address, timeout=5)
+        urllib.request.urlopen(address, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("physics", [{"reaches": False}, {"there": False}])
@@ -90,6 +91,6 @@ def test_nothing_is_at_another_address_or_beyond_its_end(folder: Path) -> None:
         ):
             asked = urllib.request.Request(wanted, headers={"Range": f"bytes={begin}-"})
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(asked, timeout=5)
+                urllib.request.urlopen(asked, timeout=PATIENCE_S)
             assert refused.value.code == status
             refused.value.close()

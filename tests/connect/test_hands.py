@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
+from tests.connect.served import LONG, SCRIPT, VM, HastyOnce, Served
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
@@ -56,6 +57,7 @@ def test_a_set_whose_answer_is_lost_is_done_exactly_once(served: Served, action:
     assert "reading what is so" in served.events[0].text
 
 
+@pytest.mark.costly
 def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served: Served) -> None:
     served.clock.hold(LONG)
     served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
@@ -63,7 +65,7 @@ def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served:
 
     def tell(event: ProgressEvent) -> None:
         told.append(event)
-        assert served.clock.reached.wait(WAIT_S)
+        assert served.clock.reached.wait(PATIENCE_S)
         assert start_action(served) == "start"
         served.clock.release(LONG)
 
@@ -144,6 +146,7 @@ def test_a_read_that_is_lost_twice_fails_and_leaves_no_dead_session_behind(serve
     assert len(served.host.sessions) == 3
 
 
+@pytest.mark.costly
 def test_a_read_that_times_out_leaves_no_busy_session_behind(served: Served) -> None:
     hands = served.hands(connector=HastyOnce(served.connector()))
     served.host.answers.faults.add(InjectedFault("Boot", "get", seconds=LONG))

@@ -13,6 +13,7 @@ import pytest
 from tests.connect.sshd import Sshd, keypair, served
 from tests.connect.test_ssh import ask, secret
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import target_of
@@ -38,7 +39,7 @@ def jump(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 def fingerprint(running: Sshd, kind: str = "host") -> str:
     command = ["ssh-keygen", "-lf", str(running.folder / f"{kind}.pub")]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()[1]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.split()[1]
 
 
 def known(folder: Path, running: Sshd, *lines: str) -> Path:
@@ -79,7 +80,7 @@ def test_a_machine_in_known_hosts_is_let_in(sshd: Sshd, tmp_path: Path) -> None:
 
 def test_a_hashed_name_in_known_hosts_is_found(sshd: Sshd, tmp_path: Path) -> None:
     path = known(tmp_path, sshd)
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(path)], capture_output=True, check=True, timeout=60)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(path)], capture_output=True, check=True, timeout=PATIENCE_S)
     assert "127.0.0.1" not in path.read_text()
     wire = sshd.wire(host_key=None, known_hosts=path)
     assert ask(wire, "echo", 1) == 1
@@ -134,17 +135,17 @@ def test_of_two_host_keys_the_one_that_is_known_is_asked_for(tmp_path: Path) -> 
 
 @pytest.fixture
 def agent(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    started = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True, timeout=60).stdout
+    started = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
     for name in ("SSH_AUTH_SOCK", "SSH_AGENT_PID"):
         monkeypatch.setenv(name, re.search(f"{name}=([^;]+)", started)[1])  # type: ignore[index]
     yield
-    subprocess.run(["ssh-agent", "-k"], env=dict(os.environ), capture_output=True, timeout=60)
+    subprocess.run(["ssh-agent", "-k"], env=dict(os.environ), capture_output=True, timeout=PATIENCE_S)
 
 
 def test_a_key_of_the_agent_opens(sshd: Sshd, agent: None) -> None:
     with raises("KeyUnusable", match="it has no key"):
         sshd.wire(key=None, agent=True)
-    subprocess.run(["ssh-add", "-q", str(sshd.key)], check=True, capture_output=True, timeout=60)
+    subprocess.run(["ssh-add", "-q", str(sshd.key)], check=True, capture_output=True, timeout=PATIENCE_S)
     wire = sshd.wire(key=None, agent=True)
     assert ask(wire, "echo", 1) == 1
     wire.close()

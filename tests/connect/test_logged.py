@@ -111,6 +111,7 @@ def test_a_restart_is_told_with_each_look_and_both_boots(served: Served, caplog:
     assert_lines_match(lines(caplog, logging.DEBUG), r": boot_id=\S+, logon_ready=True, servicing=")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", OVER_NETWORKS)
 def test_a_file_is_a_line_and_its_pieces_are_lines_for_debugging(
     served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: WireKind

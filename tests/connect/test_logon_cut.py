@@ -13,6 +13,7 @@ from paramiko.common import cMSG_USERAUTH_BANNER
 
 from tests.connect.sshd import keypair
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect.ssh import SshTarget, SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
@@ -53,12 +54,12 @@ def sshd(cuts: bool) -> Iterator[int]:
             with closing(paramiko.Transport(line)) as transport, suppress(EOFError, OSError, paramiko.SSHException):
                 transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(private_text(SEED))))
                 transport.start_server(server=Starting(transport, cuts))
-                transport.join(10)
+                transport.join(PATIENCE_S)
 
         serving = threading.Thread(target=serve, daemon=True)
         serving.start()
         yield listening.getsockname()[1]
-        serving.join(10)
+        serving.join(PATIENCE_S)
 
 
 def target(port: int, key: Path) -> SshTarget:

@@ -12,6 +12,7 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import QUICK, Served
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.connect import reboot
 from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
@@ -137,7 +138,7 @@ def test_a_logon_that_is_refused_while_the_host_starts_is_waited_out(served: Ser
 def test_a_host_that_never_comes_back_is_said_so_with_numbers(served: Served) -> None:
     served.clock.hold(served.host.machine.lab.reboot_seconds)
     served.host.machine.restart_computer()
-    assert served.clock.reached.wait(20)
+    assert served.clock.reached.wait(PATIENCE_S)
     with raises("NotBack") as caught:
         reboot.wait(served.connector(), "1", Patience(deadline=0.1, first=0.01, longest=0.05))
     assert caught.value.host == "gpu-03"

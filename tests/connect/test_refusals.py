@@ -14,6 +14,7 @@ from tests.cases import read_cases
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect import wire_errors
 from winhost.core.answers import RemoteFault
@@ -172,7 +173,7 @@ def test_a_host_whose_certificate_is_refused_hears_nothing_of_us(
 def test_a_host_that_restarts_is_unreachable_until_it_is_back(served: Served) -> None:
     served.clock.hold(served.host.machine.lab.reboot_seconds)
     served.host.machine.restart_computer()
-    assert served.clock.reached.wait(20)
+    assert served.clock.reached.wait(PATIENCE_S)
     with pytest.raises(wire_errors.Unreachable):
         served.open()
     served.clock.release_all()
@@ -225,7 +226,7 @@ def other_service(status: int, content_type: str, body: bytes) -> Iterator[int]:
             yield int(server.server_address[1])
         finally:
             server.shutdown()
-            thread.join(60)
+            thread.join(PATIENCE_S)
 
 
 def test_what_a_host_says_cannot_command_the_terminal() -> None:

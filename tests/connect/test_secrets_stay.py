@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.cli import run
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.store import Store
@@ -137,7 +138,7 @@ class ProcessList:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._watcher.join(60)
+        self._watcher.join(PATIENCE_S)
 
     def _watch(self) -> None:
         while not self._over.wait(0.002):
@@ -149,6 +150,7 @@ class ProcessList:
                     continue
 
 
+@pytest.mark.costly
 def test_no_command_leaves_a_trace_of_the_password(
     world: World, logged: Everything, capfd: pytest.CaptureFixture[str]
 ) -> None:

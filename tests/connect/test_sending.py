@@ -45,6 +45,7 @@ def host(serve: Serve, request: pytest.FixtureRequest) -> Served:
     return served
 
 
+@pytest.mark.costly
 def test_all_of_it_comes_in_pieces_that_the_wire_carries(host: Served, folder: Path) -> None:
     hands = host.hands(folder=folder)
     answer = hands.set(STEP, frozenset())
@@ -63,6 +64,7 @@ CUTS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("action", "when"), CUTS.values(), ids=CUTS)
 def test_a_wire_that_breaks_costs_no_more_than_a_piece(
     served: Served, folder: Path, action: Action, when: When

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.connect.sshd import Sshd, free_port, keypair, served, until
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshWire
@@ -197,7 +198,7 @@ def test_a_service_that_is_no_ssh_opens_no_session(sshd: Sshd, says: bytes | Non
         thread.start()
         with raises("NoShell"):
             sshd.wire(port=listening.getsockname()[1], connect_timeout=1)
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def test_a_machine_without_python_opens_no_session(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_what_was_asked_is_done_though_the_connection_is_cut_and_is_settled_by_l
     cutting.start()
     with pytest.raises(SessionDropped) as caught:
         ask(wire, "until", str(flag))
-    cutting.join(60)
+    cutting.join(PATIENCE_S)
     assert "may have been carried out" in error_text(caught.value)
     assert not (tmp_path / "flag.done").exists()
     flag.touch()
@@ -291,5 +292,5 @@ def test_its_library_comes_without_what_we_never_use() -> None:
     names = "'invoke', 'asyncio', 'unittest.mock'"
     program = "import sys; from winhost.connect.ssh_logon import load_paramiko; load_paramiko(); "
     program += f"assert 'paramiko' in sys.modules; print([name for name in ({names}) if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout == "[]\n"

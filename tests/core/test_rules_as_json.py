@@ -36,6 +36,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     return st.dictionaries(TEXT, values(inner[1]), max_size=2)
 
 
+@pytest.mark.costly
 @given(rules=declarations(ResourceRules))
 def test_what_is_written_is_what_is_read(rules: ResourceRules) -> None:
     assert from_json(ResourceRules, json.loads(json.dumps(as_json(rules)))) == rules

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 
 from tests.core.declared import UNKNOWN, Case, cases
@@ -22,6 +23,7 @@ def goal(case: Case) -> Mapping[str, Json]:
     return {**case.found, **swaps}
 
 
+@pytest.mark.costly
 @given(case=cases())
 def test_what_is_as_found_needs_nothing(case: Case) -> None:
     assert put_back(case.undo({**case.now, **case.found, **goal(case)})) == {}

@@ -198,6 +198,7 @@ def test_no_private_key_is_anywhere_but_on_the_disc(tmp_path: Path, caplog: pyte
     assert not [content for content in left if b"PRIVATE KEY" in content]
 
 
+@pytest.mark.costly
 def test_one_that_never_answers_ends_the_run_in_plain_words_and_goes(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"disks": {IMAGE: {"linux": False}}}}, network=STATIC)
     found = here.state()
@@ -212,6 +213,7 @@ def test_one_that_never_answers_ends_the_run_in_plain_words_and_goes(tmp_path: P
     gives_back(here, found)
 
 
+@pytest.mark.costly
 def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cycled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +272,7 @@ def test_a_start_without_seed_and_with_cloud_init_would_make_it_another_machine(
 CMDLETS = ("add_vm_dvd_drive", "set_vm_dvd_drive", "run_ssh_keygen", "start_vm")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cmdlet", CMDLETS)
 def test_a_host_that_restarts_in_the_middle_has_the_guest_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cmdlet: str

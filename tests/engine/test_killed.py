@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import journal, kill_winhost, started
+from tests.processes import PATIENCE_S, journal, kill_winhost, started
 from winhost.cli import run
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -63,7 +63,7 @@ def test_ctrl_c_ends_after_the_step_in_flight_and_says_both_ways(lab: Lab) -> No
             assert controller.poll() is None
             time.sleep(0.001)
         controller.send_signal(signal.SIGINT)
-        _, told = controller.communicate(timeout=300)
+        _, told = controller.communicate(timeout=PATIENCE_S)
     assert controller.returncode == 1
     assert "Stopping after the current step" in told
     assert f"Continue: winhost resume {path.stem}" in told
@@ -96,7 +96,7 @@ class Victim:
             while controller.poll() is None and time.monotonic() < until:
                 time.sleep(0.001)
             controller.send_signal(signal.SIGKILL)
-            ended = controller.wait(300)
+            ended = controller.wait(PATIENCE_S)
         self.kills += ended == -signal.SIGKILL
         assert ended in (0, -signal.SIGKILL)
         return ended == 0

@@ -142,6 +142,7 @@ STOPPED = Pair(
 )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "pair",
     [ISSUE, TWO_VMS, BACKWARDS, STOPPED],
@@ -151,6 +152,7 @@ def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -
     dda_pair(pair, tmp_path)
 
 
+@pytest.mark.costly
 @FEW
 @given(pairs())
 def test_a_few_random_pairs_of_dda(pair: Pair) -> None:
@@ -223,6 +225,7 @@ WSL_PAIRS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("pair", WSL_PAIRS.values(), ids=WSL_PAIRS)
 def test_two_runs_of_wsl_go_back_to_what_was_found(tmp_path: Path, pair: WslPair) -> None:
     wsl_pair(pair, tmp_path)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, Unreachable
 from winhost.engine.failures import ConsentNeeded
@@ -333,7 +334,7 @@ def test_an_unknown_run_is_named(installed: World) -> None:
 def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> None:
     """The set holds the host's mutex; who reads to go on must see its end, not its middle."""
     plan = installed.plan()
-    installed.machine.mutex.acquire(timeout=60)
+    installed.machine.mutex.acquire(timeout=PATIENCE_S)
     held = threading.Event()
 
     def other_controller() -> None:
@@ -342,11 +343,11 @@ def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> 
 
     thread = threading.Thread(target=other_controller, daemon=True)
     thread.start()
-    held.wait(60)
+    held.wait(PATIENCE_S)
     thread.join(0.2)
     assert thread.is_alive()
     installed.machine.mutex.release()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert installed.plan().risks == ()
 

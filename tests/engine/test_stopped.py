@@ -14,7 +14,7 @@ import pytest
 from tests.engine.test_killed import ACCEPT
 from tests.engine.world import world
 from tests.errors import raises
-from tests.processes import exit_code, journal, started
+from tests.processes import PATIENCE_S, exit_code, journal, started
 from winhost.cli import run
 from winhost.connect.agent import Agent
 from winhost.engine.failures import ConsentNeeded
@@ -80,7 +80,7 @@ def test_a_signal_stops_between_steps(
             assert controller.stderr is not None
             while "Stopping after the current step" not in controller.stderr.readline():
                 assert controller.poll() is None
-        _, told = controller.communicate(timeout=60)
+        _, told = controller.communicate(timeout=PATIENCE_S)
     assert controller.returncode == 1
     assert "Traceback" not in told
     record = ended(lab)
@@ -98,7 +98,7 @@ def test_a_reader_who_has_enough_of_it_ends_no_run_in_mid_step(
         os.close(writing)
         os.read(reading, 10)  # as `head -1` does
         os.close(reading)
-        assert controller.wait(60) == 1
+        assert controller.wait(PATIENCE_S) == 1
     record = ended(lab)
     assert record.stopped is not None
     assert "nobody reads its output any more (Broken pipe)" in record.stopped.why
@@ -127,7 +127,7 @@ def test_under_nohup_a_hang_up_stays_ignored(lab: Lab) -> None:
             assert controller.poll() is None
             time.sleep(0.001)
         controller.send_signal(signal.SIGHUP)
-        assert controller.wait(60) == 0
+        assert controller.wait(PATIENCE_S) == 0
 
 
 # ---- 2 says that nothing was done

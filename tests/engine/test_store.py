@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Line, line
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.private import private_folder
 from winhost.engine.store import Store
@@ -125,5 +126,5 @@ def test_a_place_of_ones_own_is_made_by_the_command_as_well(tmp_path: Path) -> N
     code = "import os; os.umask(0); from winhost.engine.store import Store; Store().path('x')"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "of" / "mine")}
     environment.pop("WINHOST_STATE", None)
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=PATIENCE_S)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "of").rglob("*")} == {0o700}

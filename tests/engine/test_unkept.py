@@ -45,6 +45,7 @@ def test_a_change_that_cuts_nothing_is_kept_through_a_new_connection(here: TwoMa
     assert text(here) == HARMLESS
 
 
+@pytest.mark.costly
 def test_a_change_that_cuts_is_undone_and_said_to_be(here: TwoMachines) -> None:
     opened, _ = session(here)
     with pytest.raises(WireError):

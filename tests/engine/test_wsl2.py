@@ -113,6 +113,7 @@ def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, 
 # ---- there and back
 
 
+@pytest.mark.costly
 @NAMED
 def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
@@ -130,6 +131,7 @@ def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path,
     assert_gives_back(here, found, case.stays)
 
 
+@pytest.mark.costly
 @NAMED
 def test_what_was_applied_needs_nothing_more(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
@@ -142,6 +144,7 @@ def test_what_was_applied_needs_nothing_more(tmp_path: Path, case: Case) -> None
     assert len(here.store.runs()) == 1
 
 
+@pytest.mark.costly
 @NAMED
 def test_after_a_restart_it_runs_again_with_nobody_logged_on(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.cases import few
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_world
 from tests.errors import raises
@@ -306,7 +305,8 @@ def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
     return {(check.resource, check.property) for check in here.differing(plan)}
 
 
-@pytest.mark.parametrize("day", few(DAYS))
+@pytest.mark.costly
+@pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
 def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Day) -> None:
     here = made(tmp_path, **day.settings)
     plan = here.plan()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
 from tests.house.tree import HOUSE
+from tests.processes import PATIENCE_S
 
 OLDEST = ["aiohttp==3.8.4"]  # Debian 12
 LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requirements.txt")]
@@ -31,8 +32,8 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found = str(folder / "bin/python")
     wanted = OLDEST if request.param == "oldest" else LOCKED
     pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
-    subprocess.run([older, "-m", "venv", str(folder)], check=True, timeout=100)
-    subprocess.run(pip, check=True, timeout=100)
+    subprocess.run([older, "-m", "venv", str(folder)], check=True, timeout=PATIENCE_S)
+    subprocess.run(pip, check=True, timeout=PATIENCE_S)
     return found
 
 

@@ -10,27 +10,29 @@ from typing import Any
 
 from aiohttp import web
 
-WAIT_S = 30
+from tests.processes import PATIENCE_S
 
 
 class StandInEngine:
     """requests: method, path and body of what came; gone: how many clients left before their answer's end.
 
-    Prompts: `slow N` streams N words; `die` breaks off in the stream, `die at once` before it; `hang` says nothing;
-    `unavailable` is a 503 with Retry-After; anything else is echoed.
+    Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
+    breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
+    anything else is echoed.
     """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.requests: list[tuple[str, str, bytes]] = []
         self.gone = 0
+        self.first_came = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._runner: web.AppRunner | None = None
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def start(self) -> None:
         self._do(self._start())
@@ -41,7 +43,7 @@ class StandInEngine:
     def close(self) -> None:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     async def _start(self) -> None:
@@ -70,7 +72,7 @@ class StandInEngine:
     async def _to(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         prompt = str(asked.get("prompt"))
         if prompt == "hang":
-            await asyncio.sleep(WAIT_S)
+            await asyncio.sleep(PATIENCE_S)
         if prompt == "die at once":
             assert request.transport
             request.transport.close()
@@ -87,6 +89,8 @@ class StandInEngine:
         for number in range(words):
             await response.write(f'data: {{"choices": [{{"text": "{prompt}/{number} "}}]}}\n\n'.encode())
             await asyncio.sleep(0.1 if prompt.startswith("slow") else 0)
+            if prompt == "held" and number == 0:
+                await asyncio.to_thread(self.first_came.wait, PATIENCE_S)
             if prompt == "die" and number == 1:
                 assert request.transport
                 request.transport.abort()

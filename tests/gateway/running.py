@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.engine_standin import StandInEngine
+from tests.processes import PATIENCE_S
 
 SOURCE = Path(__file__).parents[2] / "winhost/gateway"
-WAIT_S = 30
 KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
 KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
 MODEL = "org/tiny"
@@ -40,7 +40,7 @@ class Gateway:
 
     def connected(self) -> socket.socket:
         to = socket.socket(socket.AF_UNIX)
-        to.settimeout(WAIT_S)
+        to.settimeout(PATIENCE_S)
         try:
             to.connect(str(self.socket))
         except OSError:
@@ -76,7 +76,7 @@ class Gateway:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(WAIT_S)
+        return self.process.wait(PATIENCE_S)
 
 
 def rest_of(to: socket.socket) -> bytes:
@@ -144,7 +144,7 @@ def gateway(
         if engine_up:
             engine.start()
         found = Gateway(process, folder / "door.sock", folder / "log", engine)
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + PATIENCE_S
         while "listening" not in found.log:
             assert process.poll() is None, found.log
             assert time.monotonic() < until, found.log
@@ -152,5 +152,5 @@ def gateway(
         yield found
     finally:
         process.kill()
-        process.wait(WAIT_S)
+        process.wait(PATIENCE_S)
         engine.close()

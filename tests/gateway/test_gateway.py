@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import KEY, MODEL, WAIT_S, Gateway, answer_of, dechunked, rest_of
+from tests.gateway.running import KEY, MODEL, Gateway, answer_of, dechunked, rest_of
 from tests.gateway.test_published import TARGETS
 from tests.gateway.test_strict_http import CASES, sent
+from tests.processes import PATIENCE_S
 
 OwnDoor = Callable[..., AbstractContextManager[Gateway]]
 
@@ -25,7 +26,7 @@ def statuses(raw: bytes) -> list[int]:
 
 
 def waited_for(what: Callable[[], bool]) -> bool:
-    until = time.monotonic() + WAIT_S
+    until = time.monotonic() + PATIENCE_S
     while not what() and time.monotonic() < until:
         time.sleep(0.02)
     return what()
@@ -96,14 +97,13 @@ def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
     assert len(door.engine.requests) == before
 
 
+@pytest.mark.costly
 def test_slow_heads_and_bodies_end(door: Gateway) -> None:
-    began = time.monotonic()
     with door.connected() as head, door.connected() as body:
         head.sendall(b"GET /health HT")
         body.sendall(door.request("/v1/completions", {"model": MODEL})[:-3])
         assert rest_of(head) == b""
         assert answer_of(rest_of(body))[0] == 408
-    assert time.monotonic() - began < 10
 
 
 def test_too_many_requests_ahead_of_their_answers_end_the_connection(door: Gateway) -> None:
@@ -151,14 +151,15 @@ def test_a_connection_is_used_again(door: Gateway) -> None:
 
 def test_a_stream_comes_as_the_engine_says_it(door: Gateway) -> None:
     with door.connected() as to:
-        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 5", "stream": True}))
-        parts, times = b"", []
-        while part := to.recv(65536):
-            parts, times = parts + part, [*times, time.monotonic()]
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "held", "stream": True}))
+        parts = b""
+        while b"held/0" not in parts:  # a gateway that keeps it until its end never sends this
+            parts += to.recv(65536)
+        door.engine.first_came.set()
+        parts += rest_of(to)
     status, headers, body = answer_of(parts)
     assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert body.count(b"data: ") == 6
-    assert times[-1] - times[0] > 0.3  # it was not kept until its end
+    assert body.count(b"data: ") == 4
 
 
 def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
@@ -230,9 +231,10 @@ def test_a_request_waits_for_an_engine_that_starts(door: Gateway) -> None:
     try:
         assert door.complete("patience")[0] == 200
     finally:
-        later.join(WAIT_S)
+        later.join(PATIENCE_S)
 
 
+@pytest.mark.costly
 def test_it_waits_so_long_and_no_longer(door: Gateway) -> None:
     door.engine.stop()
     try:
@@ -262,7 +264,7 @@ def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
         first = [pool.submit(door.complete, "slow 15", stream=True) for _ in range(8)]
         assert waited_for(running(8))
         later = [pool.submit(door.complete, "later") for _ in range(4)]
-        found = [each.result(WAIT_S) for each in (*first, *later)]
+        found = [each.result(PATIENCE_S) for each in (*first, *later)]
     busy = [(headers["retry-after"], json.loads(body)) for status, headers, body in found if status == 503]
     assert [status for status, _, _ in found[:8]] == [200] * 8
     assert sorted(status for status, _, _ in found[8:]) == [200, 200, 503, 503]  # two of them wait
@@ -299,6 +301,7 @@ def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:
 # ---- its end
 
 
+@pytest.mark.costly
 def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
     with own_door() as door, door.connected() as to, door.connected() as idle:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10", "stream": True}))
@@ -312,16 +315,15 @@ def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
         assert statuses(rest_of(idle)) == [503]
         assert b"[DONE]" in answer_of(begun + rest_of(to))[2]
-        assert door.process.wait(WAIT_S) == 0
+        assert door.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.costly
 def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
     with own_door(drain=1) as door, door.connected() as to:
-        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 200", "stream": True}))
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10000", "stream": True}))
         begun = to.recv(200)
-        began = time.monotonic()
         assert door.end() == 0
-        assert time.monotonic() - began < 8
         assert not dechunked((begun + rest_of(to)).partition(b"\r\n\r\n")[2])[1]
 
 
@@ -338,6 +340,7 @@ def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
             each.close()
 
 
+@pytest.mark.costly
 def test_a_client_that_does_not_read_holds_nothing_for_long(own_door: OwnDoor) -> None:
     with own_door(receive=1) as door, door.connected() as to:
         to.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.cases import read_cases
-from tests.gateway.running import KEY, MODEL, WAIT_S, gateway, settings_for
+from tests.gateway.running import KEY, MODEL, gateway, settings_for
+from tests.processes import PATIENCE_S
 from winhost.gateway import program
 from winhost.gateway.api_keys import ApiKeys, WrongKeys, new_key
 from winhost.gateway.gateway_settings import parse_settings
@@ -145,13 +146,13 @@ def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> Non
     body = json.dumps({"model": MODEL, "prompt": "a", "stream": True})
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     with gateway(short, settings, python):
-        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         plain.request("GET", "/health")
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             plain.getresponse()
         plain.close()
         context = ssl.create_default_context(cafile=str(short / "cert.pem"))
-        asked = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=WAIT_S)
+        asked = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE_S)
         for _ in range(2):  # by one connection
             asked.request("POST", "/v1/completions", body, headers)
             answer = asked.getresponse()

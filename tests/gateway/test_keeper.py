@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import WAIT_S, installed_in
+from tests.gateway.running import installed_in
+from tests.processes import PATIENCE_S
 from winhost.gateway.engine_moves import KeeperFault
 from winhost.gateway.gpu_calls import GpuLibrary, NoDriver
 from winhost.gateway.keeper_client import KeeperClient
@@ -53,7 +54,7 @@ def kept(short: Path) -> Iterator[Path]:
     environment = {"PATH": f"{short}:{os.environ['PATH']}"}
     process = subprocess.Popen(command, cwd=short, env=environment, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + PATIENCE_S
         while not listens(short / "keeper.sock"):
             assert process.poll() is None
             assert time.monotonic() < until
@@ -61,7 +62,7 @@ def kept(short: Path) -> Iterator[Path]:
         yield short
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def listens(path: Path) -> bool:
@@ -73,7 +74,7 @@ def listens(path: Path) -> bool:
 def asked(kept: Path, request: Any) -> dict[str, Any]:
     data = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
     with socket.socket(socket.AF_UNIX) as to:
-        to.settimeout(WAIT_S)
+        to.settimeout(PATIENCE_S)
         to.connect(str(kept / "keeper.sock"))
         to.sendall(data)
         found: dict[str, Any] = json.loads(to.makefile().readline())

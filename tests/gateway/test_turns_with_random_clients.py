@@ -143,12 +143,14 @@ FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChec
 MANY = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.costly
 @FEW
 @given(worlds(faults=False))
 def test_no_request_is_lost(world: World) -> None:
     live(world)
 
 
+@pytest.mark.costly
 @FEW
 @given(worlds(faults=True))
 def test_whatever_fails_every_request_gets_its_answer_or_a_reason(world: World) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cases import few
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
@@ -37,8 +36,6 @@ TAKEN, REFUSED = _read()
 EVERYTHING = TAKEN | REFUSED
 
 with_taken = pytest.mark.parametrize("value", TAKEN.values(), ids=TAKEN)
-with_some_taken = pytest.mark.parametrize("value", few(TAKEN, one_in=8))
-with_some = pytest.mark.parametrize("value", few(EVERYTHING))
 with_refused = pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
 with_everything = pytest.mark.parametrize("value", EVERYTHING.values(), ids=EVERYTHING)
 

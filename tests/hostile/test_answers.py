@@ -179,6 +179,7 @@ def run(seed: int) -> bool:
     return bool(mutator.random.choice(KINDS)(mutator))
 
 
+@pytest.mark.costly
 def test_a_few_hundred_hostile_answers_end_in_errors_of_ours() -> None:
     assert sum(run(seed) for seed in range(300)) > 30
 

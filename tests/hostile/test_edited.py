@@ -226,6 +226,7 @@ def surroundings() -> None:
     Path("closed.yaml").write_text("schema: winhost.fleet/1\nhosts: {nobody: {}}\n")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_edited_file_is_read_or_refused(target: str) -> None:
     surroundings()

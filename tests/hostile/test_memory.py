@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE_S
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not bound memory")
 
 MANY = 99_000  # values: as many as are read
@@ -106,7 +108,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text=True,
         cwd=folder,
         env={**os.environ, "WINHOST_STATE": str(folder / "state")},
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(CASES, json.loads(done.stdout), strict=True))

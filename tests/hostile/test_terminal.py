@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line, line
 from tests.engine.world import PLAYBOOK, World
-from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_some_taken
+from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_taken
 from winhost.cli.envelope import print_json
 from winhost.cli.output import error_text
 from winhost.cli.running import show_outcome
@@ -45,7 +45,8 @@ def assert_plain(text: str) -> None:
 # ---- each name, in what is shown of a host
 
 
-@with_some_taken
+@pytest.mark.costly
+@with_taken
 def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_it(value: str, line: Line) -> None:
     facts = HostFacts(called(value).facts())
     Path("facts.json").write_text(write_document(facts.document), encoding="utf-8")

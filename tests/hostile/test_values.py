@@ -15,7 +15,7 @@ from tests.hostile.hosts import (
     unchanged,
     with_everything,
     with_refused,
-    with_some_taken,
+    with_taken,
 )
 from winhost.core.answers import Unknown
 from winhost.engine.planning import PlanRefused, check_plan
@@ -38,7 +38,8 @@ def test_there_are_enough_of_them_and_no_two_are_the_same() -> None:
     assert {len(value) for value in EVERYTHING.values()} >= {0, 1, 255}
 
 
-@with_some_taken
+@pytest.mark.costly
+@with_taken
 def test_a_name_goes_through_the_whole_job_and_comes_back(value: str, tmp_path: Path) -> None:
     host = world(value, tmp_path)
     found = host.state()

@@ -16,9 +16,9 @@ from tests.hostile.hosts import (
     called,
     names,
     unchanged,
+    with_everything,
     with_refused,
-    with_some,
-    with_some_taken,
+    with_taken,
 )
 from winhost.connect.agent import Agent
 from winhost.connect.windows import WindowsConnector
@@ -103,7 +103,8 @@ def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
     assert overhearing.heard == [BEGINS, CALL] * 3
 
 
-@with_some_taken
+@pytest.mark.costly
+@with_taken
 def test_names_arrive_as_they_are(overhearing: OverhearingHost, agent: Agent, value: str) -> None:
     overhearing.become(value)
     assert names(read_facts(agent)) == unchanged(value)
@@ -117,7 +118,8 @@ def test_half_a_character_arrives_and_is_refused(overhearing: OverhearingHost, a
         assert isinstance(facts.resources[resource], Unknown)
 
 
-@with_some
+@pytest.mark.costly
+@with_everything
 def test_a_value_goes_out_as_data_and_is_refused_by_name(
     overhearing: OverhearingHost, agent: Agent, value: str
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_value_goes_out_as_data_and_is_refused_by_name(
     assert calls[3][0]["desired"] == calls[3][0]["expect"] == {value: value}
 
 
+@pytest.mark.costly
 def test_what_goes_out_is_ascii(overhearing: OverhearingHost, agent: Agent) -> None:
     """Whatever is between here and there, nothing needs to know an encoding."""
     for value in EVERYTHING.values():

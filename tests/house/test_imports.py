@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import HOUSE, graph, modules
+from tests.processes import PATIENCE_S
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -204,12 +205,14 @@ def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
         "except SystemExit as end: assert end.code in (0, None), end.code\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     plain = subprocess.run(
         [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return set(done.stderr.split()) - set(plain.stdout.split()), done.stdout
 

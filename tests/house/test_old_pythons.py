@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import HOUSE, ROOT
+from tests.processes import PATIENCE_S
 from winhost.bundle.bundle_files import LINUX_MODULES
 
 READS = [
@@ -25,7 +26,7 @@ def lacks(oldest: str, *words: Path | str) -> str:
         [sys.executable, *start, *options, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         cwd=ROOT,
     )
     return "" if done.returncode == 0 else done.stdout + done.stderr

@@ -1,16 +1,27 @@
-"""Whatever a test or the lab waits for, it waits for so long and no longer: what hangs ends, and says where."""
+"""Every wait in tests and in the lab ends, and says where; no test fails because a machine is slow.
+
+A limit only ends what hangs: 300 s at least, or less than a second where a loop looks again and again. A promise about
+cost is counted in work, not in seconds.
+"""
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.house.tree import HOUSE, ROOT
+from tests.processes import PATIENCE_S
 
-BOUNDED = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(HOUSE / "lab").rglob("*.py")]
+TESTS = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+BOUNDED = [*TESTS, *(HOUSE / "lab").rglob("*.py")]
 RUN = {"run", "call", "check_call", "check_output"}
-BY_PLACE = {"wait", "join", "acquire"}  # the first argument of these is the timeout, or says not to wait
-WAIT = {*BY_PLACE, "communicate"}
+BY_POSITION = {"wait", "join", "acquire"}  # the first argument of these is the timeout, or says not to wait
+WAIT = {*BY_POSITION, "communicate"}
+LIMITS = {*WAIT, *RUN, "settimeout", "result", "timeout", "urlopen", "create_connection", "HTTPConnection"}
+CLOCKS = ("time.monotonic()", "time.time()", "time.perf_counter()", "time.process_time()")
+# The limit of these is their subject, or one of many tries.
+SHORT = {"tests/connect/sshd.py": 1, "tests/serving/test_ready.py": 3}
 
 
 def unbounded(text: str) -> Iterator[str]:
@@ -18,7 +29,7 @@ def unbounded(text: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name, of = node.func.attr, ast.unparse(node.func.value)
             given = {keyword.arg for keyword in node.keywords} | (
-                {"timeout"} if node.args and name in BY_PLACE else set()
+                {"timeout"} if node.args and name in BY_POSITION else set()
             )
             if (name in RUN and of == "subprocess") or name in WAIT:
                 yield from [] if given & {"timeout", "blocking"} else [f"{of}.{name}"]
@@ -26,10 +37,37 @@ def unbounded(text: str) -> Iterator[str]:
             yield "with subprocess.Popen"
 
 
+def is_short(limit: ast.expr, allowed: float) -> bool:
+    seconds = limit.value if isinstance(limit, ast.Constant) else None
+    return isinstance(seconds, int | float) and 1 <= seconds < PATIENCE_S and seconds != allowed
+
+
+def hurried(text: str, allowed: float = 0) -> Iterator[str]:
+    """Limits that a slow machine meets, and assertions that something took less than some time."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=called, args=args, keywords=keywords) if ast.unparse(called).split(".")[-1] in LIMITS:
+                given = [*args[:1], *(keyword.value for keyword in keywords if keyword.arg == "timeout")]
+                yield from [ast.unparse(node)] if any(is_short(each, allowed) for each in given) else []
+            case ast.Assert(test=ast.Compare(left=ast.BinOp(left=clock, op=ast.Sub()), ops=[ast.Lt() | ast.LtE()])):
+                yield from [ast.unparse(node)] if ast.unparse(clock) in CLOCKS else []
+            case ast.BinOp(left=clock, op=ast.Add(), right=limit) if ast.unparse(clock) in CLOCKS:
+                yield from [ast.unparse(node)] if is_short(limit, allowed) else []
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
 def test_no_wait_is_without_its_end() -> None:
-    found = {str(path.relative_to(ROOT)): set(unbounded(path.read_text("utf-8"))) for path in BOUNDED}
+    found = {name_of(path): set(unbounded(path.read_text("utf-8"))) for path in BOUNDED}
     # Popen's own `with` waits for its program without an end: this one kills it first.
     found["tests/processes.py"] -= {"with subprocess.Popen"}
+    assert {file: waits for file, waits in found.items() if waits} == {}
+
+
+def test_no_test_is_in_a_hurry() -> None:
+    found = {name_of(path): [*hurried(path.read_text("utf-8"), SHORT.get(name_of(path), 0))] for path in TESTS}
     assert {file: waits for file, waits in found.items() if waits} == {}
 
 
@@ -47,4 +85,21 @@ def test_a_wait_without_its_end_is_seen(text: str) -> None:
     assert list(unbounded(text))
     assert not list(
         unbounded("subprocess.run(['a'], timeout=1); event.wait(1); ','.join(words); lock.acquire(timeout=1)")
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "subprocess.run(['a'], timeout=60)",
+        "thread.join(10)",
+        "pytest.mark.timeout(120)",
+        "until = time.monotonic() + 20",
+        "assert time.monotonic() - began < 5",
+    ],
+)
+def test_a_hurry_is_seen(text: str) -> None:
+    assert list(hurried(text))
+    assert not list(
+        hurried("event.wait(0.05); pytest.mark.timeout(600); ','.join(words); until = time.monotonic() + N")
     )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.errors import raises, suppressed
 from tests.images.made_qcow2 import deflated, made
+from tests.processes import PATIENCE_S
 from winhost.images.disk_image import DiskImage
 from winhost.images.image_file import RawImage, open_image
 from winhost.images.qcow2 import Qcow2Image
@@ -234,5 +235,5 @@ def test_memory_is_bounded_whatever_the_image_is(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (now + (72 << 20),) * 2)\n"
         "with open_image(Path(sys.argv[1])) as image: list(image.pieces())"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert "refers to some of its clusters more than once" in done.stderr

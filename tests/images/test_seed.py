@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 import traceback
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.images.seeds import INSTANCE, PRIVATE, PUBLIC, STATIC, read, seed, seed_iso
+from tests.processes import PATIENCE_S
 from winhost.images.seed import HOST_KEYS, LISTS, GuestAddress, seed_template
 from winhost.model.errors import WinhostError
 
@@ -150,7 +150,7 @@ def program(name: str) -> str:
 
 
 def output(*words: str | Path) -> bytes:
-    done = subprocess.run(list(map(str, words)), capture_output=True, timeout=60)
+    done = subprocess.run(list(map(str, words)), capture_output=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
@@ -190,7 +190,7 @@ def test_xorriso_finds_nothing_wrong(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     found = {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()}
@@ -204,10 +204,11 @@ def test_cloud_init_takes_its_user_data(tmp_path: Path) -> None:
     assert b"Valid" in output(cloud_init, "schema", "--config-file", file)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("apt", "said"),
     [
-        ("sleep 60", True),  # a network that leads nowhere
+        (f"sleep {2 * PATIENCE_S}", True),  # a network that leads nowhere
         ("exit 100", True),  # another apt that never ends
         ("exit 0", False),  # also where a list could not be fetched
         ('test -e "$0.again" || { touch "$0.again"; exit 100; }', False),
@@ -221,11 +222,9 @@ def test_a_guest_without_a_network_goes_on(tmp_path: Path, apt: str, said: bool)
     (tmp_path / "apt-get").chmod(0o755)
     command = LISTS.replace(" 180 sh", " 2 sh").replace("sleep 5", "sleep 0.1")
     assert command != LISTS
-    began = time.monotonic()
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=50, env=environment)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert (done.returncode, "no lists of packages within 180 s" in done.stdout) == (0, said), done.stderr
-    assert time.monotonic() - began < 30
 
 
 READ_BY_CLOUD_INIT = """

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.images.stand_in_registry import MANIFEST, OCI, StandInRegistry, blob, serving, sha256
+from tests.processes import PATIENCE_S
 from winhost.images.image_archive import archive_name, archive_size, write_archive
 from winhost.images.image_registry import PLATFORM, Registry, resolve
 from winhost.images.saved_image import read_saved
@@ -69,9 +70,11 @@ def test_it_is_loaded(kind: str, podman: list[str], tmp_path: Path) -> None:
         found = resolve(f"{registry.host}/org/engine:v1")
         write_archive(Registry(found.name), found, path, lambda done, of: None)
     assert path.stat().st_size == archive_size(found)
-    loaded = subprocess.run([*podman, "load", "--quiet", "-i", path], capture_output=True, text=True, timeout=100)
+    loaded = subprocess.run(
+        [*podman, "load", "--quiet", "-i", path], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert loaded.stdout == f"Loaded image: {archive_name(found)}\n", loaded.stderr
-    shown = subprocess.run([*podman, "image", "inspect", archive_name(found)], capture_output=True, timeout=100)
+    shown = subprocess.run([*podman, "image", "inspect", archive_name(found)], capture_output=True, timeout=PATIENCE_S)
     (image,) = json.loads(shown.stdout)
     assert f"sha256:{image['Id']}" == found.manifest.config.digest
 
@@ -87,7 +90,7 @@ def test_what_podman_saves_is_read(podman: list[str], tmp_path: Path) -> None:
         ["tag", archive_name(found), "vllm/vllm-openai:v0.33.0"],
         ["save", "--quiet", "--output", tmp_path / "saved.tar", "vllm/vllm-openai:v0.33.0"],
     ):
-        done = subprocess.run([*podman, *words], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([*podman, *words], capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
     saved = read_saved(tmp_path / "saved.tar", PLATFORM)
     assert (str(saved.name), saved.digest) == ("localhost/vllm/vllm-openai:v0.33.0", None)

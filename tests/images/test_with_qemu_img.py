@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.images.image_file import open_image
 from winhost.images.vhdx import write_vhdx
 from winhost.model.units import GiB, MiB
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(QEMU_IMG is None, reason="qem
 
 def qemu_img(*words: str | Path) -> str:
     assert QEMU_IMG
-    done = subprocess.run([QEMU_IMG, *map(str, words)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([QEMU_IMG, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.test_never_sleep import host_file
 from tests.house.tree import ROOT
+from tests.processes import PATIENCE_S
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 
@@ -22,7 +23,7 @@ def tried(lab: Lab, kind: str) -> "subprocess.CompletedProcess[str]":
     fleet.write_text(
         lab.fleet_file.read_text("utf-8").replace("transport:", f"transport:\n      kind: {kind}"), "utf-8"
     )
-    return subprocess.run([sys.executable, SCRIPT, fleet], capture_output=True, text=True, timeout=100)
+    return subprocess.run([sys.executable, SCRIPT, fleet], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", ["psrp", "winrs"])

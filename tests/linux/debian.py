@@ -15,6 +15,7 @@ from tempfile import gettempdir
 from filelock import FileLock
 
 from tests.connect.sshd import keypair
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
@@ -124,13 +125,13 @@ class Debian:
         process = self._process
 
         def again() -> None:
-            if process.wait(60) == RESTARTS:
+            if process.wait(PATIENCE_S) == RESTARTS:
                 self.start()
 
         watching = threading.Thread(target=again, daemon=True)
         watching.start()
         yield
-        watching.join(60)
+        watching.join(PATIENCE_S)
 
     def stop(self) -> None:
         """Whether or not it runs."""
@@ -175,7 +176,10 @@ def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
         each.mkdir(exist_ok=True)
     options = f"lowerdir={lower},upperdir={upper},workdir={work},volatile"
     done = subprocess.run(
-        ["mount", "-t", "overlay", "overlay", "-o", options, str(at)], capture_output=True, text=True, timeout=60
+        ["mount", "-t", "overlay", "overlay", "-o", options, str(at)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     if done.returncode:
         raise NoDebian(f"no overlay that does not wait for the disk: {done.stderr.strip()}")
@@ -235,10 +239,10 @@ def described(deb: Path, control: str) -> str:
 def end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()  # systemd-nspawn then asks the machine to shut down
     try:
-        process.wait(30)
+        process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
 
 def children(process: "subprocess.Popen[bytes]") -> list[int]:

@@ -3,6 +3,7 @@
 import subprocess
 
 from tests.linux.debian import Debian, sure
+from tests.processes import PATIENCE_S
 
 # As the host win11-wsl-served of the lab has it.
 ACCOUNT, NAME = "winhost", "Ubuntu-24.04"
@@ -29,7 +30,9 @@ class Distro(Debian):
         pass
 
     def enabled(self, unit: str) -> str:
-        done = subprocess.run(self.inside("systemctl", "is-enabled", unit), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            self.inside("systemctl", "is-enabled", unit), capture_output=True, text=True, timeout=PATIENCE_S
+        )
         return done.stdout.strip()
 
     def read(self, path: str) -> str:

@@ -93,7 +93,7 @@ def begin(api, node, options):
 def join(server, token, node):
     request = urllib.request.Request(server + "/join", json.dumps({"token": token, "node": node}).encode())
     try:
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=300).close()
     except urllib.error.HTTPError as error:
         fail(f"failed to validate token: {error.code}")
     except OSError as error:
@@ -287,7 +287,7 @@ def identity(each):
 
 def ask(server, path, given):
     try:
-        with urllib.request.urlopen(server + path, json.dumps(given).encode(), timeout=10) as answer:
+        with urllib.request.urlopen(server + path, json.dumps(given).encode(), timeout=300) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         fail("Error from server: " + str(json.loads(error.read()).get("message", error.code)))

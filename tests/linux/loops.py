@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.linux.sandbox import SYSTEM_PATH, Sandbox
+from tests.processes import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -41,7 +42,7 @@ class LoopDisk:
 
 def tool(*command: str) -> str:
     path = f"{os.environ['PATH']}:{SYSTEM_PATH}"
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": path}, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": path}, timeout=PATIENCE_S)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 

@@ -8,6 +8,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START
 from winhost.resources.linux.linux_scripts import session_text
@@ -46,7 +47,7 @@ class Sandbox:
         self._holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "ready\n":
-            _, said = self._holder.communicate(timeout=60)
+            _, said = self._holder.communicate(timeout=PATIENCE_S)
             raise NoSandbox(f"no overlay in a mount namespace of its own ({said.strip()})")
         self.root = Path(f"/proc/{self._holder.pid}/root")
 
@@ -64,7 +65,7 @@ class Sandbox:
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            self.inside(*command), capture_output=True, text=True, env={"PATH": SYSTEM_PATH}, timeout=60
+            self.inside(*command), capture_output=True, text=True, env={"PATH": SYSTEM_PATH}, timeout=PATIENCE_S
         )
 
     def wire(self, program: str | None = None) -> "PipeWire":
@@ -75,7 +76,7 @@ class Sandbox:
 
     def close(self) -> None:
         self._holder.kill()
-        self._holder.communicate(timeout=60)
+        self._holder.communicate(timeout=PATIENCE_S)
 
 
 class PipeWire:
@@ -116,7 +117,7 @@ class PipeWire:
                 pipe.close()
 
     def ended(self) -> int:
-        return self._process.wait(30)
+        return self._process.wait(PATIENCE_S)
 
     def close(self) -> None:
         self.leave()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.linux.sandbox import Sandbox
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import Unavailable
@@ -324,7 +325,7 @@ def test_a_call_that_outlives_its_controller_is_finished_and_waited_for(agent: A
     assert (unsettled.get("CdiSpec", {}) or {})["present"] is False
     assert answers == []
     toolkit.path("/run/slow").unlink()
-    settling.join(30)
+    settling.join(PATIENCE_S)
     unsettled.close()
     assert answers[0]["present"] is True
     assert lost.ended() == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.agent import linux_boot
 from winhost.lab.physics.firmware_format import load_option, numbers
 from winhost.resources.linux.linux_scripts import boot_text
@@ -131,6 +132,8 @@ def test_variables_that_nobody_could_mean_are_read_without_a_fault(root: Path) -
 def test_as_it_is_sent_it_answers_a_line_with_a_line() -> None:
     start = "import json,sys;PROGRAM=json.loads(sys.stdin.buffer.readline());exec(compile(PROGRAM,'winhost','exec'))"
     given = json.dumps(boot_text()) + "\n" + json.dumps({"to": None}) + "\n"
-    ended = subprocess.run([sys.executable, "-I", "-c", start], input=given.encode(), capture_output=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", start], input=given.encode(), capture_output=True, timeout=PATIENCE_S
+    )
     (answer,) = json.loads(ended.stdout)["answers"]
     assert answer["ok"] or answer["error"]["message"]  # on a machine without UEFI it says so

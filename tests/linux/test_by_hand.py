@@ -105,6 +105,7 @@ def refused(hand: InLinux, made: Path, command: str = "apply", *words: str) -> t
     return result.code, result.document["error"]["kind"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", ["agent.py", "core/__init__.py", "core/undo.py", "plan.json", "resources.json", "run.py"]
 )
@@ -188,6 +189,7 @@ def read(hand: InLinux, resource: str) -> Any:
     return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("resource", ["LinuxFile", "AptSource", "DebianPackage", "SystemdUnit", "CdiSpec"])
 def test_what_cannot_be_read_is_neither_kept_nor_given_back(
     hand: InLinux, plan: Plan, made: Path, resource: str
@@ -248,6 +250,7 @@ def test_a_folder_of_journals_that_others_made_is_refused(hand: InLinux, made: P
     assert list(hand.journals.iterdir()) == []
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("old", "new"), [(b'"0644"', b'"0666"'), (b'"hash":', b'"hsah":'), (b'"n":', b'"n" :')])
 def test_an_edited_journal_is_refused_either_way(hand: InLinux, made: Path, old: bytes, new: bytes) -> None:
     killed(hand, made, "apply", 8)

@@ -23,6 +23,7 @@ def hub() -> Iterator[StandInHub]:
         yield found
 
 
+@pytest.mark.costly
 def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: StandInHub
 ) -> None:

@@ -20,7 +20,7 @@ from winhost.resources.linux.cluster_objects.resource import NO_OBJECTS
 from winhost.resources.linux.release_file.resource import NO_RELEASE
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 STAND_IN = (Path(__file__).parent / "k3s_standin.py").read_bytes()
 PROGRAM = {"path": "/usr/local/bin/k3s"}

@@ -15,7 +15,7 @@ from winhost.core.undo import Keep, find_undo
 from winhost.resources.linux.container_image.resource import NO_IMAGE
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 REFERENCE = "env:REGISTRY"
 STORAGE = """\

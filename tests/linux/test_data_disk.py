@@ -12,6 +12,7 @@ import pytest
 
 from tests.linux.loops import MIB, LoopDisk, blank, loop_disk, tool
 from tests.linux.sandbox import Sandbox
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 
@@ -123,12 +124,12 @@ PVS = 'devices { use_devicesfile=0 scan="/dev" types=["loop", 16] } global { use
 
 
 def partitioned(disk: LoopDisk, script: str) -> None:
-    subprocess.run(["sfdisk", "--quiet", str(disk.file)], input=script, text=True, check=True, timeout=60)
+    subprocess.run(["sfdisk", "--quiet", str(disk.file)], input=script, text=True, check=True, timeout=PATIENCE_S)
 
 
 def encrypted(disk: LoopDisk) -> None:
     command = ["cryptsetup", "luksFormat", "--batch-mode", "--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"]
-    subprocess.run([*command, str(disk.file), "-"], input=b"a key", check=True, timeout=60)
+    subprocess.run([*command, str(disk.file), "-"], input=b"a key", check=True, timeout=PATIENCE_S)
 
 
 def stays(agent: Agent, disk: LoopDisk) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.linux.debian import INSIDE, Debian, Keyring, make_repository, wait_for
 from tests.linux.unpacked import unpack_linux
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable
@@ -104,7 +105,7 @@ def test_only_a_key_leads_in_and_only_at_that_address(debian: Debian) -> None:
     import paramiko
 
     with paramiko.Transport((INSIDE, 22)) as transport:
-        transport.start_client(timeout=10)
+        transport.start_client(timeout=PATIENCE_S)
         with pytest.raises(paramiko.BadAuthenticationType) as caught:
             transport.auth_none("root")
     assert caught.value.allowed_types == ["publickey"]
@@ -349,7 +350,7 @@ def test_an_installation_outlives_its_controller_and_is_settled_by_looking(sourc
     leaving.start()
     with pytest.raises(SessionDropped):
         change(lost, "DebianPackage", SLOW, {"version": "1.0"})
-    leaving.join(60)
+    leaving.join(PATIENCE_S)
     assert version(sourced, SLOW) is None  # unpacked, not yet configured
     (debian.root / "var/go").touch()
     state = sourced.get("DebianPackage", SLOW, settled=True) or {}
@@ -367,7 +368,7 @@ def test_an_installation_whose_agent_was_killed_goes_with_what_came_for_it(sourc
     killing.start()
     with pytest.raises(SessionDropped):
         change(lost, "DebianPackage", LATE, {"version": "1.0"})
-    killing.join(60)
+    killing.join(PATIENCE_S)
     again = debian.agent()
     change(again, "DebianPackage", LATE, {"version": "1.0", "held": True})
     assert (version(again, LATE), version(again, PART)) == ("1.0", "1.0")

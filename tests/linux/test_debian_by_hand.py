@@ -10,6 +10,7 @@ import pytest
 from tests.linux.debian import Debian
 from tests.linux.test_by_hand_real import plan_for
 from tests.linux.unpacked import unpack_linux
+from tests.processes import PATIENCE_S
 from winhost.core.steps import DesiredResource
 from winhost.lab.physics.ssh_keys import public_line
 
@@ -31,7 +32,7 @@ WATCHED = ("etc/passwd", "etc/shadow", "etc/group", "etc/gshadow", "etc/subuid")
 
 def by_hand(debian: Debian, *words: str) -> Any:
     command = debian.inside("python3", "-I", "/root/by-hand/run.py", *words, "--json")
-    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
 
 
 def test_they_come_stand_and_go_by_hand(debian: Debian) -> None:

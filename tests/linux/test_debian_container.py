@@ -16,6 +16,7 @@ import pytest
 
 from tests.linux.debian import INSIDE, Debian
 from tests.linux.test_debian_stack import ASK, ENGINE, TRY
+from tests.processes import PATIENCE_S
 from tests.serving.situations import linux
 from tests.serving.stacks import request
 from winhost.connect.agent import Agent
@@ -165,7 +166,7 @@ def test_nothing_of_a_killed_one_stays_and_it_is_back(served: Debian, asked: Age
     before = shown(served, "MainPID")
     inside = served.run("podman", "inspect", "--format={{.State.Pid}}", CONTAINER).strip()
     served.run("kill", "-KILL", before if killed == "podman" else inside)
-    over = time.monotonic() + 120
+    over = time.monotonic() + PATIENCE_S
     while shown(served, "ActiveState") != "active" or shown(served, "MainPID") == before:
         assert time.monotonic() < over
         time.sleep(1)

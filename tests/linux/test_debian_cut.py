@@ -10,6 +10,7 @@ import pytest
 from tests.engine.world import QUICK
 from tests.linux.debian import Debian, wait_for
 from tests.linux.unpacked import unpack_linux
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, Unreachable, WireError
@@ -34,7 +35,7 @@ CUTS = {
     "the key is looked for elsewhere": "AuthorizedKeysFile /nowhere\n",
     "no key is good enough": "PubkeyAcceptedAlgorithms rsa-sha2-512\n",
 }
-PATIENT = Patience(deadline=60, first=0.5, longest=1)
+PATIENT = Patience(deadline=PATIENCE_S, first=0.5, longest=1)
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ def test_a_program_that_a_later_step_brings_is_no_fault_of_a_unit(agent: Agent) 
 
 def by_hand(debian: Debian, *words: str) -> Any:
     command = debian.inside("python3", "-I", "/root/by-hand/run.py", *words, "--json")
-    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
 
 
 def test_by_hand_at_the_machine_somebody_has_to_say_that_ssh_works(agent: Agent, debian: Debian) -> None:

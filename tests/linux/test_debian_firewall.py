@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.linux.debian import INSIDE, OUTSIDE, Debian, wait_for
+from tests.processes import PATIENCE_S
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.undo import find_undo
 from winhost.resources.registry import RULES
@@ -30,7 +31,7 @@ def listening(debian: Debian) -> Iterator[Debian]:
     wait_for(lambda: reaches(8000) and reaches(8001))
     yield debian
     process.kill()
-    process.wait(30)
+    process.wait(PATIENCE_S)
 
 
 def reaches(port: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.linux.debian import Debian
+from tests.processes import PATIENCE_S
 from winhost.cli.stack_wheels import gateway_lock
 from winhost.connect.agent import Agent
 from winhost.gateway.api_keys import new_key
@@ -220,7 +221,7 @@ def test_it_runs_with_the_wheels_that_winhost_has_locked(served: Debian, asked: 
         for each in wheels:
             path = served.root / "srv/wheels" / each.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            with urllib.request.urlopen(f"{each.server}/{each.path}", timeout=60) as came:
+            with urllib.request.urlopen(f"{each.server}/{each.path}", timeout=PATIENCE_S) as came:
                 path.write_bytes(came.read())
     except (WinhostError, OSError) as error:
         pytest.skip(f"no index of Python packages is reached: {error}")

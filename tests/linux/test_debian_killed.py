@@ -20,7 +20,7 @@ from tests.linux.debian import INSIDE, Debian, Keyring
 from tests.linux.debian_disk import NO_LOOPS, debian_with_disk
 from tests.linux.every_resource import AWAITED, EVERY, Furnished, entries, furnish
 from tests.linux.loops import tool
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.cli import run
 from winhost.model.shipped import shipped
 from winhost.resources.registry import LINUX
@@ -154,7 +154,7 @@ class World:
             step = None
             while step is None:
                 if controller.poll() is not None:
-                    assert controller.returncode == 0, controller.communicate(timeout=60)[0]
+                    assert controller.returncode == 0, controller.communicate(timeout=PATIENCE_S)[0]
                     return None
                 time.sleep(0.002)
                 if words[0] != "apply" or run_names(self.folder) != runs:
@@ -163,7 +163,7 @@ class World:
             if (list(EVERY).index(step[0]) % 2 == 0) is back:
                 self.debian.kill_agent()
             controller.send_signal(signal.SIGKILL)
-            controller.communicate(timeout=60)
+            controller.communicate(timeout=PATIENCE_S)
         last = self.events()[-1]
         assert last["event"] == "begin"
         assert [last["step"]["resource"], last["step"]["key"]] == step

@@ -9,6 +9,7 @@ import pytest
 
 from tests.linux.debian import Debian
 from tests.linux.test_debian_gateway import LINE
+from tests.processes import PATIENCE_S
 from tests.serving.situations import linux
 from tests.serving.stacks import request
 from winhost.connect.agent import Agent
@@ -115,7 +116,7 @@ def test_files_are_the_engines_alone_and_stay_within_their_size(cleared: Debian,
 
 def test_a_server_and_its_engine_have_one_user_and_a_network_of_their_own(cleared: Debian, asked: Agent) -> None:
     put(cleared, asked, Mirror.LMCACHE)
-    until, said = time.monotonic() + 30, ""
+    until, said = time.monotonic() + PATIENCE_S, ""
     while "the server said" not in said and time.monotonic() < until:
         said = cleared.run("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
         time.sleep(0.5)

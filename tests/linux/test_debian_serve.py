@@ -11,6 +11,7 @@ import pytest
 from tests.linux.debian import Debian
 from tests.linux.serving_debian import ENGINE, GATEWAY, KEY_VARIABLE, MODEL, NAME, SOCKET, Serving, furnished
 from tests.linux.test_debian_gateway import KEY
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.lab.linux.serving_answers import START_LOG
 
@@ -165,7 +166,7 @@ def test_following_ends_with_ctrl_c_and_a_whole_document(serve: Serving) -> None
     serve("test", NAME, "--key", f"env:{KEY_VARIABLE}")  # the gateway writes a line for each
     time.sleep(2)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert sum("/v1/completions" in each["text"] for each in json.loads(out)["results"]) >= 4
 

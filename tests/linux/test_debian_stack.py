@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.linux.debian import INSIDE, Debian
+from tests.processes import PATIENCE_S
 from tests.serving.situations import linux
 from tests.serving.stacks import request
 from winhost.connect.agent import Agent
@@ -138,7 +139,7 @@ def test_an_engine_reaches_no_other_engine_and_not_the_keeper(served: Debian) ->
     listen = ["--unit=others", "--property=Group=winhost-engines", "python3", "/srv/listen.py", *OTHERS]
     served.run("systemd-run", "--quiet", "--collect", *listen)
     try:
-        over = time.monotonic() + 30
+        over = time.monotonic() + PATIENCE_S
         while not (served.root / OTHERS[1].lstrip("/")).is_socket() and time.monotonic() < over:
             time.sleep(0.2)
         gateway = ["runuser", "-u", "somebody", "-g", "winhost-engines", "--", "python3", "/srv/try.py", *OTHERS]
@@ -187,10 +188,8 @@ def test_an_engine_that_ends_while_it_starts_is_not_waited_for(served: Debian, a
     program = served.root / PROGRAM.lstrip("/")
     program.write_text("#!/bin/sh\necho out of memory\nexit 1\n")
     asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
-    began = time.monotonic()
-    with pytest.raises(RemoteError, match="out of memory"):
+    with pytest.raises(RemoteError, match="out of memory"):  # a wait to its end would say that it does not serve
         asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {"within": 600})
-    assert time.monotonic() - began < 60
     program.write_text(ENGINE)
     asked.set("EngineUnit", {"unit": UNIT}, {"active": True}, {}, {})
     asked.set("ServingReady", {}, {"ready": True}, {}, {})
@@ -214,7 +213,7 @@ def test_a_new_version_that_fails_gives_its_place_back_to_the_old_one(served: De
 
 def test_an_endpoint_that_does_not_serve_is_told(served: Debian, asked: Agent) -> None:
     asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})
-    over = time.monotonic() + 30  # the gateway believes an answer for 15 seconds
+    over = time.monotonic() + PATIENCE_S  # the gateway believes an answer for 15 seconds
     while (asked.get("ServingReady", {}) or {})["ready"] and time.monotonic() < over:
         time.sleep(1)
     with pytest.raises(RemoteError, match="does not serve"):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.errors import raises
 from tests.linux.sandbox import Sandbox
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 
 KEY = "/etc/ssh/ssh_host_ed25519_key"
@@ -29,7 +30,9 @@ def put(agent: Agent, **desired: Any) -> Mapping[str, Any]:
 
 def public_half(path: Path) -> str:
     """Of the private key, by ssh-keygen itself."""
-    done = subprocess.run(["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        ["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     return " ".join(done.stdout.split()[:2])
 
 

@@ -14,7 +14,7 @@ from winhost.core.undo import find_undo
 from winhost.resources.linux.model_files.resource import NO_MODEL
 from winhost.resources.registry import RULES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 FOLDER = "/var/lib/models/test"
 KEY = {"folder": FOLDER}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.connect.checked_answers import checked, parsed
 from winhost.connect.ssh import START
 from winhost.engine.probe import DISTURBING, PARTS
@@ -36,7 +37,7 @@ def built(folder: Path, *flags: str) -> Path:
         subprocess.run(  # each with its own name: one copy of a library does not stand for another
             [str(CC), "-O2", "-shared", "-fPIC", *flags, f"-Wl,-soname,{name}", "-o", str(folder / name), str(SOURCE)],
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
     return folder
 
@@ -59,7 +60,9 @@ def tried(
         environment["LD_LIBRARY_PATH"] = str(libraries)
     text = probe_text() if programs is None else probe_text().replace('"/usr/local/bin"', f'"{programs}"')
     given = json.dumps(text) + "\n" + json.dumps(request) + "\n"
-    ran = subprocess.run(["sh", "-c", command], input=given.encode(), env=environment, capture_output=True, timeout=100)
+    ran = subprocess.run(
+        ["sh", "-c", command], input=given.encode(), env=environment, capture_output=True, timeout=PATIENCE_S
+    )
     assert (ran.returncode, ran.stderr) == (0, b"")
     (line,) = filter(None, ran.stdout.decode("ascii").splitlines())
     answer = checked(parsed(line, 1)[0], ProbeAnswer)

@@ -14,7 +14,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.resources.linux.python_venv.resource import NO_VENV
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 FOLDER = "/opt/winhost/python-0123456789abcdef"
 KEY = {"folder": FOLDER}

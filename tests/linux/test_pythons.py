@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.bundle.bundle_files import linux_sources, sums
 from winhost.resources.linux.linux_scripts import agent_text
 
@@ -23,7 +24,7 @@ def python(minor: int) -> str | None:
     """Where it is; a shim of pyenv may be there for one that is not."""
     found = which(f"python3.{minor}")
     code = "import sys; print(sys.version_info[1])"
-    done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=30)
+    done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     return found if done and done.stdout.strip() == str(minor) else None
 
 
@@ -32,7 +33,7 @@ FOUND = [minor for minor in MINORS if python(minor)]
 
 def run(minor: int, *words: str, given: str = "") -> Any:
     return subprocess.run(
-        [str(python(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=60, cwd="/"
+        [str(python(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
     )
 
 
@@ -100,6 +101,7 @@ def test_run_py_tells_facts(minor: int, folder: Path) -> None:
     assert "winhost.facts/2" in error(minor, folder, "facts", "-", given="{}")["what"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("command", ["apply", "rollback", "verify"])
 def test_run_py_comes_as_far_as_its_python_allows(minor: int, folder: Path, command: str) -> None:
     told = error(minor, folder, command)

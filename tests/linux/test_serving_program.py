@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import WAIT_S
+from tests.processes import PATIENCE_S
 from winhost.agent import linux_http, linux_serving, linux_units, linux_updates
 from winhost.agent.linux_agent import AgentFault
 from winhost.connect.ssh import START
@@ -34,7 +34,7 @@ def test_a_request_that_cannot_be_met_is_an_answer_and_the_next_is_met() -> None
     requests = [{"do": "start", "unit": "ssh.service"}, {"do": "nothing"}, {"do": "log", "units": ["; reboot"]}]
     given = "\n".join(json.dumps(each) for each in [serving_text(), *requests]) + "\n"
     command = START.replace("exec python3", f"exec {sys.executable}")
-    ran = subprocess.run(["sh", "-c", command], input=given.encode(), capture_output=True, timeout=WAIT_S)
+    ran = subprocess.run(["sh", "-c", command], input=given.encode(), capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stderr) == (0, b"")
     answers = [json.loads(line)["answers"][0] for line in ran.stdout.splitlines() if line]
     assert [each["ok"] for each in answers] == [False, False, False]
@@ -135,7 +135,7 @@ def test_not_where_another_one_listens_at_another_address(listening: tuple[int, 
         assert not ours()
     finally:
         other.kill()
-        other.communicate(timeout=WAIT_S)
+        other.communicate(timeout=PATIENCE_S)
 
 
 def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.errors import raises
 from tests.linux.debian import INSIDE, Debian, NoDebian, wait_for
+from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
@@ -208,7 +209,7 @@ def test_the_password_is_in_no_command_line_and_no_file(debian: Debian, password
     journal = debian.run("journalctl", "--no-pager", "--output=json")
     assert "canary" not in journal
     found = debian.inside("grep", "-rlaF", "canary-9b41", "/var/log", "/tmp", "/run", "/home", "/root", "/var/lib")
-    assert subprocess.run(found, capture_output=True, text=True, timeout=60).stdout == ""
+    assert subprocess.run(found, capture_output=True, text=True, timeout=PATIENCE_S).stdout == ""
 
 
 def test_a_password_in_several_lines_is_refused_unsent(debian: Debian, tmp_path: Path) -> None:

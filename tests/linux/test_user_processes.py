@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.linux.sandbox import Sandbox
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 
@@ -37,7 +37,7 @@ def test_a_process_of_a_container_with_its_number_keeps_no_user(agent: Agent, sa
             agent.set("LinuxUser", USER, {"there": False}, {}, {})
         assert caught.value.fault.code == "Winhost.InUse"
         its_own.kill()
-        its_own.wait(60)
+        its_own.wait(PATIENCE_S)
         assert agent.set("LinuxUser", USER, {"there": False}, {}, {}).after["there"] is False
         assert of_a_container.poll() is None
         of_a_container.kill()

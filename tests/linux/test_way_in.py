@@ -14,6 +14,7 @@ from tests.connect.sshd import keypair
 from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
+from tests.processes import PATIENCE_S
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
@@ -117,7 +118,7 @@ def test_every_shell_that_may_be_bin_sh_reads_it(shell: str) -> None:
     command = shell.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
-    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -125,7 +126,9 @@ def test_shellcheck_finds_nothing() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("there is no shellcheck here")
     quiet = ["--shell=sh", "--exclude=SC2174", "-"]  # of the folders that it makes, those above are there
-    done = subprocess.run(["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.stdout == ""
 
 

@@ -11,6 +11,7 @@ from tests.linux.debian import Keyring
 from tests.linux.openpgp import fingerprint
 from tests.linux.sandbox import Sandbox
 from tests.linux.test_agent import CTK
+from tests.processes import PATIENCE_S
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, sshd_file
 from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 from winhost.paths.distro_network import StaticAddress, network_file
@@ -46,7 +47,9 @@ def test_systemd_would_find_a_mistake(sandbox: Sandbox) -> None:
 def test_sshd_takes_the_drop_in_and_understands_it(sandbox: Sandbox, tmp_path: Path, listen: str) -> None:
     needs("sshd", "ssh-keygen")
     sandbox.path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=60)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=PATIENCE_S
+    )
     sandbox.write("/etc/ssh/key", (tmp_path / "key").read_text(), 0o600)
     sandbox.write("/etc/ssh/sshd_config.d/10-winhost.conf", sshd_file(ip_address(listen)))
     sandbox.write("/etc/ssh/sshd_config.d/50-cloud-init.conf", "PasswordAuthentication yes\n")
@@ -78,7 +81,9 @@ def test_sshd_denies_everybody_who_comes_from_elsewhere(
 ) -> None:
     needs("sshd", "ssh-keygen")
     sandbox.path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=60)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=PATIENCE_S
+    )
     sandbox.write("/etc/ssh/key", (tmp_path / "key").read_text(), 0o600)
     text = sshd_file(ip_address("198.51.100.7"), 22, ["10.1.2.0/24", "192.0.2.9/32", "2001:db8::/32"])
     sandbox.write("/etc/ssh/sshd_config.d/10-winhost.conf", text)

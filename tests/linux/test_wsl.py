@@ -10,7 +10,7 @@ import pytest
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.test_agent import CTK
 from tests.linux.wsl import FAILED, OF_WSL, Wsl
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
@@ -32,7 +32,7 @@ def as_it_comes(wsl: Wsl, *arguments: str, account: str = ACCOUNT, **environment
     there = {name: value for name, value in os.environ.items() if name != "WSL_UTF8"}
     command = [str(wsl.program(account)), *arguments]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, env={**there, **environment}, timeout=60
+        command, stdin=subprocess.DEVNULL, capture_output=True, env={**there, **environment}, timeout=PATIENCE_S
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -161,7 +161,7 @@ def test_each_start_writes_the_cdi_spec_of_the_driver_that_is_there_before_docke
     units = [path.rpartition("/")[2] for path in UNITS]
     inside(imported, "/bin/systemctl", "enable", *units)
     verified = subprocess.run(
-        distro.inside("systemd-analyze", "verify", *units), capture_output=True, text=True, timeout=60
+        distro.inside("systemd-analyze", "verify", *units), capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (verified.returncode, [line for line in verified.stderr.splitlines() if "winhost" in line]) == (0, [])
     store = distro.root / "usr/lib/wsl/drivers"
@@ -183,5 +183,5 @@ def test_what_holds_a_distro_ends_with_it(imported: Wsl) -> None:
         assert holding.stdout is not None
         assert holding.stdout.readline() == b"\n"
         assert imported.run(ACCOUNT, "--shutdown").returncode == 0
-        assert holding.wait(30) != 0
+        assert holding.wait(PATIENCE_S) != 0
     assert names(imported) == []

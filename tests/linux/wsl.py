@@ -25,6 +25,7 @@ from typing import Self
 from tests.linux import wsl_client
 from tests.linux.debian import Debian, children, wait_for
 from tests.linux.distro import Distro
+from tests.processes import PATIENCE_S
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, parse
 from winhost.wslconfig.known_keys import key_of
 from winhost.wslconfig.values_in_effect import effective
@@ -250,6 +251,6 @@ def start(distro: Debian) -> None:
 
 def _has_booted(distro: Debian) -> bool:
     done = subprocess.run(
-        distro.inside("systemctl", "is-system-running"), capture_output=True, text=True, check=False, timeout=60
+        distro.inside("systemctl", "is-system-running"), capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     return done.stdout.strip() in ("running", "degraded")

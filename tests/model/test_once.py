@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.model.once import once
 from winhost.resources.linux import linux_scripts
 
@@ -27,7 +28,7 @@ def together(work: Callable[[], object]) -> list[object]:
     ready = threading.Barrier(AT_ONCE)
 
     def one(_: int) -> object:
-        ready.wait(60)
+        ready.wait(PATIENCE_S)
         return work()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

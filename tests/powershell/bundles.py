@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.engine.world import EVERY_CONSENT
 from tests.powershell.conftest import BUSY_S
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
@@ -133,7 +133,7 @@ class Person:
             def kill(given: BoundParameters) -> None:
                 if given["kind"] == kill_at:
                     process.kill()
-                    process.wait(60)
+                    process.wait(PATIENCE_S)
 
             with listening(kill):
                 try:
@@ -214,7 +214,7 @@ def give_rights(folder: Path) -> None:
         administrators, system = "*S-1-5-32-544", "*S-1-5-18"
         grants = [word for who in (administrators, system) for word in ("/grant:r", f"{who}:(OI)(CI)F")]
         for words in (["/setowner", administrators], ["/inheritance:r", *grants]):
-            subprocess.run(["icacls", str(folder), *words, "/q"], check=True, timeout=60)
+            subprocess.run(["icacls", str(folder), *words, "/q"], check=True, timeout=PATIENCE_S)
 
 
 def restart(machine: Machine) -> None:

@@ -13,7 +13,7 @@ from tests.powershell.bundles import ByHand, a_person, twin, unpack
 from winhost.model.facts import Facts
 from winhost.resources.registry import LINUX
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # some twenty starts of a PowerShell
+pytestmark = pytest.mark.real
 SOURCE = {"vhdx": {"source": r"D:\images\noble.vhdx", "sha256": "2" * 64}}
 
 

@@ -287,7 +287,6 @@ def test_on_any_network_bundles_end_where_apply_leaves_windows_and_go_back(
     }
 
 
-@pytest.mark.timeout(900)  # many hosts, one after the other
 @pytest.mark.parametrize("name", ["bridged over the wire itself", "home behind nat", "nothing there, bridged"])
 def test_on_other_networks_abandoned_it_is_gone_on_with_and_given_back(
     person: Person, tmp_path: Path, name: str

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from tests.cases import few, read_cases
+from tests.cases import read_cases
 from tests.cluster import clusters
 from tests.serving.situations import ROOT, host_of, linux, workload_of
 from tests.serving.stacks import IMAGE
@@ -46,7 +46,8 @@ def texts(found: Serving) -> Iterator[str]:
             yield engine.unit if by != "compose" else engine.files["compose.yaml"]
 
 
-@pytest.mark.parametrize("case", few(CASES, one_in=4))
+@pytest.mark.costly
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_profile_is_clean(case: dict[str, Any], tmp_path: Path) -> None:
     facts, workload = host_of(case, tmp_path), workload_of(case, tmp_path)
     try:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line, line
-from tests.hostile.hosts import TAKEN, called, with_some_taken
+from tests.hostile.hosts import TAKEN, called, with_taken
+from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.knowledge import catalogue
@@ -46,6 +47,7 @@ def one(found: list[Element]) -> Element:
 # ---- the file
 
 
+@pytest.mark.costly
 @some_hosts
 def test_it_is_one_sound_file_that_loads_nothing_and_runs_nothing(host: str) -> None:
     page = page_of(read(host), workload="three-share-a-card")
@@ -68,14 +70,16 @@ def test_headings_leave_out_no_level() -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-@pytest.mark.real
+@pytest.mark.costly
 def test_the_same_facts_give_the_same_file(line: Line) -> None:
     """Whatever order sets have in this process."""
     facts = line.facts("server2025-3gpu")
     made = []
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "winhost", "report", facts, "-o", f"{seed}.html"]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, timeout=60)
+        subprocess.run(
+            command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, timeout=PATIENCE_S
+        )
         made.append(Path(f"{seed}.html").read_bytes())
     assert made[0] == made[1]
 
@@ -83,6 +87,7 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
 # ---- what is said
 
 
+@pytest.mark.costly
 @some_hosts
 def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(host: str) -> None:
     evaluation = evaluate(read(host), request())
@@ -177,7 +182,8 @@ def tags_without_harm() -> list[tuple[str, tuple[str, ...]]]:
     return tags(parsed(page_of(called("a-name-without-harm").facts())))
 
 
-@with_some_taken
+@pytest.mark.costly
+@with_taken
 def test_a_name_is_shown_and_none_of_it_is_markup(value: str) -> None:
     page = page_of(called(value).facts())
     assert all(text.isprintable() for text in page.split("\n"))
@@ -393,6 +399,7 @@ def test_counts_and_tables_of_contents_say_where_each_host_is(line: Line) -> Non
     assert not parsed(page_of(read("win11-pro-1gpu"))).every("nav")  # one host needs none
 
 
+@pytest.mark.costly
 def test_a_folder_gets_a_page_per_host_and_an_index(line: Line) -> None:
     facts = [line.facts(host) for host in ("server2025-3gpu", "win11-pro-1gpu", "server2025-core")]
     again = facts[0].with_name("again.json")
@@ -429,7 +436,7 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
     assert len(Path("brief.html").read_text("utf-8")) < 40_000
 
 
-@pytest.mark.real
+@pytest.mark.costly
 def test_all_shipped_hosts_in_one_file_take_no_more_than_they_did() -> None:
     """Three megabytes for 71 of them, when it was bounded first."""
     hosts = [read(host) for host in example_hosts()]

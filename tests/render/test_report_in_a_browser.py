@@ -14,6 +14,7 @@ from axe_core_python.selenium import Axe
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from tests.processes import PATIENCE_S
 from tests.render.pages import page_of, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.model.shipped import example_hosts
@@ -138,7 +139,7 @@ def printed(browser: webdriver.Chrome, page: Path) -> list[str]:
     path = page.with_suffix(".pdf")
     path.write_bytes(document)
     text = subprocess.run(
-        ["pdftotext", "-layout", str(path), "-"], capture_output=True, text=True, check=True, timeout=60
+        ["pdftotext", "-layout", str(path), "-"], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout
     return text.split("\f")[:-1]
 

@@ -33,6 +33,7 @@ def asked() -> Iterator[str]:
         yield from re.findall(r"'(DEVPKEY_\w+|\{[0-9A-Fa-f-]{36}\} \d+)'", script.text)
 
 
+@pytest.mark.costly
 def test_the_table_has_all_that_is_asked_for_and_nothing_else() -> None:
     always = [name for names in TABLE["always"].values() for name in names]
     later = [name for entry in TABLE["later"] for name in entry["names"]]

@@ -13,6 +13,8 @@ from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any
 
+from tests.processes import PATIENCE_S
+
 _API = "1.43"
 
 
@@ -100,4 +102,4 @@ def serving_docker(socket: Path) -> Iterator[DockerApi]:
             yield api
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(PATIENCE_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cases import few
+from tests.processes import PATIENCE_S
 from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
 from winhost.model.workload import ModelState
 from winhost.serving.choice import serving
@@ -34,19 +34,23 @@ HOSTILE = {
 def words(script: str) -> list[str]:
     assert BASH is not None
     shell = "docker() { printf '%s\\0' \"$@\"; }\n" + script
-    done = subprocess.run([BASH, "-c", shell], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}, timeout=60)
+    done = subprocess.run(
+        [BASH, "-c", shell], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}, timeout=PATIENCE_S
+    )
     return done.stdout.decode("utf-8").split("\0")[:-1]
 
 
+@pytest.mark.costly
 @needs_bash
-@pytest.mark.parametrize("value", few(HOSTILE))
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_a_word_stays_one_word_and_shows_nothing_that_is_obeyed(value: str) -> None:
     assert quoted(value).isprintable()
     assert words(f"docker {quoted(value)}") == [value]
 
 
+@pytest.mark.costly
 @needs_bash
-@pytest.mark.parametrize("value", few(HOSTILE))
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_model_gets_the_same_command(value: str) -> None:
     plain = model("chat", id="some/model", state=ModelState.SLEEPING)
     expected = [word.replace("chat", slug(value) if "/" in word else value) for word in _said(plain)]
@@ -64,12 +68,12 @@ def test_without_a_version_the_shell_stops_and_says_why() -> None:
     found = serving(shipped(ONE_CARD), workload(model(), vllm=None))
     assert BASH is not None
     script = "docker() { echo ran; }\n" + " ".join(command(found.models[0], found.vllm))
-    done = subprocess.run([BASH, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BASH, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode != 0
     assert done.stdout == ""
     assert "the version of vllm is not stated" in done.stderr
     known = subprocess.run(
-        [BASH, "-c", script], capture_output=True, text=True, env={"VLLM_IMAGE": "mine:1"}, timeout=60
+        [BASH, "-c", script], capture_output=True, text=True, env={"VLLM_IMAGE": "mine:1"}, timeout=PATIENCE_S
     )
     assert known.stdout == "ran\n"
 

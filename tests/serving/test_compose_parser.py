@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.house.tree import HOUSE
+from tests.processes import PATIENCE_S
 from tests.serving.docker_api import serving_docker
 from tests.serving.situations import linux, shipped
 from tests.serving.stacks import request
@@ -21,7 +22,7 @@ from winhost.model.secrets import SecretRef
 from winhost.serving.choice import serving
 from winhost.serving.engine_files import ServedEngine
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 _UBUNTU = "http://archive.ubuntu.com/ubuntu/pool/universe/d/docker-compose-v2/docker-compose-v2_"
 PACKAGES = {
@@ -65,7 +66,7 @@ def compose(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Compose:
 def run(program: Path, folder: Path, *words: str, **environment: str) -> str:
     environment["HF_TOKEN"] = "hf_of-the-user"
     command = [program, "--file", folder / "compose.yaml", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -76,13 +77,13 @@ def compose_program(version: str, folder: Path) -> Path:
     place = folder / version
     if not place.exists():
         try:
-            with urllib.request.urlopen(address, timeout=120) as answer:
+            with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
                 package = answer.read()
         except OSError as error:
             pytest.skip(f"compose {version} cannot be fetched: {error}")
         assert sha256(package).hexdigest() == digest
         (folder / f"{version}.deb").write_bytes(package)
-        subprocess.run(["dpkg-deb", "--extract", folder / f"{version}.deb", place], check=True, timeout=60)
+        subprocess.run(["dpkg-deb", "--extract", folder / f"{version}.deb", place], check=True, timeout=PATIENCE_S)
     return place / "usr/libexec/docker/cli-plugins/docker-compose"
 
 

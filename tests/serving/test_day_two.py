@@ -120,6 +120,7 @@ DAYS: dict[str, tuple[Callable[[Wsl2World], None], set[tuple[str, str]], set[tup
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("day", DAYS)
 def test_what_serves_in_wsl_is_named_and_repaired_with_its_windows(tmp_path: Path, day: str) -> None:
     """What stays is the plan's word for a WSL that is newer now."""

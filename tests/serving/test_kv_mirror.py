@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.processes import PATIENCE_S
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.situations import linux, model
 from tests.serving.stacks import request, served_world
@@ -126,7 +127,7 @@ def test_systemd_finds_nothing_wrong_with_its_units(through: Mirror, by: str, tm
             ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
         )
     except FileNotFoundError:
@@ -154,6 +155,7 @@ def test_it_is_applied_verified_and_taken_back(through: Mirror, tmp_path: Path) 
     assert here.state() == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("path", "through", "unit"),
     [("wsl2", "tiers", "winhost-engine-chat.service"), ("dda", "lmcache", "winhost-engine-chat--lmcache.service")],
@@ -247,7 +249,7 @@ def test_files_go_and_links_lead_nowhere(tmp_path: Path) -> None:
         [sys.executable, "-I", str(program), "300", str(mirror), str(tmp_path / "none")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in (private / "deep/er").iterdir()) == ["3", "4"] or sorted(

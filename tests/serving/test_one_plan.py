@@ -23,6 +23,7 @@ def hub() -> Iterator[StandInHub]:
         yield found
 
 
+@pytest.mark.costly
 @PATHS
 def test_it_is_one_run_from_windows_to_a_completion_and_back(tmp_path: Path, path: str, hub: StandInHub) -> None:
     here = windows(tmp_path, path)
@@ -46,6 +47,7 @@ def test_it_is_one_run_from_windows_to_a_completion_and_back(tmp_path: Path, pat
     assert {name for name in {*found, *now} if found.get(name) != now.get(name)} == STAYS[path]
 
 
+@pytest.mark.costly
 @PATHS
 def test_planned_again_it_is_done(tmp_path: Path, path: str, hub: StandInHub) -> None:
     """Also by what the host says now, of GPUs that it gave away and of a WSL that runs."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import few
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from winhost.connect.wire_errors import Drifted
@@ -63,8 +62,9 @@ BEFORE: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.costly
 @PATHS
-@pytest.mark.parametrize("case", few(BEFORE))
+@pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
 def test_a_linux_that_changed_since_the_plan_is_refused_untouched(
     tmp_path: Path, hub: StandInHub, path: str, case: tuple[Change, str]
 ) -> None:
@@ -97,8 +97,9 @@ AFTER: dict[str, tuple[Change, set[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.costly
 @PATHS
-@pytest.mark.parametrize("case", few(AFTER))
+@pytest.mark.parametrize("case", AFTER.values(), ids=AFTER)
 def test_what_changed_since_is_found_by_verify_and_repaired_by_a_new_plan(
     tmp_path: Path, hub: StandInHub, path: str, case: tuple[Change, set[tuple[str, str]]]
 ) -> None:

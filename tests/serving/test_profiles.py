@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from tests.cases import few
 from tests.errors import suppressed
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, linux, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
@@ -130,7 +129,8 @@ def test_a_default_that_changed_is_told(version: str, says: str) -> None:
     assert changed_default("--uds", Version(version)) is None
 
 
-@pytest.mark.parametrize("version", few({str(version): str(version) for version in seen_versions()}, one_in=8))
+@pytest.mark.costly
+@pytest.mark.parametrize("version", [str(version) for version in seen_versions()])
 @pytest.mark.parametrize("state", ModelState)
 @pytest.mark.parametrize("host", [TWO_CARDS, "server2025-4xh200", "ubuntu-2xh100"])
 def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelState, version: str) -> None:
@@ -152,8 +152,9 @@ SITUATIONS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("must", [(), ("pinned-memory",)], ids=["", "pinned"])
-@pytest.mark.parametrize("situation", few({name: name for name in SITUATIONS}, one_in=8))
+@pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("name", [PLAIN, NO_SLEEP])
 def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tuple[str, ...]) -> None:
     if situation == "sleeping" and must:
@@ -214,6 +215,7 @@ memory = st.integers(2 * GiB, 12 * GiB)
 residents = st.lists(memory, max_size=3)
 
 
+@pytest.mark.costly
 @given(residents, residents)
 def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
     models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
@@ -277,6 +279,7 @@ def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, 
     assert all("$" not in (line.value or "") for line in served.lines)
 
 
+@pytest.mark.costly
 @given(st.lists(st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), min_size=3, max_size=3, unique=True))
 def test_renaming_models_changes_nothing(names: list[str]) -> None:
     def lines(*called: str) -> list[Any]:

@@ -73,6 +73,7 @@ def test_behind_nat_of_wsl_windows_forwards_the_port_and_judges_who_comes(tmp_pa
     assert found_in(here, "PortForward") == {}
 
 
+@pytest.mark.costly
 def test_behind_nat_of_hyper_v_the_guest_lets_in_the_host_alone(tmp_path: Path, hub: StandInHub) -> None:
     here = guest_world(tmp_path)
     here.machine.network.switches = []

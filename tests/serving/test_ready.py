@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.serving import ready
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs in a unit of systemd")
@@ -32,7 +33,7 @@ class _Healthy(StreamRequestHandler):
 def ended(socket: Path, process: int) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "MAINPID": str(process)}
     command = [sys.executable, "-I", ready.__file__, socket]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_an_engine_that_answers_has_started(socket: Path) -> None:
@@ -44,11 +45,12 @@ def test_an_engine_that_answers_has_started(socket: Path) -> None:
 
 def test_one_that_ended_is_not_waited_for(socket: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(10)
+    gone.wait(PATIENCE_S)
     found = ended(socket, gone.pid)
     assert (found.returncode, "has ended" in found.stderr) == (1, True)
 
 
+@pytest.mark.costly
 def test_one_that_still_starts_is_waited_for(socket: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run(

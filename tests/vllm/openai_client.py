@@ -11,13 +11,15 @@ from typing import Any
 
 import openai
 
+from tests.processes import PATIENCE_S
+
 URL, KEY = os.environ["URL"], os.environ["KEY"]
 MODEL = "org/tiny"
 STREAMS, TOKENS = 200, 24
 
 
 def client(key: str = KEY) -> Any:
-    return openai.OpenAI(base_url=f"{URL}/v1", api_key=key, max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=f"{URL}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S)
 
 
 def basics() -> dict[str, Any]:

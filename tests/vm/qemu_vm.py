@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.connect.sshd import free_port
 from tests.linux.debian import sure, wait_for
-from tests.processes import started
+from tests.processes import PATIENCE_S, started
 
 FIRMWARE = Path("/usr/share/OVMF")
 # Built without System Management Mode, which KVM in a VM may lack: it enforces Secure Boot all the same.
@@ -113,13 +113,13 @@ class QemuVm:
         """As if its power failed."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(60)
+            self._process.wait(PATIENCE_S)
 
 
 def ask(monitor: Path, command: str, **arguments: Any) -> Any:
     """QEMU's own protocol: what it returns."""
     with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(60)
+        line.settimeout(PATIENCE_S)
         line.connect(str(monitor))
         with line.makefile("rw") as talk:
             talk.readline()

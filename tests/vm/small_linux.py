@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.linux.debian import sure
+from tests.processes import PATIENCE_S
 
 KERNEL = "linux-image-cloud-amd64"
 MODULES = ("efivarfs", "virtio_blk", "virtio_pci")
@@ -58,9 +59,11 @@ def make_linux(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
     for path in ("init", *(path for path in files if path.startswith("usr/bin/"))):
         (root / path).chmod(0o755)
     initramfs = folder / "initramfs"
-    listed = subprocess.run(["find", ".", "-print0"], cwd=root, capture_output=True, check=True, timeout=60).stdout
+    listed = subprocess.run(
+        ["find", ".", "-print0"], cwd=root, capture_output=True, check=True, timeout=PATIENCE_S
+    ).stdout
     made = ["cpio", "--null", "--create", "--format=newc", "--quiet", "--owner=0:0"]
-    archive = subprocess.run(made, cwd=root, input=listed, capture_output=True, check=True, timeout=60).stdout
+    archive = subprocess.run(made, cwd=root, input=listed, capture_output=True, check=True, timeout=PATIENCE_S).stdout
     initramfs.write_bytes(archive)
     (kernel,) = (folder / "kernel/boot").glob("vmlinuz-*")
     return kernel, initramfs

@@ -25,13 +25,13 @@ from winhost.autoinstall.manifest import PartitionRole
 from winhost.autoinstall.medium_files import script
 from winhost.autoinstall.storage_section import beside_windows
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 HERE = Path(__file__).parent
 # The ESP holds kernel and initramfs, three times and once.
 ROWS = tuple((role, type_, 200 if role is PartitionRole.ESP else 32, kind) for role, type_, _, kind in WINDOWS_11)
 MANIFEST = manifest_of(ROWS)
 WINDOWS, INSTALLER, UBUNTU = 0x10, 0x11, 0x12  # the numbers of their entries
-BOOT_S = 150  # of an emulated processor on a busy machine
+BOOT_S = 600  # of an emulated processor on a busy machine
 
 
 class BootRig:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.linux.debian import layers, sure
+from tests.processes import PATIENCE_S
 
 MIRROR, SUITE = "http://archive.ubuntu.com/ubuntu", "noble"
 # Of the release pocket. Its hash was computed from the bytes, whose key has the fingerprint that Ubuntu publishes:
@@ -109,7 +110,7 @@ def _install(root: Path, folder: Path) -> None:
 
 
 def _keyring(folder: Path) -> Path:
-    with urllib.request.urlopen(f"{MIRROR}/{KEYRING}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{MIRROR}/{KEYRING}", timeout=PATIENCE_S) as answer:
         package = answer.read()
     if sha256(package).hexdigest() != KEYRING_SHA256:
         raise NoImage("Ubuntu's keyring is not the one that is known")
@@ -145,7 +146,7 @@ def _write(root: Path, folder: Path, image: Path) -> None:
     for path, size in ((esp, 32), (raw, DISK_MIB)):
         with path.open("wb") as file:
             file.truncate(size << 20)
-    subprocess.run(["sfdisk", "--quiet", raw], input=PARTITIONS, text=True, check=True, timeout=60)
+    subprocess.run(["sfdisk", "--quiet", raw], input=PARTITIONS, text=True, check=True, timeout=PATIENCE_S)
     sure("mkfs.vfat", "-n", "UEFI", str(esp))
     sure("mcopy", "-s", "-i", str(esp), str(folder / "esp/EFI"), "::")
     with raw.open("r+b") as file:

@@ -34,6 +34,7 @@ def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(mo
     assert "no-such-shell" in caught.value.what
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(os.name == "nt", reason="there one process cannot press Ctrl-C for another")
 @pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signal.Signals) -> None:

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from pypsrp.wsman import NAMESPACES, WSManAction
 
+from tests.processes import PATIENCE_S
 from winhost.lab.wire.ntlm import user_file
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wsman import read_request
@@ -41,7 +42,7 @@ def serve(**options):
 
 
 def post(endpoint, body, headers, path="/wsman"):
-    connection = http.client.HTTPConnection(urlsplit(endpoint.url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(endpoint.url).netloc, timeout=PATIENCE_S)
     connection.putrequest("POST", path)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -155,7 +156,7 @@ def test_the_certificate_passes_strict_checks():
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         for name in ("localhost", "127.0.0.1"):
             with (
-                socket.create_connection(("127.0.0.1", endpoint.port), timeout=20) as raw,
+                socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S) as raw,
                 context.wrap_socket(raw, server_hostname=name) as wrapped,
             ):
                 assert wrapped.version() == "TLSv1.3"
@@ -165,7 +166,7 @@ def test_a_silent_client_keeps_nobody_out():
     with (
         serve(tls=True) as endpoint,
         socket.create_connection(("127.0.0.1", endpoint.port)),
-        socket.create_connection(("127.0.0.1", endpoint.port), timeout=20) as raw,
+        socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S) as raw,
         ssl.create_default_context(cafile=endpoint.certificate_path).wrap_socket(raw, server_hostname="localhost"),
     ):
         pass

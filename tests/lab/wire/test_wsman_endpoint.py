@@ -11,6 +11,7 @@ from pypsrp.powershell import PowerShell, RunspacePool
 from pypsrp.shell import CommandState, SignalCode
 from pypsrp.wsman import SelectorSet, WSMan
 
+from tests.processes import PATIENCE_S
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import Moment, When, WireTroubles, delay, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
@@ -18,7 +19,6 @@ from winhost.lab.wire.wsman_endpoint import Endpoint
 
 USER, PASSWORD = "svc-gpu", "pass word#1"
 SHELL_NOT_FOUND = 2150858843
-WAIT_S = 20
 
 
 class Machine:
@@ -71,13 +71,13 @@ class Memory:
 
     def wait(self, stop):
         self.machine.started.set()
-        released = self.machine.release.wait(WAIT_S)
+        released = self.machine.release.wait(PATIENCE_S)
         self.machine.ended.set()
         return [released]
 
     def wait_for_stop(self, stop):
         self.machine.started.set()
-        if stop.wait(WAIT_S):
+        if stop.wait(PATIENCE_S):
             self.machine.ended.set()
         return []
 
@@ -307,7 +307,7 @@ def test_a_pipeline_longer_than_the_operation_timeout_is_asked_again(machine):
     with serve(machine, faults=faults) as endpoint, opened(endpoint, operation_timeout=1) as pool:
         shell = PowerShell(pool).add_cmdlet("wait")
         shell.begin_invoke()
-        assert machine.started.wait(WAIT_S)
+        assert machine.started.wait(PATIENCE_S)
         assert shell.end_invoke() == [True]
     assert faults.questions == 3
 
@@ -323,7 +323,7 @@ def test_ctrl_c_reaches_the_pipeline(machine):
     with serve(machine) as endpoint, opened(endpoint) as pool:
         shell = PowerShell(pool).add_cmdlet("wait_for_stop")
         shell.begin_invoke()
-        assert machine.started.wait(WAIT_S)
+        assert machine.started.wait(PATIENCE_S)
         pool.shell.signal(SignalCode.PS_CTRL_C, shell.id)
         shell.end_invoke()
         assert shell.state == PSInvocationState.STOPPED
@@ -353,18 +353,18 @@ def test_a_pipeline_goes_on_when_its_client_dies(machine):
         pool = RunspacePool(connection)
         pool.open()
         PowerShell(pool).add_cmdlet("wait").begin_invoke()
-        assert machine.started.wait(WAIT_S)
+        assert machine.started.wait(PATIENCE_S)
         connection.close()
         machine.release.set()
-        assert machine.ended.wait(WAIT_S)
+        assert machine.ended.wait(PATIENCE_S)
 
 
 def test_a_deleted_shell_stops_its_pipelines(machine):
     with serve(machine) as endpoint:
         with opened(endpoint) as pool:
             PowerShell(pool).add_cmdlet("wait_for_stop").begin_invoke()
-            assert machine.started.wait(WAIT_S)
-        assert machine.ended.wait(WAIT_S)
+            assert machine.started.wait(PATIENCE_S)
+        assert machine.ended.wait(PATIENCE_S)
 
 
 def test_an_answer_may_be_lost_though_the_work_is_done(machine):
@@ -425,7 +425,7 @@ def test_a_reboot_cuts_a_waiting_client(machine):
         pool.open()
         shell = PowerShell(pool).add_cmdlet("wait")
         shell.begin_invoke()
-        assert machine.started.wait(WAIT_S)
+        assert machine.started.wait(PATIENCE_S)
         threading.Timer(0.1, machine.reboot).start()
         with pytest.raises(requests.exceptions.ConnectionError):
             shell.end_invoke()
@@ -460,21 +460,21 @@ def receive_code(endpoint, pool, **options):
 
 
 def test_several_clients_work_at_the_same_time(machine):
-    together = threading.Barrier(4, timeout=WAIT_S)
+    together = threading.Barrier(4, timeout=PATIENCE_S)
     answers = []
 
     def work(endpoint, number):
         with opened(endpoint) as pool:
-            together.wait(60)
+            together.wait(PATIENCE_S)
             answers.extend(call(pool, "work", name=f"{number}.{turn}")[0] for turn in range(5))
-            together.wait(60)
+            together.wait(PATIENCE_S)
 
     with serve(machine) as endpoint:
         clients = [threading.Thread(target=work, args=(endpoint, number)) for number in range(4)]
         for client in clients:
             client.start()
         for client in clients:
-            client.join(WAIT_S)
+            client.join(PATIENCE_S)
     assert (
         sorted(answers) == sorted(machine.work_done) == [f"{number}.{turn}" for number in range(4) for turn in range(5)]
     )
@@ -486,6 +486,6 @@ def test_a_stopped_endpoint_cuts_its_clients(machine):
         pool.open()
         shell = PowerShell(pool).add_cmdlet("wait_for_stop")
         shell.begin_invoke()
-        assert machine.started.wait(WAIT_S)
+        assert machine.started.wait(PATIENCE_S)
     with pytest.raises(requests.exceptions.ConnectionError):
         shell.end_invoke()
