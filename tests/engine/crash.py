@@ -135,7 +135,7 @@ class Choice:
     seed: str
 
     def of(self, moments: Sequence[Moment], seams: Collection[str]) -> list[Moment]:
-        """The first, the last, around restarts and where another machine has its turn, and others."""
+        """The first, the last, around restarts and where another machine has its turn, and in the middle of steps."""
         if self.dial == "all":
             return list(moments)
         marked = list(_seams(moments[1:-1], seams))
@@ -143,7 +143,9 @@ class Choice:
         if self.dial == "some":
             chosen = [*marked, *self.sample(others, len(others) // 4)]
         else:
-            chosen = [*self.sample(marked, 1), *self.sample(others, 1)]
+            begun = [moment for moment in others if (moment.when, moment.entry["event"]) == ("after", "begin")]
+            done = [moment for moment in others if (moment.when, moment.entry["event"]) == ("before", "end")]
+            chosen = [moment for group in (marked, begun, done) for moment in self.sample(group, 1)]
         return sorted({moments[0], moments[-1], *chosen}, key=lambda moment: moment.number)
 
     def sample(self, of: Sequence[T], count: int) -> list[T]:
