@@ -11,6 +11,8 @@ from tests.engine.crash_cases import CASES, INSTALLED, NOT_ROOT, power_for_other
 from tests.engine.world import World, world
 from winhost.engine.journal import read_journal
 
+pytestmark = pytest.mark.timeout(7200)  # a world is killed at each of its hundred moments in one test
+
 NAMED = [pytest.param(name, marks=NOT_ROOT if case.root else ()) for name, case in CASES.items()]
 
 
