@@ -143,9 +143,8 @@ class Choice:
         if self.dial == "some":
             chosen = [*marked, *self.sample(others, len(others) // 4)]
         else:
-            begun = [moment for moment in others if (moment.when, moment.entry["event"]) == ("after", "begin")]
-            done = [moment for moment in others if (moment.when, moment.entry["event"]) == ("before", "end")]
-            chosen = [moment for group in (marked, begun, done) for moment in self.sample(group, 1)]
+            midway = [m for m in others if (m.when, m.entry["event"]) in (("after", "begin"), ("before", "end"))]
+            chosen = [*self.sample(marked, 1), *self.sample(midway, 1)]
         return sorted({moments[0], moments[-1], *chosen}, key=lambda moment: moment.number)
 
     def sample(self, of: Sequence[T], count: int) -> list[T]:
