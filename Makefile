@@ -31,6 +31,7 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 crash: $(READY)
+	$(BIN)/pytest --costly all tests/engine/test_crashes.py
 	$(BIN)/pytest -m crash
 
 # Needs are installed by it; some parts only: make real PARTS="browser ssh"

@@ -1,10 +1,6 @@
 """A Linux without a driver through the command line: it gets one over a restart, also where winhost is killed."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from tests.processes import started
+from tests.processes import kill_winhost
 from winhost.lab.running_lab import Lab
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xl4-no-driver.json"
@@ -53,25 +49,12 @@ def test_it_gets_a_driver_an_engine_and_the_toolkit_over_a_restart(line: Line, l
     assert read(line, lab) == found
 
 
-def kill_at(lab: Lab, event: str) -> str:
-    """Kill the controller once its journal has this event; the run's name."""
-    command = [sys.executable, "-m", "winhost", "apply", "plan.json", *YES]
-    with started(command, cwd=lab.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
-        while controller.poll() is None:
-            journal = next((lab.folder / "state/runs").glob("*.jsonl"), None)
-            if journal is not None and f'"{event}"' in journal.read_text():
-                controller.send_signal(signal.SIGKILL)
-                return journal.stem
-            time.sleep(0.001)
-    raise AssertionError(f"it ended before {event}")
-
-
 @pytest.mark.costly
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
 def test_killed_in_its_restart_it_goes_on_and_back(line: Line, lab: Lab) -> None:
     found = read(line, lab)
     line("plan", "llm-02", "-o", "plan.json")
-    run = kill_at(lab, "restarting")
+    run = kill_winhost(["apply", "plan.json", *YES], lab.folder, lambda text: '"restarting"' in text)
     assert line("apply", "plan.json", *YES).code == 1, "a run is unfinished"
     said = line("resume", run, *YES)
     assert said.code == 0, said.err

@@ -1,7 +1,7 @@
 """A simulated Hyper-V on which winhost makes the VM that gets the GPUs."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World
 from winhost.engine.planning import make_plan
-from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
@@ -38,6 +37,7 @@ CONSENTS = (*EVERY_CONSENT, "data")
 class NewVmWorld(World):
     """settings: of the new VM; joined: a playbook with more, in place of the shipped one with these."""
 
+    back: Sequence[str] | None = CONSENTS
     settings: Mapping[str, Any] = field(default_factory=lambda: NEW_VM)
     joined: Mapping[str, Any] | None = None
 
@@ -53,9 +53,6 @@ class NewVmWorld(World):
         if self.joined is None:
             book["settings"] = {"new_vm": dict(self.settings)}
         return parse_request(PlanRequest("dda", book, vm, **more))
-
-    def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
-        return super().rollback(accepted)
 
     def state(self) -> dict[str, Any]:
         """Also what no resource tells: winhost's records and files, and what is told of a VM without its mark."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import Abandoned
+from tests.engine.crash import Abandoned
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises

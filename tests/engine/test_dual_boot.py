@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
@@ -289,22 +288,6 @@ def test_what_opens_a_volume_is_in_no_file_and_no_event(tmp_path: Path) -> None:
     told = [path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file()]
     told += [str(facts), json.dumps(made, default=str), *map(str, here.events)]
     assert not [text for text in told if "888888" in text or PASSWORD in text]
-
-
-@SOME
-@pytest.mark.parametrize("host", ["win11-pro-1gpu", "win11-second-disk"])
-def test_abandoned_anywhere_it_goes_on_and_back(tmp_path: Path, host: str, every: int) -> None:
-    """Also in the middle of a shrink: what Windows did by then is read, and goes back."""
-    first = world(tmp_path / "straight", host)
-    found, made = first.state(), plan(first, **TYPED, **STAGED)
-    assert first.apply(made, DATA).holds
-    for line, when in crash_points(2, lines_of(first))[::every]:
-        here = world(tmp_path / f"{line}-{when}", host)
-        abandon(here, line, when, lambda here=here: here.apply(made, DATA))  # type: ignore[misc]
-        if line % 2:
-            assert here.resume(DATA).holds, (line, when)
-            assert here.state() == first.state(), (line, when)
-        assert_gives_back(here, found, (line, when))
 
 
 def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: Path) -> None:

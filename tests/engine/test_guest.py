@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.crash import kill
 from tests.engine.guest_world import OURS, STATIC, WINDOWS, GuestWorld, guest_world, with_image
 from tests.engine.new_vm_world import CONSENTS, IMAGE, NAME
-from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.test_new_vm import gives_back, goes_down_after
 from tests.errors import raises
 from winhost.cli.output import error_text
@@ -132,8 +131,7 @@ def test_its_first_key_is_replaced_by_its_own_and_no_start_changes_that(tmp_path
 
 
 def test_the_disc_is_for_that_vm_alone_while_it_is_there(tmp_path: Path) -> None:
-    here = guest_world(tmp_path)
-    abandon(here, lines_before_contact(here), "after", partial(here.apply, here.plan(), CONSENTS))
+    here = killed_before_contact(tmp_path)
     ((path, rights),) = here.machine.files.rights.items()
     assert path.endswith(rf"\winhost\{NAME}\seed.iso")
     assert rights.startswith("O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FR;;;S-1-5-83-1-")
@@ -166,12 +164,16 @@ def test_nothing_is_undone_in_a_guest_that_goes_away_and_that_is_said(tmp_path: 
     assert here.state() == found
 
 
-def lines_before_contact(here: GuestWorld) -> int:
-    """The journal's line of the step after which the seed is in its drive."""
-    other = guest_world(here.folder / "other")
-    other.apply(other.plan())
-    lines = [json.loads(line) for line in other.store.path(other.run).read_text("utf-8").splitlines()]
-    return next(at for at, line in enumerate(lines, start=1) if line["event"] == "end" and line["resource"] == "VmSeed")
+def killed_before_contact(folder: Path) -> GuestWorld:
+    """The seed is in its drive, and the guest was not started."""
+    here = guest_world(folder)
+    plan = here.plan()
+    kill(
+        here,
+        lambda: here.apply(plan, CONSENTS),
+        lambda when, entry: (when, entry["event"], entry.get("resource")) == ("after", "end", "VmSeed"),
+    )
+    return here
 
 
 def test_no_private_key_is_anywhere_but_on_the_disc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -258,39 +260,13 @@ def test_whoever_else_answers_at_its_address_is_told_nothing(tmp_path: Path) -> 
 
 def test_a_start_without_seed_and_with_cloud_init_would_make_it_another_machine(tmp_path: Path) -> None:
     """Why the order is as it is."""
-    here = guest_world(tmp_path)
-    abandon(here, lines_before_contact(here), "after", partial(here.apply, here.plan(), CONSENTS))
+    here = killed_before_contact(tmp_path)
     here.machine.start_vm(here.made.guid)
     first = here.guest.distro.host_key
     here.machine.turn_vm_off(here.made.guid)
     here.machine.set_vm_dvd_drive(here.made.guid, here.made.dvds[0], "")
     here.machine.start_vm(here.made.guid)
     assert here.guest.distro.host_key != first
-
-
-@pytest.mark.parametrize(
-    "every", [40, pytest.param(15, marks=pytest.mark.costly), pytest.param(1, marks=pytest.mark.crash)]
-)
-def test_a_crash_at_any_line_ends_with_a_guest_or_with_nothing(tmp_path: Path, every: int) -> None:
-    straight = guest_world(tmp_path / "straight")
-    found, plan = straight.state(), straight.plan()
-    straight.apply(plan)
-    there = lines_of(straight)
-    for line, when in crash_points(1, there)[::every]:
-        here = guest_world(tmp_path / f"{line}-{when}")
-        abandon(here, line, when, partial(here.apply, plan))
-        if here.store.runs():
-            assert here.resume().holds, (line, when)
-            known = here.machine.own_vms.read("seed", NAME)["host_keys"]  # type: ignore[index]
-            assert known == [here.guest.distro.host_key], (line, when)
-            assert here.guest.distro.host_key != read_disc(here.made.discs[0] or b"").public
-            assert len(here.machine.guest_sees(here.made.guid)) == 3, (line, when)
-            gives_back(here, found, (line, when))
-        here = guest_world(tmp_path / f"{line}-{when}-back")
-        abandon(here, line, when, partial(here.apply, plan))
-        if here.store.runs():
-            gives_back(here, found, (line, when))
-        assert here.state() == found, (line, when)
 
 
 CMDLETS = ("add_vm_dvd_drive", "set_vm_dvd_drive", "run_ssh_keygen", "start_vm")

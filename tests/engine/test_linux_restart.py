@@ -27,10 +27,6 @@ BLACKLIST = {
 }
 
 
-class Abandoned(BaseException):
-    """The controller is gone from here on; nothing catches it."""
-
-
 @pytest.fixture
 def here(tmp_path: Path) -> LinuxWorld:
     made = linux_world(tmp_path / "store")
@@ -65,24 +61,6 @@ def test_what_needs_no_restart_restarts_nothing(here: LinuxWorld) -> None:
     assert (plan.risks, plan.stages[0].restarts) == ((), False)
     assert here.apply(plan, ()).holds
     assert boot_of(here) == boot
-
-
-def test_abandoned_anywhere_it_goes_on(tmp_path: Path) -> None:
-    for line, when in ((line, when) for line in range(2, 8) for when in ("before", "after")):
-        here = linux_world(tmp_path / f"{line}-{when}")
-        here.resources, found = [BLACKLIST], boot_of(here)
-
-        def around(moment: str, entry: Any, line: int = line, when: str = when) -> None:
-            if (entry["n"], moment) == (line, when):
-                raise Abandoned
-
-        here.around = around
-        with pytest.raises(Abandoned):
-            here.apply(here.plan())
-        here.around = lambda moment, entry: None
-        assert here.resume().holds, (line, when)
-        assert boot_of(here) != found, (line, when)
-        assert here.machine.boot == 2, (line, when)
 
 
 def test_a_lost_answer_loses_no_restart(here: LinuxWorld, monkeypatch: pytest.MonkeyPatch) -> None:

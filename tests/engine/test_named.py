@@ -1,14 +1,12 @@
 """What a Linux does not list by itself is asked for by name, where a plan names it: there, back and later."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.linux_world import LinuxWorld, linux_world
-from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.world import DirectWire
 from tests.errors import raises
 from winhost.core.answers import Unavailable, identity
@@ -50,16 +48,15 @@ def wanting(folder: Path, *resources: dict[str, Any]) -> LinuxWorld:
     return made
 
 
-def found(here: LinuxWorld) -> tuple[Any, Any]:
-    unit = here.own.linux.systemd.state("exporter.service")
-    return here.own.linux.file(PATH)["text"], unit
+def found(here: LinuxWorld) -> dict[str, Any]:
+    return {"text": here.own.linux.file(PATH)["text"], "unit": here.own.linux.systemd.state("exporter.service")}
 
 
 def test_what_is_named_is_planned_applied_verified_and_given_back(here: LinuxWorld) -> None:
     plan, before = here.plan(), found(here)
     assert [step.title for step in plan.steps] == ["Its unit"]
     assert here.apply(plan).holds
-    assert found(here)[0] == TEXT
+    assert found(here)["text"] == TEXT
     assert here.apply(here.plan()).changed == 0
     named = read_facts(here.open(), check_plan(plan).named)
     assert all(each.holds for each in verify_plan(check_plan(plan), HostFacts(named)))
@@ -74,22 +71,6 @@ def test_what_was_there_before_is_what_it_goes_back_to(here: LinuxWorld) -> None
     here.apply(plan)
     here.rollback()
     assert here.own.linux.file(PATH) == OTHER
-
-
-@SOME
-def test_a_crash_at_any_line_ends_as_the_straight_run_or_as_it_began(
-    tmp_path: Path, here: LinuxWorld, every: int
-) -> None:
-    before, plan = found(here), here.plan()
-    here.apply(plan)
-    made = found(here)
-    for line, when in crash_points(2, lines_of(here))[::every]:
-        again = wanting(tmp_path / f"{line}-{when}", FILE, UNIT)
-        abandon(again, line, when, partial(again.apply, plan))
-        assert again.resume().holds, (line, when)
-        assert found(again) == made, (line, when)
-        assert again.rollback().outcome == "rolled back", (line, when)
-        assert found(again) == before, (line, when)
 
 
 def test_what_may_not_be_read_is_refused_in_the_words_of_the_host(tmp_path: Path) -> None:

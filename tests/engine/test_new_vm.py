@@ -1,7 +1,6 @@
 """A VM that winhost makes for the GPUs: made whole, taken back whole, and nobody else's is touched."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from tests.cases import read_cases
 from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
-from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.answers import Record
@@ -25,9 +23,6 @@ from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 
 CASES = read_cases(Path(__file__).parents[1] / "data" / "plans" / "new_vm_refused.yaml")
-SOME = pytest.mark.parametrize(
-    "every", [17, pytest.param(5, marks=pytest.mark.costly), pytest.param(1, marks=pytest.mark.crash)]
-)
 
 
 def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None:
@@ -176,24 +171,6 @@ def test_another_vm_takes_the_nat_that_is_there(tmp_path: Path) -> None:
     assert not [step for step in plan.steps if step.resource == "NatSwitch"]
 
 
-@pytest.mark.crash
-def test_a_crash_at_any_line_of_making_the_nat_can_be_gone_on_with_and_back(tmp_path: Path) -> None:
-    straight = behind_nat(tmp_path / "straight")
-    found, plan = straight.state(), straight.plan()
-    straight.apply(plan, WITH_NAT)
-    made, there = straight.state(), lines_of(straight)
-    for line, when in crash_points(1, there):
-        for name in ("on", "back"):
-            here = behind_nat(tmp_path / f"{line}-{when}-{name}")
-            abandon(here, line, when, partial(here.apply, plan, WITH_NAT))
-            if here.store.runs() and name == "on":
-                assert here.resume(WITH_NAT).holds, (line, when)
-                assert here.state() == made, (line, when)
-            if here.store.runs():
-                here.rollback(WITH_NAT)
-            assert here.state() == found, (line, when)
-
-
 def test_going_back_asks_for_the_consent_before_its_first_step(tmp_path: Path) -> None:
     here = new_vm_world(tmp_path)
     here.apply(here.plan())
@@ -263,40 +240,6 @@ def test_what_only_the_host_finds_ends_the_run_and_all_of_it_goes_back(tmp_path:
     assert cause.fault.code == code
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
-
-
-@SOME
-def test_a_crash_at_any_line_ends_as_the_straight_run_or_as_it_began(tmp_path: Path, every: int) -> None:
-    straight = new_vm_world(tmp_path / "straight")
-    found, plan = straight.state(), straight.plan()
-    straight.apply(plan)
-    made, there = straight.state(), lines_of(straight)
-    for line, when in crash_points(1, there)[::every]:
-        here = new_vm_world(tmp_path / f"{line}-{when}")
-        abandon(here, line, when, partial(here.apply, plan))
-        if here.store.runs():
-            assert here.resume().holds, (line, when)
-            assert here.state() == made, (line, when)
-            gives_back(here, found, (line, when))
-        here = new_vm_world(tmp_path / f"{line}-{when}-back")
-        abandon(here, line, when, partial(here.apply, plan))
-        if here.store.runs():
-            gives_back(here, found, (line, when))
-        assert here.state() == found, (line, when)
-
-
-@SOME
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, every: int) -> None:
-    straight = new_vm_world(tmp_path / "straight")
-    found, plan = straight.state(), straight.plan()
-    straight.apply(plan)
-    there = lines_of(straight)
-    straight.rollback()
-    for line, when in crash_points(there + 1, lines_of(straight))[::every]:
-        here = new_vm_world(tmp_path / f"{line}-{when}")
-        here.apply(plan)
-        abandon(here, line, when, here.rollback)
-        gives_back(here, found, (line, when))
 
 
 # ---- the host goes down in the middle

@@ -1,129 +1,32 @@
 """A file beside the plan gets to the host whole or not at all, however often the way there is cut."""
 
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
-from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
+from tests.engine.crash import kill
+from tests.engine.sending_world import CONTENT, KEY, NAME, PIECES, Sent, nothing, part_of, sent, small_pieces
+from tests.engine.world import QUICK
 from tests.errors import raises
-from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine import uploads
-from winhost.engine.planning import make_plan
-from winhost.engine.store import Store
 from winhost.lab.contract.injected_faults import InjectedFault
-from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import own_error
-from winhost.lab.physics.windows_files import FOLDER
-from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
-from winhost.resources.host import HostFacts
-
-CONTENT = os.urandom(1000) * 3 + b"its end"
-NAME = "wsl.2.7.14.0.x64.msi"
-KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": NAME, "source": f"./{NAME}"}
-PIECES = 6  # of 512 bytes, the last one shorter
-RESOURCES = [
-    {
-        "resource": "Wsl",
-        "title": "WSL",
-        "desired": {"version": "2.7.14.0", "package": KEY["sha256"]},
-        "why": "To see it used.",
-    },
-    {"resource": "StagedFile", "title": "The MSI", "key": KEY, "desired": {"present": True}, "why": "It is sent."},
-    {
-        "resource": "VirtualMachinePlatform",
-        "title": "Feature",
-        "desired": {"feature": "installed"},
-        "why": "Something before.",
-    },
-]
-
-Hook = Callable[[int], None]
-
-
-def nothing(number: int) -> None:
-    pass
-
-
-class Wire(DirectWire):
-    """Counts pieces; something can happen before each, and after it."""
-
-    def __init__(self, here: "Sent") -> None:
-        super().__init__(here.host, here.answers)
-        self._here = here
-
-    def invoke(self, request: str, within: float) -> str:
-        if '"piece"' not in request:
-            return super().invoke(request, within)
-        number, self._here.pieces = self._here.pieces, self._here.pieces + 1
-        self._here.before(number)
-        answer = super().invoke(request, within)
-        self._here.after(number)
-        return answer
-
-
-@dataclass
-class Sent(World):
-    """pieces: that were sent so far."""
-
-    pieces: int = 0
-    before: Hook = nothing
-    after: Hook = nothing
-
-    def open(self) -> Agent:
-        return Agent(Wire(self), 60)
-
-    def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
-        return make_plan(
-            HostFacts(self.facts()), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Also what no resource tells."""
-        return {**super().state(), "files": self.files, "noted": dict(self.machine.software.record)}
-
-    @property
-    def files(self) -> list[str]:
-        return sorted(self.machine.files.below(FOLDER))
-
-    def lose(self, kind: type[SessionDropped | TimedOut], *numbers: int, after: bool) -> None:
-        def hook(number: int) -> None:
-            if number in numbers:
-                raise kind(self.host, "lost")
-
-        setattr(self, "after" if after else "before", hook)
 
 
 @pytest.fixture(autouse=True)
-def pieces_of_512(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "PIECE", 512)
-
-
-def sent(folder: Path) -> Sent:
-    (folder / "plans").mkdir(parents=True)
-    (folder / "plans" / NAME).write_bytes(CONTENT)
-    facts, section = expand(find("server2025-role-installed"))
-    machine = Machine(facts, section, LabClock(0))
-    return Sent(machine, Store(folder / "state"), facts.host, folder=folder / "plans")
+def _small_pieces() -> Iterator[None]:
+    with small_pieces():
+        yield
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Sent:
     return sent(tmp_path)
-
-
-def part_of(here: Sent) -> str:
-    return f"{here.machine.software.path_of(KEY['sha256'], NAME)}.part"
 
 
 def assert_gives_back(here: Sent, found: dict[str, Any], at: object = "") -> None:
@@ -233,79 +136,22 @@ def test_a_piece_that_is_lost_twice_is_left_to_whoever_resumes(here: Sent) -> No
     assert_gives_back(here, found)
 
 
-def killed(folder: Path, number: int, when: str) -> Sent:
-    here = sent(folder / f"{number}-{when}")
-
-    def hook(at: int) -> None:
-        if at == number:
-            raise Abandoned
-
-    setattr(here, when, hook)
-    with pytest.raises(Abandoned):
-        here.apply(here.plan())
-    setattr(here, when, nothing)
+def killed(folder: Path, piece: int) -> Sent:
+    """After the host had this piece."""
+    here = sent(folder)
+    plan = here.plan()
+    kill(here, lambda: here.apply(plan), lambda when, entry: (entry.get("piece"), when) == (piece, "after"))
     return here
 
 
-KILLS = [(number, when) for number in range(PIECES) for when in ("before", "after")]
-
-
-@pytest.mark.costly
-def test_whoever_goes_on_after_a_kill_sends_the_rest(tmp_path: Path) -> None:
-    straight = sent(tmp_path / "straight")
-    found = straight.state()
-    straight.apply(straight.plan())
-    made = straight.state()
-    for number, when in KILLS:
-        here = killed(tmp_path, number, when)
-        assert here.resume().holds, (number, when)
-        assert here.state() == made, (number, when)
-        assert here.pieces == PIECES + (when == "before"), (number, when)
-        assert_gives_back(here, found, (number, when))
-
-
-def test_whoever_goes_back_after_a_kill_leaves_no_piece(tmp_path: Path) -> None:
-    found = sent(tmp_path / "found").state()
-    for number, when in KILLS:
-        here = killed(tmp_path, number, when)
-        assert_gives_back(here, found, (number, when))
-
-
-def test_going_back_from_the_middle_of_a_file_survives_a_crash_of_its_own(tmp_path: Path) -> None:
-    found = sent(tmp_path / "found").state()
-    straight = killed(tmp_path / "straight", 3, "after")
-    there = lines_of(straight)
-    straight.rollback()
-    for line, when in crash_points(there + 1, lines_of(straight)):
-        here = killed(tmp_path / f"{line}-{when}", 3, "after")
-        abandon(here, line, when, here.rollback)
-        assert_gives_back(here, found, (line, when))
-
-
-def test_going_on_survives_being_killed_again(tmp_path: Path) -> None:
-    here = killed(tmp_path, 1, "after")
-    for number in (3, 4):
-
-        def hook(at: int, number: int = number) -> None:
-            if at == number:
-                raise Abandoned
-
-        here.after = hook
-        with pytest.raises(Abandoned):
-            here.resume()
-    here.after = nothing
-    assert here.resume().holds
-    assert here.pieces == PIECES
-
-
 def test_the_journal_knows_where_the_files_lie(tmp_path: Path) -> None:
-    here = killed(tmp_path, 3, "after")
+    here = killed(tmp_path, 3)
     here.folder = tmp_path / "elsewhere"
     assert here.resume().holds
 
 
 def test_who_goes_on_without_the_file_is_told_where_it_should_lie(tmp_path: Path) -> None:
-    here = killed(tmp_path, 3, "after")
+    here = killed(tmp_path, 3)
     (here.folder / NAME).rename(tmp_path / "moved")
     with raises("Halted") as halted:
         here.resume()

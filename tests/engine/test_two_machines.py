@@ -1,14 +1,12 @@
 """One plan for Windows and for the Linux in its WSL distro, with nothing in the engine that knows of two machines."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
+from tests.engine.crash import kill, line
 from tests.engine.two_machines import (
-    CONSENTS,
     DISTRO,
     KEY,
     OURS,
@@ -68,91 +66,40 @@ def test_with_the_way_in_all_but_what_a_file_brings_is_planned_at_once(here: Two
 def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> None:
     found = here.state()
     plan = here.plan()
-    outcome = here.apply(plan, CONSENTS)
+    outcome = here.apply(plan)
     assert outcome.holds
     assert outcome.changed == 4
     assert here.inside.linux.apt.package("docker.io")["version"] == "26.1.3-0ubuntu1"
     assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     assert {target.port for target in here.targets} == {2222}
-    outcome = here.rollback(CONSENTS)
+    outcome = here.rollback()
     assert (outcome.outcome, outcome.kept) == ("rolled back", ())
     assert here.state() == found
 
 
 def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(here: TwoMachines) -> None:
     plan = here.plan()
-    here.apply(plan, CONSENTS)
+    here.apply(plan)
     inside = here.inside.linux
     ours = inside.file(UNIT_FILE)
     inside.write(UNIT_FILE, {**ours, "text": "theirs"})
     lost = [check for check in verify_plan(check_plan(plan), HostFacts(here.facts())) if not check.holds]
     assert [(check.resource, check.found) for check in lost] == [("LinuxFile", "theirs")]
-    outcome = here.rollback(CONSENTS)
+    outcome = here.rollback()
     # Who changed it goes by the same way in to change it back.
     assert outcome.kept == (
         "The way in: kept: for The unit's file, which came since; take that back, then this again",
         "The unit's file: kept: text changed since by somebody else",
     )
     inside.write(UNIT_FILE, ours)
-    assert here.rollback(CONSENTS).kept == ()
+    assert here.rollback().kept == ()
 
 
 def test_a_second_run_changes_nothing(here: TwoMachines) -> None:
-    here.apply(here.plan(), CONSENTS)
-    outcome = here.apply(here.plan(), CONSENTS)
+    here.apply(here.plan())
+    outcome = here.apply(here.plan())
     assert (outcome.changed, outcome.holds) == (0, True)
-
-
-# ---- crashes
-
-
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
-        here = two_machines(tmp_path_factory.mktemp("straight"))
-        here.apply(here.plan(), CONSENTS)
-        there = lines_of(here)
-        here.rollback(CONSENTS)
-        return there, lines_of(here)
-
-
-@SOME
-def test_going_on_and_going_back_after_a_crash_end_where_they_should(
-    tmp_path: Path, lines: tuple[int, int], every: int
-) -> None:
-    for line, when in crash_points(2, lines[0])[::every]:
-        here = two_machines(tmp_path / f"{line}-{when}")
-        found = here.state()
-        abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
-        assert here.resume(CONSENTS).holds, (line, when)
-        assert_back(here, found, (line, when))
-
-
-@SOME
-def test_going_back_right_after_a_crash_ends_where_it_began(tmp_path: Path, lines: tuple[int, int], every: int) -> None:
-    for line, when in crash_points(2, lines[0])[::every]:
-        here = two_machines(tmp_path / f"{line}-{when}")
-        found = here.state()
-        abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
-        assert_back(here, found, (line, when))
-
-
-@SOME
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, lines: tuple[int, int], every: int) -> None:
-    for line, when in crash_points(lines[0] + 1, lines[1])[::every]:
-        here = two_machines(tmp_path / f"{line}-{when}")
-        found = here.state()
-        here.apply(here.plan(), CONSENTS)
-        abandon(here, line, when, partial(here.rollback, CONSENTS))
-        assert_back(here, found, (line, when))
-
-
-def assert_back(here: TwoMachines, found: dict[str, Any], at: object) -> None:
-    outcome = here.rollback(CONSENTS)
-    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
-    assert here.state() == found, at
 
 
 # ---- the other machine is not there, or is not it
@@ -164,7 +111,7 @@ def test_a_lost_answer_of_linux_is_settled_by_reading_again(
 ) -> None:
     plan = here.plan()
     here.lost = [how]
-    assert here.apply(plan, CONSENTS).changed == 4
+    assert here.apply(plan).changed == 4
     assert [event.kind for event in here.events].count("waiting") == 1
 
 
@@ -172,14 +119,14 @@ def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_wa
     plan = here.plan()
     here.shows = bytes(32)
     with pytest.raises(PlanRefused) as caught:
-        here.apply(plan, CONSENTS)
+        here.apply(plan)
     assert "presented a host key other than the known one" in caught.value.meaning
     assert caught.value.run == here.run
     answer = here.facts().resources["LinuxSystem"]
     assert isinstance(answer, Unknown)
     assert (answer.unknown.category, answer.unknown.code) == ("SecurityError", "Winhost.HostKeyRefused")
     here.shows = None
-    assert here.resume(CONSENTS).holds
+    assert here.resume().holds
 
 
 def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> None:
@@ -192,29 +139,29 @@ def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> 
 
     here.around = around
     with raises("OutOfReach") as caught:
-        here.apply(plan, CONSENTS)
+        here.apply(plan)
     assert "host key" in caught.value.what
     here.shows, here.around = None, lambda moment, entry: None
-    assert here.resume(CONSENTS).holds
+    assert here.resume().holds
 
 
 def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) -> None:
     plan = here.plan()
-    abandon(here, 9, "after", partial(here.apply, plan, CONSENTS))
+    kill(here, lambda: here.apply(plan), line(9))
     here.distro.running = False
     with raises("CannotTell") as caught:
-        here.resume(CONSENTS)
+        here.resume()
     assert "files in Linux cannot be read before SSH access to the distro is there" in caught.value.what
     here.distro.running = True
-    assert here.resume(CONSENTS).holds
+    assert here.resume().holds
 
 
 def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachines) -> None:
     found = here.state()
-    here.apply(here.plan(), CONSENTS)
+    here.apply(here.plan())
     here.distro.running = False
     for _ in range(2):
-        outcome = here.rollback(CONSENTS)
+        outcome = here.rollback()
         assert (outcome.outcome, outcome.kept, outcome.holds) == ("not all rolled back", (), False)
         titles = [lacks.title for lacks in outcome.missing]
         assert titles == ["The way in", "The unit's file", "A package", "The unit"]
@@ -222,7 +169,7 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
         first = "Bring back SSH access to the distro, by hand or with a run"
         assert outcome.next == f"{first}, then go on with going back: winhost rollback {here.run}"
     here.distro.running = True
-    assert here.rollback(CONSENTS).outcome == "rolled back"
+    assert here.rollback().outcome == "rolled back"
     assert here.state() == found
 
 
@@ -235,7 +182,7 @@ def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines)
         HostFacts(here.facts()), parse_request(PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
     )
     with raises("NeverCame") as caught:
-        here.apply(plan, CONSENTS)
+        here.apply(plan)
     waiting = {f"{titled(each)} (before {titled('WslAccess')} is there)" for each in WAITING}
     assert set(caught.value.what.partition("cannot be: ")[2].split(", ")) == waiting
     assert here.store.runs() == ()
@@ -244,14 +191,14 @@ def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines)
 def test_without_a_key_in_the_fleet_file_the_run_says_what_to_add(here: TwoMachines) -> None:
     here.ssh = None
     with pytest.raises(PlanRefused) as caught:
-        here.apply(here.plan(), CONSENTS)
+        here.apply(here.plan())
     assert "hosts.desk-01.ssh.key" in caught.value.meaning
 
 
 def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> None:
     with pytest.raises(NotAvailable):
         here.open().get("LinuxSystem", {})
-    here.apply(here.plan(), CONSENTS)
+    here.apply(here.plan())
     agent = here.open()
     assert agent.get("SystemdUnit", {"unit": UNIT})
     here.machine.run_shutdown()

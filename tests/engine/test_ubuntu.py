@@ -1,13 +1,11 @@
 """Ubuntu installed beside Windows by a run: up to it, on in it, and back from it to where Windows was before."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import SOME, abandon, crash_points, lines_of
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import check_plan
@@ -230,67 +228,3 @@ def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Pa
             NewUbuntu.model_validate(here.settings["system"]),
             None,
         ).install_plan()
-
-
-# ---- crashes
-
-# The host by name; lines there, and back; how it was before, and with Ubuntu.
-Straight = tuple[str, int, int, dict[str, Any], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", params=["win11-pro-1gpu", pytest.param("win11-second-disk", marks=pytest.mark.costly)])
-def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WINHOST_LAST_GROUP", "888888")
-        here = ubuntu_world(tmp_path_factory.mktemp("straight"), request.param)
-        found, plan = here.state(), here.plan()
-        assert here.apply(plan).holds
-        there, made = lines_of(here), here.state()
-        assert_gives_back(here, found, "straight")
-        return request.param, there, lines_of(here), found, made
-
-
-@SOME
-def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
-    tmp_path: Path, straight: Straight, every: int
-) -> None:
-    host, there, _, found, made = straight
-    for line, when in crash_points(1, there)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
-        abandon(here, line, when, partial(here.apply, here.plan()))
-        if not here.store.runs():
-            assert here.state() == found, (line, when)
-            continue
-        here.machine.settle()
-        try:
-            outcome = here.resume()
-        except EndOfRun:  # the installer was on its way, and whoever had its settings is gone: Windows came up again
-            outcome = here.resume()
-        assert outcome.holds, (line, when)
-        assert here.state() == made, (line, when)
-        assert_gives_back(here, found, (line, when))
-
-
-@SOME
-def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, straight: Straight, every: int) -> None:
-    host, there, _, found, _ = straight
-    for line, when in crash_points(1, there)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
-        abandon(here, line, when, partial(here.apply, here.plan()))
-        if here.store.runs():
-            assert_gives_back(here, found, (line, when))
-        assert here.state() == found, (line, when)
-
-
-@SOME
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, straight: Straight, every: int) -> None:
-    host, there, back, found, _ = straight
-    for line, when in crash_points(there + 1, back)[::every]:
-        here = ubuntu_world(tmp_path / f"{line}-{when}", host)
-
-        def there_and_back(here: UbuntuWorld = here) -> None:
-            here.apply(here.plan())
-            here.rollback()
-
-        abandon(here, line, when, there_and_back)
-        assert_gives_back(here, found, (line, when))

@@ -1,15 +1,12 @@
 """The whole plan of WSL 2: to a Linux that runs containers and back to the very state found, crashes included."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
 from tests.errors import raises
@@ -18,7 +15,6 @@ from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhy
 from winhost.lab.physics.local_accounts import BATCH
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.errors import WinhostError
-from winhost.model.plan import Plan
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 
@@ -328,73 +324,3 @@ def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_pat
         here.apply(here.plan())
     here.machine.network.pass_time(1000)
     assert here.machine.settled_state()["NetworkAdapter"] == before
-
-
-# ---- crashes
-
-
-@dataclass(frozen=True)
-class Straight:
-    """A run that nobody abandoned. there, back: lines once it is applied, and once it is rolled back."""
-
-    case: Case
-    there: int
-    back: int
-    found: dict[str, Any]
-    made: dict[str, Any]
-
-
-# Restarts and no restart, a wire that is cut on the way, and what is there already.
-CRASHED = ("pro", "nothing there", "bridged over the wire itself")
-SOME = pytest.mark.parametrize(
-    "every", [108, pytest.param(9, marks=pytest.mark.costly), pytest.param(1, marks=pytest.mark.crash)]
-)
-
-
-@pytest.fixture(scope="module", params=CRASHED)
-def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
-    case = CASES[request.param]
-    here = case.world(tmp_path_factory.mktemp("straight"))
-    found = here.state()
-    assert here.apply(here.plan()).holds
-    there, made = lines_of(here), here.state()
-    assert_gives_back(here, found, case.stays)
-    return Straight(case, there, lines_of(here), found, made)
-
-
-def abandoned(
-    folder: Path, run: Straight, line: int, when: str, do: Callable[[Wsl2World, Plan], object] = Wsl2World.apply
-) -> Wsl2World:
-    here = run.case.world(folder / f"{line}-{when}")
-    abandon(here, line, when, partial(do, here, here.plan()))
-    return here
-
-
-def there_and_back(here: Wsl2World, plan: Plan) -> None:
-    here.apply(plan)
-    here.rollback()
-
-
-@SOME
-def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
-    tmp_path: Path, reference: Straight, every: int
-) -> None:
-    for line, when in crash_points(2, reference.there)[::every]:
-        here = abandoned(tmp_path, reference, line, when)
-        assert here.resume().holds, (line, when)
-        assert here.state() == reference.made, (line, when)
-        assert_gives_back(here, reference.found, reference.case.stays, (line, when))
-
-
-@SOME
-def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight, every: int) -> None:
-    for line, when in crash_points(2, reference.there)[::every]:
-        here = abandoned(tmp_path, reference, line, when)
-        assert_gives_back(here, reference.found, reference.case.stays, (line, when))
-
-
-@SOME
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight, every: int) -> None:
-    for line, when in crash_points(reference.there + 1, reference.back)[::every]:
-        here = abandoned(tmp_path, reference, line, when, there_and_back)
-        assert_gives_back(here, reference.found, reference.case.stays, (line, when))

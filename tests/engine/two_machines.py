@@ -1,6 +1,6 @@
 """A simulated host that serves from WSL, and its Linux, without wires between: a small path for both of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,7 @@ class LinuxWire:
 class TwoMachines(World):
     """lost: with what the next answers to a `set` are lost; targets: what was opened."""
 
+    consents: Sequence[str] = CONSENTS
     lost: list[type[SessionDropped | TimedOut]] = field(default_factory=list)
     ssh: Ssh | None = field(default_factory=lambda: Ssh(SecretRef("env", "NOT_READ")))
     shows: bytes | None = None

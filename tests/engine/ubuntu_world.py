@@ -1,7 +1,7 @@
 """A simulated machine on which a run installs Ubuntu beside Windows: whichever system runs answers, without wires."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -22,7 +22,7 @@ from winhost.engine.boot import LinuxFirmware
 from winhost.engine.detect import read_facts
 from winhost.engine.planning import make_plan
 from winhost.engine.remembered import RememberedWindows
-from winhost.engine.run_context import Outcome, RunContext
+from winhost.engine.run_context import RunContext
 from winhost.engine.store import Store
 from winhost.engine.two_systems import TwoSystems
 from winhost.lab.hostfile import expand, find
@@ -83,6 +83,8 @@ class SshdWire:
 class UbuntuWorld(World):
     """settings: of the path."""
 
+    consents: Sequence[str] = (*CONSENTS, "packages")
+    back: Sequence[str] | None = CONSENTS
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,15 +125,6 @@ class UbuntuWorld(World):
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
         asked = self.request(**request)
         return make_plan(HostFacts(self.facts(asked.playbook.named)), asked)
-
-    def apply(self, plan: Plan, accepted: Iterable[str] = (*CONSENTS, "packages")) -> Outcome:
-        return super().apply(plan, accepted)
-
-    def resume(self, accepted: Iterable[str] = (*CONSENTS, "packages")) -> Outcome:
-        return super().resume(accepted)
-
-    def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
-        return super().rollback(accepted)
 
     def state(self) -> dict[str, Any]:
         """Windows' own, whichever runs, with what it keeps; and which one that is."""

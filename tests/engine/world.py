@@ -1,10 +1,14 @@
 """A simulated host with a controller's store, without a wire between them: what the engine's tests run on."""
 
-from collections.abc import Callable, Iterable
+import copyreg
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.patience import Patience
@@ -33,6 +37,26 @@ from winhost.resources.shape import misfit
 PLAYBOOK = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
 EVERY_CONSENT = ("vm-stop", "vm-turn-off", "restart", "force-dismount", "headless")
 QUICK = Patience(deadline=2, first=0.001, longest=0.01)
+T = TypeVar("T")
+
+
+def _nothing(when: str, entry: Any) -> None:
+    pass
+
+
+def _event(is_set: bool) -> threading.Event:
+    made = threading.Event()
+    if is_set:
+        made.set()
+    return made
+
+
+def copied(thing: T, memo: dict[int, Any] | None = None) -> T:
+    """A deep copy, also of what has locks: nobody holds those of the copy."""
+    for lock in (threading.Lock, threading.RLock):
+        copyreg.pickle(type(lock()), lambda _, lock=lock: (lock, ()))  # type: ignore[misc]
+    copyreg.pickle(threading.Event, lambda event: (_event, (event.is_set(),)))
+    return deepcopy(thing, memo)
 
 
 class DirectWire:
@@ -59,16 +83,20 @@ class DirectWire:
 
 @dataclass
 class World:
-    """One host, one store. `around` is the journal's hook for the next runs."""
+    """One host, one store. around: the journal's hook for the next runs; consents: to all that they risk; back: to what
+    a rollback risks, where that is something else.
+    """
 
     machine: Machine
     store: Store
     host: str = "gpu-01"
-    around: Callable[[str, Any], None] = lambda when, entry: None
+    around: Callable[[str, Any], None] = _nothing
     stop: Callable[[], bool] = lambda: False
     events: list[ProgressEvent] = field(default_factory=list)
     folder: Path = Path()
     cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    consents: Sequence[str] = EVERY_CONSENT
+    back: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         self.answers = AgentAnswers(self.machine)
@@ -101,14 +129,33 @@ class World:
     def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **request)))
 
-    def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return apply(check_plan(plan), accepted, self.context)
+    def apply(self, plan: Plan, accepted: Iterable[str] | None = None) -> Outcome:
+        return apply(check_plan(plan), self.consents if accepted is None else accepted, self.context)
 
-    def resume(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return resume(self.run, accepted, self.context)
+    def resume(self, accepted: Iterable[str] | None = None) -> Outcome:
+        return resume(self.run, self.consents if accepted is None else accepted, self.context)
 
-    def rollback(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return rollback(self.run, accepted, self.context)
+    def rollback(self, accepted: Iterable[str] | None = None) -> Outcome:
+        consents = self.consents if self.back is None else self.back
+        return rollback(self.run, consents if accepted is None else accepted, self.context)
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.store.runs())
+
+    @property
+    def at_rest(self) -> bool:
+        """No restart is under way, nor a task of its network."""
+        return not self.machine.network.busy and self.machine._restart is None
+
+    def copy(self, folder: Path) -> Self:
+        """The same host and journals, going their own way from here, as if whoever ran something had been killed."""
+        self.machine.settle()
+        made = copied(self, {id(self.events): list(self.events)})
+        if self.store.folder.exists():
+            shutil.copytree(self.store.folder, folder)
+        made.store.folder, made.around = folder, _nothing
+        return made
 
     @property
     def run(self) -> str:

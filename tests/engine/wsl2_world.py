@@ -1,7 +1,7 @@
 """A simulated Windows and the Linux that the shipped playbook of WSL 2 makes of it, without wires between."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.core.checks import Check
 from winhost.engine.planning import check_plan, make_plan
-from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.lab.hostfile import expand, find
@@ -79,6 +78,7 @@ class _Windows:
 class Wsl2World(TwoMachines):
     """book: what is asked for; unverified: though not all of it is proven."""
 
+    consents: Sequence[str] = CONSENTS
     book: Mapping[str, Any] = field(default_factory=playbook)
     unverified: bool = False
 
@@ -94,15 +94,6 @@ class Wsl2World(TwoMachines):
     @property
     def request(self) -> PathRequest:
         return parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
-
-    def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:
-        return super().apply(plan, accepted)
-
-    def resume(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
-        return super().resume(accepted)
-
-    def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
-        return super().rollback(accepted)
 
     def differing(self, plan: Plan) -> list[Check]:
         """What `verify` would tell."""

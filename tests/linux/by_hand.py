@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +12,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tests.engine.wsl2_world import Wsl2World
+from tests.engine.crash import nothing
+from tests.engine.linux_world import LinuxWorld, linux_world
+from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
+from tests.linux.unpacked import unpack_linux
 from winhost.bundle import linux_commands, linux_journal, linux_run
 from winhost.engine.planning import make_plan
+from winhost.engine.run_context import Outcome
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import write_document
 from winhost.model.facts import Facts
@@ -24,10 +29,6 @@ from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 
 UNTOLD = {"ok": False, "error": {"category": "ReadError", "message": "Input/output error", "code": "5"}}
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 @dataclass
@@ -64,12 +65,8 @@ class InLinux:
     hidden: Collection[str] = ()
 
     def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
-        self.patch.setattr(linux_run, "load", lambda text: LabAgent(self.here, self.hidden))
-        self.patch.setattr(linux_journal, "stop_gently", lambda run: None)
-        if command in ("apply", "rollback"):
-            words = (*words, "--journals", str(self.journals))
-        given = linux_run.words().parse_args([command, "--json", *words])
-        return linux_run.result_of(lambda: linux_commands.main(given, linux_run.open_files(str(made))))
+        agent = LabAgent(self.here, self.hidden)
+        return run_py(self.patch, agent, self.journals, made, command, *words)
 
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
@@ -97,19 +94,143 @@ def with_windows_done(here: Wsl2World) -> Wsl2World:
     return here
 
 
+class OwnAgent:
+    """What agent.py is on a real machine of its own."""
+
+    BOOT = "LinuxBoot"
+
+    def __init__(self, here: LinuxWorld, machine_id: str) -> None:
+        self.ONCE: dict[str, Any] = {}
+        self._here, self._machine_id = here, machine_id
+
+    def content(self, path: str) -> bytes:
+        assert path == linux_run.MACHINE_ID
+        return f"{self._machine_id}\n".encode()
+
+    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+        return json.loads(self._here.answers.invoke(json.dumps(request)))["answers"]
+
+
+@dataclass
+class OnOwnLinux:
+    """A person at a machine without Windows."""
+
+    here: LinuxWorld
+    journals: Path
+    patch: pytest.MonkeyPatch
+    machine_id: str = ""
+
+    def __post_init__(self) -> None:
+        self.machine_id = self.machine_id or HostFacts(self.here.facts()).machine_id
+
+    def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
+        agent = OwnAgent(self.here, self.machine_id)
+        return run_py(self.patch, agent, self.journals, made, command, *words)
+
+    def restart(self) -> None:
+        self.here.machine.restart_computer()
+        self.here.machine.settle()
+
+
+def run_py(
+    patch: pytest.MonkeyPatch, agent: object, journals: Path, made: Path, command: str, *words: str
+) -> linux_run.Result:
+    """One call of run.py in front of this agent."""
+    patch.setattr(linux_run, "load", lambda text: agent)
+    patch.setattr(linux_journal, "stop_gently", lambda run: None)
+    if command in ("apply", "rollback"):
+        words = (*words, "--journals", str(journals))
+    given = linux_run.words().parse_args([command, "--json", *words])
+    return linux_run.result_of(lambda: linux_commands.main(given, linux_run.open_files(str(made))))
+
+
 @contextmanager
-def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
-    """`do` gets the number of a line and whether it is about to be, or was written."""
+def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
+    """Tells of them as the journal of the engine does."""
     real = linux_journal.Run._line
     count = 0
 
     def line(run: linux_journal.Run, kind: str, fields: Any) -> None:
         nonlocal count
         count += 1
-        do(count, "before")
+        entry = {**fields, "n": count, "event": kind}
+        do("before", entry)
         real(run, kind, fields)
-        do(count, "after")
+        do("after", entry)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linux_journal.Run, "_line", line)
         yield
+
+
+# ---- to be killed at any moment
+
+
+@dataclass
+class ByHand:
+    """Who runs a bundle, restarts the machine where that is asked for, and runs it again."""
+
+    hand: InLinux | OnOwnLinux
+    made: Path
+    around: Callable[[str, Any], None] = nothing
+
+    @property
+    def begun(self) -> bool:
+        return any(b"\n" in journal.read_bytes() for journal in self.hand.journals.glob("*.jsonl"))
+
+    @property
+    def at_rest(self) -> bool:
+        return self.hand.here.at_rest
+
+    def apply(self, plan: Plan | None = None) -> Outcome:
+        return self._through("apply")
+
+    def resume(self) -> Outcome:
+        return self._through("apply")
+
+    def rollback(self) -> Outcome:
+        return self._through("rollback")
+
+    def _through(self, command: str) -> Outcome:
+        """At most two restarts: one that a killed run asked for, and its own."""
+        for _ in range(3):
+            with at_each_line(self.around):
+                done = self.hand.run(self.made, command, "--accept", "restart")
+            if done.code != 75:
+                break
+            assert isinstance(self.hand, OnOwnLinux)
+            self.hand.restart()
+        said = done.document
+        if command == "rollback" and said.get("error", {}).get("kind") == "UnknownRun" and self.begun:
+            return Outcome("", "", "rolled back", 0)  # killed after its last line, it was done
+        assert done.code == 0, said
+        missing = tuple(said.get("missing", ()))
+        return Outcome("", "", said["outcome"], said["changed"], (), tuple(said.get("kept", ())), missing)
+
+    def state(self) -> Any:
+        return self.hand.here.state()
+
+    def copy(self, folder: Path) -> "ByHand":
+        here, journals = self.hand.here.copy(folder / "store"), folder / "journals"
+        if self.hand.journals.exists():
+            shutil.copytree(self.hand.journals, journals)
+        return ByHand(dataclasses.replace(self.hand, here=here, journals=journals), self.made)  # type: ignore[arg-type]
+
+
+@contextmanager
+def in_linux_by_hand(folder: Path) -> Iterator[ByHand]:
+    """The first bundle that is about the Linux in a WSL."""
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        hand = InLinux(with_windows_done(wsl2_world(folder / "store")), folder / "journals", patch)
+        plan = hand.plan(unpack_linux(hand.here.plan(), folder / "reader"))
+        yield ByHand(hand, unpack_linux(plan, folder / "linux"))
+
+
+@contextmanager
+def on_own_linux_by_hand(folder: Path) -> Iterator[ByHand]:
+    """Over a restart."""
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        hand = OnOwnLinux(linux_world(folder / "store", "ubuntu-2xl4-no-driver"), folder / "journals", patch)
+        yield ByHand(hand, unpack_linux(hand.here.plan(), folder / "linux"))

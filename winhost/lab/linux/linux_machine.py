@@ -107,11 +107,14 @@ class Linux:
 
     def __post_init__(self) -> None:
         self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
-        self.gpu_driver = GpuDriver(self.machine, lambda: {n: each.version for n, each in self.apt.packages.items()})
+        self.gpu_driver = GpuDriver(self.machine, self._versions)
         self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None)
         self.driver = self._driver()
         self.started = self.distro.starts
         self._take_facts()
+
+    def _versions(self) -> dict[str, str]:
+        return {name: each.version for name, each in self.apt.packages.items()}
 
     def _take_facts(self) -> None:
         for key, state in self._of_facts("AptPackages", "installed", False):

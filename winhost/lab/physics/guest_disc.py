@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from winhost.core.dataclass import dataclass
+from winhost.model.once import once
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ def is_for_cloud_init(image: bytes) -> bool:
     return image[_LABEL].rstrip() == b"CIDATA"
 
 
+@once
 def read_disc(image: bytes) -> GuestDisc:
     """Raises what its libraries raise where it is none for NoCloud."""
     files = _files(image)
