@@ -13,6 +13,7 @@ facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=P
 version_option = click.option(
     "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
 )
+strict_option = click.option("--strict", is_flag=True, help="Count advice as well as defects.")
 
 
 @click.group(cls=WinhostGroup)
@@ -25,6 +26,7 @@ def lint() -> None:
 @facts_argument
 @version_option
 @facts_option
+@strict_option
 @answers()
 @implemented_in("winhost.cli.lint")
 def wslconfig() -> None:
@@ -37,6 +39,7 @@ def wslconfig() -> None:
 @lint.command()
 @file_argument
 @version_option
+@strict_option
 @answers()
 @implemented_in("winhost.cli.lint")
 def wslconf() -> None:
@@ -48,6 +51,7 @@ def wslconf() -> None:
 @facts_argument
 @facts_option
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
+@strict_option
 @answers()
 @implemented_in("winhost.cli.lint_install")
 def autoinstall() -> None:
@@ -80,6 +84,7 @@ explain_option = click.option("--explain", "everything", is_flag=True, help="Sho
 @in_place_option
 @force_option
 @explain_option
+@strict_option
 @answers("FILE", "The file that --fix writes.")
 @implemented_in("winhost.cli.lint_recipes")
 def serve() -> None:
@@ -99,6 +104,7 @@ def serve() -> None:
 @in_place_option
 @force_option
 @explain_option
+@strict_option
 @answers("FILE", "The file that --fix writes.")
 @implemented_in("winhost.cli.lint_recipes")
 def docker_daemon() -> None:
@@ -110,6 +116,7 @@ def docker_daemon() -> None:
 @recipe_facts_option
 @path_option
 @explain_option
+@strict_option
 @answers()
 @implemented_in("winhost.cli.lint_recipes")
 def cdi() -> None:
