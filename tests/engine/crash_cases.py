@@ -111,7 +111,7 @@ def wsl2(name: str) -> Case:
 @contextmanager
 def in_two_machines(folder: Path) -> Iterator[TwoMachines]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.PLANNERS, "two-machines", TwoMachinesPlan)
+        patch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
         yield two_machines(folder)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
+from winhost.model.category import Category
 from winhost.model.errors import visible
 from winhost.model.once import once
 
@@ -27,6 +28,7 @@ class InstallFinding:
     """One problem. Line and column count from 1; path: of the key, as storage.config[3].size."""
 
     code: str
+    category: Category
     effect: InstallEffect
     line: int
     column: int
@@ -42,7 +44,16 @@ def install_finding(code: str, place: tuple[int, int], path: str, /, **words: ob
     shown = {name: visible(str(word))[:200] for name, word in words.items()}
     sentence, mend = (row[name].format(**shown) for name in ("says", "mend"))
     effect = InstallEffect(row["effect"])
-    return InstallFinding(f"autoinstall.{code}", effect, *place, visible(path)[:200], sentence, mend, row["evidence"])
+    return InstallFinding(
+        f"autoinstall.{code}",
+        Category.of(effect),
+        effect,
+        *place,
+        visible(path)[:200],
+        sentence,
+        mend,
+        row["evidence"],
+    )
 
 
 def install_codes() -> list[str]:

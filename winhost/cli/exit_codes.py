@@ -21,6 +21,10 @@ _RUN = {
     4: "a host has changed since it was planned, or is not as planned in the end",
     **_UNREACHED,
 }
+_LINT = {
+    0: "no defect is left; advice does not count",
+    1: "a defect is left: something does not start, is not as written, exposes or destroys; with --strict: or advice",
+}
 
 # Command → what a code says of it alone. A test holds each command to those.
 OWN: Mapping[str, Mapping[int, str]] = {
@@ -41,12 +45,9 @@ OWN: Mapping[str, Mapping[int, str]] = {
     },
     "boot": {0: "restarting, or the other system is up", 1: "failure, or the system of before came up", **_UNREACHED},
     "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHED},
-    "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
-    "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},
-    "lint autoinstall": {
-        0: "nothing found, or notes only",
-        1: "something is found that is more than a note",
-    },
+    "lint wslconfig": _LINT,
+    "lint wslconf": _LINT,
+    "lint autoinstall": _LINT,
     "install plan": {3: "the host or its disks are not ready for it"},
     "install bmc": {3: "the BMC is not shown to be that of the host, or has no free drive", **_UNREACHED},
     "install media": {
@@ -55,9 +56,9 @@ OWN: Mapping[str, Mapping[int, str]] = {
     },
     "render compose": {3: "no profile can serve the workload on that machine"},
     "render kubernetes": {3: "that machine cannot be a node that serves the workload"},
-    "lint serve": {0: "nothing found, or notes only", 1: "something is left that is more than a note"},
-    "lint docker-daemon": {0: "nothing found, or notes only", 1: "something is left that is more than a note"},
-    "lint cdi": {0: "nothing found, or notes only", 1: "something is left that is more than a note"},
+    "lint serve": _LINT,
+    "lint docker-daemon": _LINT,
+    "lint cdi": _LINT,
     "serve profile": {3: "no profile can serve the workload on that host"},
     "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHED},
     "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},

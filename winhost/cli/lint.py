@@ -1,23 +1,21 @@
-"""winhost lint: files that WSL reads without a word about what is wrong with them."""
+"""winhost lint wslconfig, wslconf: files that WSL reads without a word about what is wrong with them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
+from winhost.cli.lint_output import content, exit_code, show_count, show_findings
 from winhost.cli.named_files import facts_file as named_facts
-from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import Exit, Fault, file_faults
-from winhost.model.files import TooLarge, read_within
-from winhost.model.units import Bytes, KiB
 from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
-from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, LintFinding, LintSeverity, lint
+from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, LintFinding, lint
 from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
 
 
@@ -29,16 +27,18 @@ class Linted:
     findings: tuple[LintFinding, ...]
 
 
-def wslconfig(file: Path, facts: Path | None, version: str | None, facts_file: Path | None, output: Output) -> int:
+def wslconfig(
+    file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
+) -> int:
     """Check the .wslconfig of an account."""
     wsl = _version(version)
     named = named_facts(facts, facts_file, "--facts")
-    return _lint(file, WSLCONFIG, wsl, output, _limits_of(named) if named else NOTHING_KNOWN)
+    return _lint(file, WSLCONFIG, wsl, strict, output, _limits_of(named) if named else NOTHING_KNOWN)
 
 
-def wslconf(file: Path, version: str | None, output: Output) -> int:
+def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
-    return _lint(file, WSLCONF, _version(version), output)
+    return _lint(file, WSLCONF, _version(version), strict, output)
 
 
 def _version(text: str | None) -> Version | None:
@@ -58,22 +58,22 @@ def _limits_of(facts_file: Path) -> HostLimits:
 
 
 def _lint(
-    file: Path, dialect: Dialect, version: Version | None, output: Output, host: HostLimits = NOTHING_KNOWN
+    file: Path,
+    dialect: Dialect,
+    version: Version | None,
+    strict: bool,
+    output: Output,
+    host: HostLimits = NOTHING_KNOWN,
 ) -> int:
     findings = lint(content(file), dialect, version=version, host=host)
 
+    def rows(shown: Sequence[LintFinding]) -> None:
+        cells = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in shown]
+        table(("location", "effect", "code", "finding"), cells)
+
     def show(_: Linted) -> None:
-        rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
-        table(("location", "effect", "code", "finding"), rows) if rows else say(f"{file}: nothing found")
+        show_findings(str(file), findings, rows)
+        show_count(findings, findings, strict)
 
     show_results("lint", output.shape, [(str(file), Linted(str(file), tuple(findings)))], show)
-    return int(Exit.FAILURE if any(it.severity is not LintSeverity.NOTE for it in findings) else Exit.SUCCESS)
-
-
-def content(file: Path, most: Bytes = 64 * KiB) -> bytes:
-    """Of a file that is to be linted. Raises UsageError (FileFaults)."""
-    try:
-        return read_within(file, most)
-    except TooLarge as large:
-        fault = Fault(str(file), None, None, "", str(large))
-    raise file_faults([fault])
+    return exit_code(findings, strict)

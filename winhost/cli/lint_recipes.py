@@ -11,7 +11,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
-from winhost.cli.lint import content
+from winhost.cli.lint_output import content, exit_code, show_count, show_findings
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -19,12 +19,12 @@ from winhost.cli.overwrite import refuse_other_kind
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.units import KiB
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
-from winhost.recipes.recipe_findings import RecipeFinding, RecipeSeverity, hidden
+from winhost.recipes.recipe_findings import RecipeFinding, hidden
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_system.resource import LinuxSystem
@@ -62,6 +62,14 @@ class Mending:
 
 
 @dataclass(frozen=True)
+class Telling:
+    """everything: also what findings rest on; strict: advice counts."""
+
+    everything: bool
+    strict: bool
+
+
+@dataclass(frozen=True)
 class Given:
     """What was given: its name for people, the file where it is one, and what is in it."""
 
@@ -79,6 +87,7 @@ def serve(
     in_place: bool,
     force: bool,
     everything: bool,
+    strict: bool,
     output: Output,
 ) -> int:
     """Check how somebody starts vLLM."""
@@ -88,7 +97,7 @@ def serve(
     linted = lint_recipe(given.data, target, mend=mending.wanted)
     if linted.form is None or not (linted.versions or linted.findings):
         raise _no_recipe(words, given.file)
-    return _show(given, linted, target, mending, everything, output)
+    return _show(given, linted, target, mending, Telling(everything, strict), output)
 
 
 def docker_daemon(
@@ -99,20 +108,21 @@ def docker_daemon(
     in_place: bool,
     force: bool,
     everything: bool,
+    strict: bool,
     output: Output,
 ) -> int:
     """Check the settings of Docker."""
     target, mending = _target(facts_file, path), _mending(fix, in_place, force, output, file)
     given = Given(str(file), file, content(file, _MOST))
-    return _show(
-        given, lint_docker_daemon(given.data, target, mend=mending.wanted), target, mending, everything, output
-    )
+    linted = lint_docker_daemon(given.data, target, mend=mending.wanted)
+    return _show(given, linted, target, mending, Telling(everything, strict), output)
 
 
-def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, output: Output) -> int:
+def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, strict: bool, output: Output) -> int:
     """Check a specification of CDI."""
     target, given = _target(facts_file, path), Given(str(file), file, content(file, _MOST))
-    return _show(given, lint_cdi(given.data, target), target, Mending(wanted=False), everything, output)
+    linted, mending = lint_cdi(given.data, target), Mending(wanted=False)
+    return _show(given, linted, target, mending, Telling(everything, strict), output)
 
 
 # --- What is asked --------------------------------------------------------------------------------------------------
@@ -190,7 +200,7 @@ def _mending(fix: bool, in_place: bool, force: bool, output: Output, file: Path 
 
 
 def _show(
-    given: Given, linted: LintedRecipe, target: RecipeTarget, mending: Mending, everything: bool, output: Output
+    given: Given, linted: LintedRecipe, target: RecipeTarget, mending: Mending, telling: Telling, output: Output
 ) -> int:
     written = _write(given, linted, mending)
     text = None
@@ -198,9 +208,11 @@ def _show(
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
     place = str(written) if written else None
     result = LintedFile(given.name, str(linted.form), target.path, linted.versions, linted.findings, place, text)
-    show_results("recipe", output.shape, [(given.name, result)], lambda one: _say(one, everything, mending.wanted))
     left = [each for each in linted.findings if not (mending.wanted and each.fixed)]
-    return int(Exit.FAILURE if any(each.severity is not RecipeSeverity.NOTE for each in left) else Exit.SUCCESS)
+    show_results(
+        "recipe", output.shape, [(given.name, result)], lambda one: _say(one, left, telling, mended=mending.wanted)
+    )
+    return exit_code(left, telling.strict)
 
 
 def _write(given: Given, linted: LintedRecipe, mending: Mending) -> Path | None:
@@ -219,29 +231,27 @@ def _write(given: Given, linted: LintedRecipe, mending: Mending) -> Path | None:
     return place
 
 
-def _say(result: LintedFile, everything: bool, mended: bool) -> None:
+def _say(result: LintedFile, left: Sequence[RecipeFinding], telling: Telling, *, mended: bool) -> None:
     name = visible(result.file)
-    if not result.findings:
-        say(f"{name}: nothing found")
-    for each in result.findings:
-        where = f" ({each.where})" if each.where else ""
-        say(f"{name}:{each.line}:{each.column}: {each.severity}: {each.sentence} [{each.code}]{where}")
-        doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
-        say(f"  {each.do}{_done(each, mended)}{doubt}", hang=2)
-        for evidence in each.evidence if everything else ():
-            say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
-    _say_ending(result, mended)
 
+    def say_each(findings: Sequence[RecipeFinding]) -> None:
+        for each in findings:
+            where = f" ({each.where})" if each.where else ""
+            say(f"{name}:{each.line}:{each.column}: {each.severity}: {each.sentence} [{each.code}]{where}")
+            doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
+            say(f"  {each.do}{_done(each, mended)}{doubt}", hang=2)
+            for evidence in each.evidence if telling.everything else ():
+                say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
 
-def _done(finding: RecipeFinding, mended: bool) -> str:
-    return "" if not finding.fixed else " [mended]" if mended else " [--fix does this]"
-
-
-def _say_ending(result: LintedFile, mended: bool) -> None:
-    left = [each for each in result.findings if not each.fixed]
-    if mended and left:
-        say(f"Not mended by itself: {len(left)} of {len(result.findings)}.")
+    show_findings(result.file, result.findings, say_each)
+    if result.written or result.text is not None:
+        click.echo()
     if result.written:
         say(f"Written: {visible(result.written)}")
     if result.text is not None:
         click.echo("\n".join(map(visible, result.text.splitlines())))
+    show_count(result.findings, left, telling.strict)
+
+
+def _done(finding: RecipeFinding, mended: bool) -> str:
+    return "" if not finding.fixed else " [mended]" if mended else " [--fix does this]"

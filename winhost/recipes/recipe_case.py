@@ -130,11 +130,11 @@ class RecipeCase:
         return network is not None and network.value == "host"
 
     def _open_container(self) -> str | None:
-        if self._host_network:
-            return "the container is in the host's network"
         service = self.engine.boxed("service")
         if service:
             return f"a service of type {service.value} publishes it"
+        if self._host_network:
+            return "the container is in the host's network"
         port = self.open_port
         return f"its port is published on every address ({port.value})" if port else None
 

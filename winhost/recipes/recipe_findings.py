@@ -9,6 +9,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
+from winhost.model.category import Category
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.once import once
@@ -58,6 +59,7 @@ class RecipeFinding:
     """
 
     code: str
+    category: Category
     severity: RecipeSeverity
     line: int
     column: int
@@ -77,6 +79,7 @@ def told(
     words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
     return RecipeFinding(
         code=f"{prefix}.{found.code}",
+        category=Category.of(row.severity),
         severity=row.severity,
         line=position[0],
         column=position[1],

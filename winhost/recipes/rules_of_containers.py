@@ -1,6 +1,9 @@
 """Rules on containers: their image, their GPUs, /dev/shm, memory, ports, and how they end."""
 
+import math
 from collections.abc import Iterator, Sequence
+
+from packaging.version import Version
 
 from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes, GiB
@@ -10,6 +13,7 @@ from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import RecipeForm, Setting
+from winhost.recipes.recipe_rows import UNKNOWN_VERSION
 from winhost.recipes.recipe_text import TextEdit
 from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, seconds
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
@@ -19,6 +23,7 @@ _OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron
 _DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
+FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # that knows --shutdown-timeout, and what is advised for it
 # NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
 _LEAST_PER_CARD: Bytes = 600 * 1024**2
 
@@ -220,7 +225,9 @@ def ports(case: RecipeCase) -> Iterator[Found]:
         value = port.value or ""
         inner = value.rpartition(":")[2].partition("/")[0]
         if network is not None and network.value == "host":
-            yield Found("ports-with-host-network", port.text.start, {"value": value}, engine.editor.remove(port))
+            outer = value.rpartition(":")[0].rpartition(":")[2]
+            code = "port-not-mapped" if outer not in ("", case.port) else "ports-with-host-network"
+            yield Found(code, port.text.start, {"value": value, "port": case.port}, engine.editor.remove(port))
         elif inner.isdigit() and case.port.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
             yield Found("other-port", port.text.start, {"value": inner, "port": case.port}, edits)
@@ -235,25 +242,32 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
 
 
 def ending(case: RecipeCase) -> Iterator[Found]:
-    """How long it may take to end."""
-    engine = case.engine
-    if not engine.in_container or engine.form in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT):
-        return
-    if engine.boxed("--restart") and engine.boxed("--rm"):
-        yield Found("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(engine.boxed("--rm")))  # type: ignore[arg-type]
-    found = engine.boxed("--stop-timeout")
+    """Whether requests may finish when it is stopped, and whether its container waits that long."""
+    engine, drains = case.engine, case.engine.option("--shutdown-timeout")
+    killed = engine.in_container and engine.form not in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT)
+    if killed and engine.boxed("--restart") and (removed := engine.boxed("--rm")):
+        yield Found("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(removed))
+    found = engine.boxed("--stop-timeout") if killed else None
     grace = seconds(found.value or "") if found else POD_GRACE if case.is_pod else DOCKER_GRACE
+    if grace is None or not killed:
+        grace = math.inf  # as long as it takes, or nobody knows
     timeout = engine.number("--shutdown-timeout", 0)
     better = {RecipeForm.COMPOSE: "stop_grace_period: 60s", RecipeForm.KUBERNETES: "terminationGracePeriodSeconds: 60"}
-    words = {"seconds": f"{grace:g}" if grace is not None else "", "timeout": timeout}
-    words["better"] = better.get(engine.form, "--stop-timeout=60")
+    words = {"seconds": f"{grace:g}", "timeout": timeout, "better": better.get(engine.form, "--stop-timeout=60")}
     place = found.text.start if found else engine.at.start
-    if grace is None:
-        return
+    short = engine.sleeps and grace < LEAST_GRACE and not case.is_pod
     if timeout and timeout >= grace:
         yield Found("grace-below-timeout", place, words, _longer(found, timeout + 30, case))
-    elif grace < LEAST_GRACE and not case.is_pod:
+    elif short:
         yield Found("short-grace", place, words, _longer(found, 60, case))
+    if drains is None and engine.known and (case.version is None or case.version >= FIRST_DRAINING):
+        more = grace <= DRAINING and not short
+        edits = engine.editor.add_option(f"--shutdown-timeout={DRAINING}")
+        if edits and more:
+            edits = (*edits, *_longer(found, 60, case))
+        doubt = case.elsewhere("--shutdown-timeout") if case.version else UNKNOWN_VERSION
+        allow = f", and allow 60 s: {words['better']}" if more else ""
+        yield Found("drops-requests", engine.at.start, {"seconds": DRAINING, "allow": allow}, edits, doubt)
 
 
 def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[TextEdit]:

@@ -16,7 +16,6 @@ _INSTEAD = {
     RecipeForm.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
     RecipeForm.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
     RecipeForm.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
-    RecipeForm.ENVIRONMENT: "Let only its owner read this file, and do not share it.",
 }
 _PASSED = "Pass its name alone (-e NAME), with the value in the shell's environment from a file."
 
@@ -50,6 +49,8 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
             RecipeForm.KUBERNETES,
         ):
             yield Found("key-in-command", setting.text.start, {"name": setting.name})
+        elif setting.name not in _OPTIONS and engine.form is RecipeForm.ENVIRONMENT:
+            yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
         elif setting.name not in _OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
             instead = _INSTEAD.get(engine.form, _PASSED)
             yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
@@ -70,8 +71,10 @@ def exposed(case: RecipeCase) -> Iterator[Found]:
     if key is not None:
         yield Found("key-guards-little", key.text.start, {"how": how})
     elif not (dev and dev.is_on):
-        at = case.open_port or engine.boxed("service")
-        yield Found("open-to-all", at.text.start if at else engine.at.start, {"how": how}, _kept_local(case))
+        service = engine.boxed("service")
+        at = service or case.open_port
+        code = "service-without-key" if service else "open-to-all"
+        yield Found(code, at.text.start if at else engine.at.start, {"how": how}, _kept_local(case))
 
 
 def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:

@@ -221,7 +221,8 @@ def repeated(case: RecipeCase) -> Iterator[Found]:
         counts = last[setting.name]
         if counts is not setting:
             words = {"name": setting.name, "line": case.source.position(counts.text.start)[0]}
-            yield Found("set-twice", setting.text.start, words, case.engine.editor.remove(setting))
+            code = "same-twice" if counts.value == setting.value else "set-twice"
+            yield Found(code, setting.text.start, words, case.engine.editor.remove(setting))
 
 
 def model(case: RecipeCase) -> Iterator[Found]:

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
+from winhost.model.category import Category
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.wslconfig.format import Dialect
@@ -25,6 +26,7 @@ class LintFinding:
     """One problem in a file. Line and column count from 1."""
 
     code: str
+    category: Category
     severity: LintSeverity
     line: int
     column: int
@@ -35,7 +37,8 @@ def finding(dialect: Dialect, code: str, position: tuple[int, int], /, **words: 
     """The finding of this code; control characters in `words`, which come from the file, are escaped."""
     entry = _sentences()[code]
     sentence = entry["says"].format(**{name: visible(str(word)) for name, word in words.items()})
-    return LintFinding(f"{dialect.name}.{code}", LintSeverity(entry["severity"]), *position, sentence)
+    severity = LintSeverity(entry["severity"])
+    return LintFinding(f"{dialect.name}.{code}", Category.of(severity), severity, *position, sentence)
 
 
 def codes() -> list[str]:

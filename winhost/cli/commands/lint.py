@@ -14,6 +14,7 @@ facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=P
 version_option = click.option(
     "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
 )
+strict_option = click.option("--strict", is_flag=True, help="Count advice as well as defects.")
 
 
 @click.group(cls=WinhostGroup)
@@ -26,6 +27,7 @@ def lint() -> None:
 @facts_argument
 @version_option
 @facts_option
+@strict_option
 @answers()
 def wslconfig(**options: Any) -> int:
     """Check the .wslconfig of an account.
@@ -40,6 +42,7 @@ def wslconfig(**options: Any) -> int:
 @lint.command()
 @file_argument
 @version_option
+@strict_option
 @answers()
 def wslconf(**options: Any) -> int:
     """Check the /etc/wsl.conf of a distro."""
@@ -53,6 +56,7 @@ def wslconf(**options: Any) -> int:
 @facts_argument
 @facts_option
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
+@strict_option
 @answers()
 def autoinstall(**options: Any) -> int:
     """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
@@ -87,6 +91,7 @@ explain_option = click.option("--explain", "everything", is_flag=True, help="Sho
 @in_place_option
 @force_option
 @explain_option
+@strict_option
 @answers("FILE", "The file that --fix writes.")
 def serve(**options: Any) -> int:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
@@ -108,6 +113,7 @@ def serve(**options: Any) -> int:
 @in_place_option
 @force_option
 @explain_option
+@strict_option
 @answers("FILE", "The file that --fix writes.")
 def docker_daemon(**options: Any) -> int:
     """Check the settings of Docker itself, /etc/docker/daemon.json."""
@@ -121,6 +127,7 @@ def docker_daemon(**options: Any) -> int:
 @recipe_facts_option
 @path_option
 @explain_option
+@strict_option
 @answers()
 def cdi(**options: Any) -> int:
     """Check a specification of CDI, by which containers get their GPUs."""
