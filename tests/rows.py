@@ -1,0 +1,104 @@
+"""A table of cases within one test: every row is tried, and the test fails once, with each row that failed.
+
+A row costs nothing but its own work, where an item of pytest costs a millisecond, several times over with xdist.
+Rows that cost more than 0.1 s each stay items, so that several processes share them.
+"""
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Table = Mapping[str, Any] | Iterable[Any]
+Test = Callable[..., None]
+FAILURES = (Exception, pytest.fail.Exception)
+
+
+def each_row(
+    names: str | tuple[str, ...], table: Table | Callable[[], Table], *, ids: Callable[[Any], object] | None = None
+) -> Callable[[Test], Test]:
+    """Call the test with every row of a table, as `pytest.mark.parametrize` would make an item of each.
+
+    table: one value for each row, or a tuple where there are several names. A mapping names its rows by its keys and
+    passes its values. A function that returns the table is called when the test runs, not when it is collected.
+    `tmp_path`, `monkeypatch` and `capsys` of the test are made anew for each row; other fixtures are shared by all.
+    """
+    told = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+
+    def loop(test: Test) -> Test:
+        signature = inspect.signature(test)
+        assert set(told) <= signature.parameters.keys(), f"{test.__name__} takes no {told}"
+
+        @wraps(test)
+        def every(**fixtures: Any) -> None:
+            tried, failed, skipped = 0, {}, {}
+            for name, values in _named(told, table() if callable(table) else table, ids):
+                tried += 1
+                try:
+                    with ExitStack() as stack:
+                        test(**_fresh(fixtures, tried, stack), **values)
+                except pytest.skip.Exception as why:
+                    skipped[name] = str(why)
+                except FAILURES as error:
+                    failed[name if name not in failed else f"{name} ({tried})"] = error
+            assert tried, f"the table of {test.__name__} is empty"
+            if failed:
+                raise AssertionError(_listed(failed, tried, test)) from next(iter(failed.values()))
+            if skipped:
+                pytest.skip(f"{len(skipped)} of {tried} rows: {'; '.join(sorted({*skipped.values()}))}")
+
+        rest = [parameter for name, parameter in signature.parameters.items() if name not in told]
+        every.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        return every
+
+    return loop
+
+
+def _named(
+    names: tuple[str, ...], table: Table, ids: Callable[[Any], object] | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row with its name, as the arguments that it stands for."""
+    for key, row in table.items() if isinstance(table, Mapping) else ((None, row) for row in table):
+        if isinstance(row, type(pytest.param())):
+            assert not row.marks, "a row has no marks: what is marked stays an item"
+            key, values = row.id or key, row.values
+        else:
+            values = tuple(row) if len(names) > 1 else (row,)
+        assert len(values) == len(names), f"{values} for {names}"
+        yield key or "-".join(_said(value, ids) for value in values), dict(zip(names, values, strict=True))
+
+
+def _said(value: Any, ids: Callable[[Any], object] | None) -> str:
+    if ids and (given := ids(value)) is not None:
+        return str(given)
+    return getattr(value, "__name__", None) or (value if isinstance(value, str) else repr(value)[:100])
+
+
+def _fresh(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str, Any]:
+    made = dict(fixtures)
+    if "tmp_path" in made:
+        made["tmp_path"] = Path(made["tmp_path"]) / f"row-{number}"
+        made["tmp_path"].mkdir()
+    if "monkeypatch" in made:
+        made["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
+    if "capsys" in made:
+        made["capsys"].readouterr()
+    return made
+
+
+def _listed(failed: dict[str, BaseException], tried: int, test: Test) -> str:
+    """Which rows failed, then what each says, at which line of its test; the first is also shown whole."""
+    rows = "\n\n".join(f"{name}: {_reason(error, test)}" for name, error in failed.items())
+    return f"{len(failed)} of {tried} rows failed: {', '.join(failed)}\n\n{rows}"
+
+
+def _reason(error: BaseException, test: Test) -> str:
+    file = inspect.unwrap(test).__code__.co_filename
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
+    return f"line {line}: " + "".join(traceback.format_exception_only(error)).strip()
