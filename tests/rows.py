@@ -6,7 +6,7 @@ Rows that cost more than 0.1 s each stay items, so that several processes share 
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -14,18 +14,19 @@ from typing import Any
 
 import pytest
 
-Table = Mapping[str, Any] | Iterable[Any]
+Table = Iterable[Any]
+Ids = Callable[[Any], object] | Iterable[object] | None
 Test = Callable[..., None]
 FAILURES = (Exception, pytest.fail.Exception)
 
 
 def each_row(
-    names: str | tuple[str, ...], table: Table | Callable[[], Table], *, ids: Callable[[Any], object] | None = None
+    names: str | tuple[str, ...], table: Table | Callable[[], Table], *, ids: Ids = None
 ) -> Callable[[Test], Test]:
-    """Call the test with every row of a table, as `pytest.mark.parametrize` would make an item of each.
+    """Call the test with every row of a table, where `pytest.mark.parametrize` would make an item of each.
 
-    table: one value for each row, or a tuple where there are several names. A mapping names its rows by its keys and
-    passes its values. A function that returns the table is called when the test runs, not when it is collected.
+    names, table, ids: as there. A function that returns the table is called when the test runs, not when it is
+    collected.
     `tmp_path`, `monkeypatch` and `capsys` of the test are made anew for each row; other fixtures are shared by all.
     """
     told = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
@@ -59,24 +60,25 @@ def each_row(
     return loop
 
 
-def _named(
-    names: tuple[str, ...], table: Table, ids: Callable[[Any], object] | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _named(names: tuple[str, ...], table: Table, ids: Ids) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row with its name, as the arguments that it stands for."""
-    for key, row in table.items() if isinstance(table, Mapping) else ((None, row) for row in table):
+    rows = list(table)
+    keys = [None] * len(rows) if ids is None or callable(ids) else [str(key) for key in ids]
+    for key, row in zip(keys, rows, strict=True):
         if isinstance(row, type(pytest.param())):
             assert not row.marks, "a row has no marks: what is marked stays an item"
             key, values = row.id or key, row.values
         else:
             values = tuple(row) if len(names) > 1 else (row,)
         assert len(values) == len(names), f"{values} for {names}"
-        yield key or "-".join(_said(value, ids) for value in values), dict(zip(names, values, strict=True))
+        name = key or "-".join(_said(value, ids) for value in values)
+        yield name, dict(zip(names, values, strict=True))
 
 
-def _said(value: Any, ids: Callable[[Any], object] | None) -> str:
-    if ids and (given := ids(value)) is not None:
+def _said(value: Any, ids: Ids) -> str:
+    if callable(ids) and (given := ids(value)) is not None:
         return str(given)
-    return getattr(value, "__name__", None) or (value if isinstance(value, str) else repr(value)[:100])
+    return value if isinstance(value, str) else getattr(value, "__qualname__", repr(value)[:100])
 
 
 def _fresh(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str, Any]:
@@ -101,4 +103,5 @@ def _reason(error: BaseException, test: Test) -> str:
     file = inspect.unwrap(test).__code__.co_filename
     frames = traceback.extract_tb(error.__traceback__)
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
-    return f"line {line}: " + "".join(traceback.format_exception_only(error)).strip()
+    place = f"line {line}: " if line else ""  # a table within a table says the line of each of its own rows
+    return place + "".join(traceback.format_exception_only(error)).strip()

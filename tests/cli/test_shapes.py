@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.cli.formats import KINDS, schema_of
 from winhost.cli.schema import FILES, results_schema
 from winhost.model.documents import json_schema
@@ -35,7 +34,7 @@ SCHEMAS = {schema_of(kind): results_schema(kind) for kind in KINDS} | {
 }
 
 
-@pytest.mark.parametrize(("version", "schema"), SCHEMAS.items(), ids=SCHEMAS)
+@each_row(("version", "schema"), SCHEMAS.items(), ids=SCHEMAS)
 def test_a_published_shape_keeps_its_fields_or_gets_a_new_version(version: str, schema: Any) -> None:
     assert set(PUBLISHED[version]) <= set(fields(schema)), f"{version} lost a field: give it the next version"
     assert set(fields(schema)) <= set(PUBLISHED[version]), (

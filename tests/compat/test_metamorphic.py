@@ -21,6 +21,7 @@ from packaging.version import Version
 
 from tests.cases import few
 from tests.compat.test_rules import CASES, HOSTS
+from tests.rows import each_row
 from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
@@ -201,7 +202,7 @@ DECISIVE = [
 ]
 
 
-@pytest.mark.parametrize(("code", "resource"), DECISIVE)
+@each_row(("code", "resource"), DECISIVE)
 def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resource: str) -> None:
     change = CASES[code]["change"][resource]
     states = [each for each in change.values() if each] if RESOURCE_TYPES[resource].key else [change]
@@ -267,7 +268,7 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
     assert len(assessments) == len(HOSTS)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@each_row("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_judges_imports_neither_clock_nor_chance_nor_network(module: Path) -> None:
     imports = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
     named = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}

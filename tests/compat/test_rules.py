@@ -9,6 +9,7 @@ import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
@@ -127,13 +128,13 @@ def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
 
-@pytest.mark.parametrize("code", CASES)
+@each_row("code", CASES)
 def test_the_code_comes_up_with_its_severity(code: str) -> None:
     severities = {reason.severity for reason in found(judged(code)) if reason.code == code}
     assert severities == {Severity(CASES[code]["severity"])}
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each_row("bound", BOUNDS)
 def test_the_edge_of_a_condition_is_where_it_is(bound: str) -> None:
     code, comes_up = (BOUNDS[bound][name] for name in ("code", "comes_up"))
     case = {name: what for name, what in BOUNDS[bound].items() if name in ("change", "with")}
@@ -141,7 +142,7 @@ def test_the_edge_of_a_condition_is_where_it_is(bound: str) -> None:
     assert (code in reasons) == comes_up
 
 
-@pytest.mark.parametrize("code", [code for code in CASES if code.startswith("dda.")])
+@each_row("code", [code for code in CASES if code.startswith("dda.")])
 def test_dda_is_worth_what_its_only_finding_weighs(code: str) -> None:
     severity = Severity(CASES[code]["severity"])
     assert judged(code).path("dda").verdict.rank == severity.rank

@@ -12,6 +12,7 @@ import pytest
 from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
 from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.steps import Step
@@ -173,7 +174,7 @@ def test_another_file_is_refused_before_anything_is_changed(
     assert here.store.runs() == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "",

@@ -9,9 +9,8 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from tests.house.tree import ROOT
+from tests.rows import each_row
 from winhost.resources.base import State
 from winhost.resources.registry import LINUX_STATES, WINDOWS_STATES
 
@@ -100,7 +99,7 @@ def uses(state: type[State], name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.resource_type.name)
+@each_row("state", STATES, ids=lambda state: state.resource_type.name)
 def test_each_property_that_is_read_is_used(state: type[State]) -> None:
     read = {each.name for each in fields(cast(Any, state))}
     unused = {name for name in read if not uses(state, name)}

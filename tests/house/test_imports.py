@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import HOUSE, graph, modules
+from tests.rows import each_row
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -127,7 +128,7 @@ def part_of(module: str) -> str:
     return room if room in MAY_IMPORT else part
 
 
-@pytest.mark.parametrize("module", MODULES)
+@each_row("module", MODULES)
 def test_dependencies_point_downward(module: str) -> None:
     part = part_of(module)
     assert {part_of(name) for name in imports()[module] - {"winhost"}} - {part, "core"} <= MAY_IMPORT.get(part, set())
@@ -137,7 +138,7 @@ def test_dependencies_point_downward(module: str) -> None:
 CARRIED = {"core": set(), "gateway": {"aiohttp"}}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if part_of(module) in CARRIED])
+@each_row("module", [module for module in MODULES if part_of(module) in CARRIED])
 def test_what_is_carried_runs_in_a_folder_of_its_own(module: str) -> None:
     """Elsewhere the files are as they are here: they know each other by relative names, and no other package."""
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"), feature_version=(3, 10))
@@ -148,7 +149,7 @@ def test_what_is_carried_runs_in_a_folder_of_its_own(module: str) -> None:
     assert {name.split(".")[0] for name in names} - CARRIED[part_of(module)] <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if "wsl" in module])
+@each_row("module", [module for module in MODULES if "wsl" in module])
 def test_wsl_knows_nothing_of_dda(module: str) -> None:
     """Each path stands alone: what two of them share lies in a room below both."""
     assert [name for name in imports()[module] if "dda" in name] == []
@@ -253,7 +254,7 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
     assert not {name for name in loaded if any(f"{name}.".startswith(f"{heavy}.") for heavy in TOO_HEAVY)}
 
 
-@pytest.mark.parametrize("path", MODULES.values(), ids=MODULES)
+@each_row("path", MODULES.values(), ids=MODULES)
 def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
     """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
     assert "\n@cache\n" not in path.read_text(encoding="utf-8")

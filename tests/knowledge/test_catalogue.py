@@ -16,6 +16,7 @@ import winhost.knowledge
 import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.knowledge import catalogue, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond
@@ -148,7 +149,7 @@ def test_every_consent_is_one_that_apply_knows() -> None:
     assert {risk for entry in catalogue.entries().values() for risk in entry.risks} <= RISKS.keys()
 
 
-@pytest.mark.parametrize("key", catalogue.evidence())
+@each_row("key", catalogue.evidence())
 def test_a_stranger_can_check_the_evidence(key: str) -> None:
     evidence = catalogue.evidence()[key]
     assert evidence.kind in get_args(Kind)
@@ -161,14 +162,14 @@ def test_a_stranger_can_check_the_evidence(key: str) -> None:
     assert evidence.settles or evidence.kind != "inferred", "say what would settle it"
 
 
-@pytest.mark.parametrize("key", catalogue.remedies())
+@each_row("key", catalogue.remedies())
 def test_a_remedy_says_who_does_it(key: str) -> None:
     remedy = catalogue.remedies()[key]
     assert remedy.who in get_args(Mender)
     assert remedy.do.endswith(".")
 
 
-@pytest.mark.parametrize("code", catalogue.entries())
+@each_row("code", catalogue.entries())
 def test_a_code_explains_itself(code: str) -> None:
     story = explain(code)
     assert story.sentence.endswith(".")
@@ -178,14 +179,14 @@ def test_a_code_explains_itself(code: str) -> None:
     assert json.loads(json.dumps(asdict(story)))["code"] == code
 
 
-@pytest.mark.parametrize("code", [*catalogue.entries(), "*.unknown"])
+@each_row("code", [*catalogue.entries(), "*.unknown"])
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
     found = explain(code).related
     assert set(found) <= catalogue.own_entries().keys() - {code}
     assert len(set(found)) == len(found) <= MOST
 
 
-@pytest.mark.parametrize("code", catalogue.own_entries())
+@each_row("code", catalogue.own_entries())
 def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
     entries = catalogue.own_entries()
     for name in explain(code).related:

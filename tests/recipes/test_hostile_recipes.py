@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.recipes.test_recipes import CASES, linted, target_of
+from tests.rows import each_row
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.read_recipe import read_recipe
@@ -137,7 +138,7 @@ def test_a_secret_is_in_no_finding(secret: str) -> None:
         assert value not in str(found.findings)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
     """A line that no finding with a mend names, nor one beside it, is as it was, if nothing came behind it."""
     case = CASES[name]
@@ -153,7 +154,7 @@ def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
         assert all(line.endswith(newline) for line in after[:-1])
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
+@each_row("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
 def test_what_is_mended_can_still_be_read(name: str) -> None:
     case = CASES[name]
     found = linted(name, case["text"].encode(), target_of(case))
@@ -165,7 +166,7 @@ def test_what_is_mended_can_still_be_read(name: str) -> None:
     read(found.mended.decode())
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
+@each_row("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
 def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
     """UTF-16 of PowerShell, byte order marks and CRLF change no finding."""
     case = CASES[name]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.rows import each_row
 from winhost.model.served import UnitState
 from winhost.serving.start_failure import start_failure, told_by
 from winhost.serving.start_progress import PHASES, StartProgress
@@ -33,7 +34,7 @@ def test_a_bar_is_as_long_as_it_is_far() -> None:
     assert [each.at for each in PHASES] == sorted(each.at for each in PHASES)
 
 
-@pytest.mark.parametrize("case", CASES["failures"], ids=lambda case: case["symptom"])
+@each_row("case", CASES["failures"], ids=lambda case: case["symptom"])
 def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     lines = case["log"].splitlines()
     found = told_by(lines)

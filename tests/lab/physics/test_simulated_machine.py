@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.powershell.bundles import twin
+from tests.rows import each_row
 from winhost.core.answers import Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -116,7 +117,7 @@ class Case:
         }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_physics(name: str) -> None:
     Case(CASES[name]).run()
 
