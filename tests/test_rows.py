@@ -64,7 +64,7 @@ def test_a_table_without_rows_is_a_failure() -> None:
 
 
 def test_a_mark_of_a_row_is_refused() -> None:
-    @each_row("row", [pytest.param(1, marks=pytest.mark.real)])
+    @each_row("row", [pytest.param(1, marks=pytest.mark.powershell)])
     def rows(row: object) -> None: ...
 
     assert "stays an item" in failure(rows)

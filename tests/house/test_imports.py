@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import HOUSE, graph, modules
+from tests.house.tree import HOUSE, imports, modules, source, sources
 from tests.rows import each_row
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
@@ -103,12 +103,6 @@ MAY_IMPORT = {
 MODULES = modules()
 
 
-@cache
-def imports() -> dict[str, set[str]]:
-    """Read by the first test, not by every process that only looks for tests."""
-    return graph(MODULES)
-
-
 # All that `winhost --help` may load beside the standard library and click: a slow help is a tool that feels broken.
 HELP_MAY_LOAD = {
     "winhost",
@@ -141,10 +135,9 @@ CARRIED = {"core": set(), "gateway": {"aiohttp"}}
 @each_row("module", [module for module in MODULES if part_of(module) in CARRIED])
 def test_what_is_carried_runs_in_a_folder_of_its_own(module: str) -> None:
     """Elsewhere the files are as they are here: they know each other by relative names, and no other package."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"), feature_version=(3, 10))
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level != 1]
-    names = {node.module or "." for node in froms} | {
-        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    file = source(MODULES[module])
+    names = {node.module or "." for node in file.every(ast.ImportFrom) if node.level != 1} | {
+        name.name for node in file.every(ast.Import) for name in node.names
     }
     assert {name.split(".")[0] for name in names} - CARRIED[part_of(module)] <= sys.stdlib_module_names
 
@@ -174,7 +167,7 @@ DECLARED = {"cryptography": "cryptography", "psrpcore": "psrpcore", "spnego": "p
 @pytest.mark.parametrize("library", OF_THE_LAB)
 def test_what_only_the_lab_needs_is_declared_and_imported_by_it_alone(library: str) -> None:
     uses = re.compile(rf"^\s*(?:from|import) {library}\b", re.MULTILINE)
-    users = {module for module, path in MODULES.items() if uses.search(path.read_text(encoding="utf-8"))}
+    users = {module for module, path in MODULES.items() if uses.search(source(path).text)}
     of_the_lab = {module for module in users if module.startswith("winhost.lab.")}
     assert of_the_lab
     assert users - of_the_lab == OF_THE_LAB[library]
@@ -206,13 +199,14 @@ def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    plain = subprocess.run(
-        [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return set(done.stderr.split()) - set(plain.stdout.split()), done.stdout
+    return set(done.stderr.split()) - loaded_by_click(), done.stdout
+
+
+@cache
+def loaded_by_click() -> set[str]:
+    code = "import click, sys; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
 
 
 def test_help_loads_click_and_nothing_else() -> None:
@@ -257,20 +251,17 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
 @each_row("path", MODULES.values(), ids=MODULES)
 def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
     """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
-    assert "\n@cache\n" not in path.read_text(encoding="utf-8")
+    assert "\n@cache\n" not in source(path).text
 
 
 def test_the_command_line_imports_at_the_top_of_its_files() -> None:
     """Commands are imported when they are called: what is still imported within a function says there why."""
-    for path in sorted((HOUSE / "cli").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
+    for file in sources(HOUSE / "cli"):
+        lines = file.text.splitlines()
         inner = {
-            node.lineno
-            for function in ast.walk(ast.parse(text))
-            if isinstance(function, ast.FunctionDef)
-            for node in ast.walk(function)
-            if isinstance(node, ast.Import | ast.ImportFrom)
+            lines[node.lineno - 1]
+            for node in (*file.every(ast.Import), *file.every(ast.ImportFrom))
+            for function in file.every(ast.FunctionDef)
+            if function.lineno < node.lineno <= (function.end_lineno or 0)
         }
-        assert [
-            line for number, line in enumerate(text.splitlines(), 1) if number in inner and "  # " not in line
-        ] == []
+        assert [line for line in inner if "  # " not in line] == [], file.path
