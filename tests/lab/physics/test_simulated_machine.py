@@ -1,6 +1,7 @@
 """Physics of the simulated Windows, and what must hold whatever is done to it."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 
 CASES = read_cases(Path(__file__).parents[2] / "data" / "lab" / "physics.yaml")
-HOSTS = expand_all()
+hosts = cache(expand_all)
 SLOW = LabClock(scale=10.0)  # a restart that nobody lives to see the end of
 
 
 def machine(host: str, clock: LabClock | None = None, **lab: Any) -> Machine:
-    facts, section = HOSTS[host]
+    facts, section = hosts()[host]
     return Machine(facts, LabSection.model_validate(section.model_dump() | lab), clock)
 
 
