@@ -21,10 +21,11 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
     assert line("explain", code, "--json").result["related"] == list(told.related)
 
 
-SAYS = [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
+def says() -> list[tuple[str, str]]:
+    return [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
 
 
-@each_row(("code", "words"), SAYS)
+@each_row(("code", "words"), says)
 def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: str) -> None:
     assert f"  In logs: {words}\n" in line("explain", code).out
 
