@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import asdict
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -169,9 +170,12 @@ def test_a_remedy_says_who_does_it(key: str) -> None:
     assert remedy.do.endswith(".")
 
 
+told = cache(explain)
+
+
 @each_row("code", catalogue.entries())
 def test_a_code_explains_itself(code: str) -> None:
-    story = explain(code)
+    story = told(code)
     assert story.sentence.endswith(".")
     assert story.means.endswith(".")
     assert [evidence.id for evidence in story.evidence] == list(catalogue.entry(code).evidence)
@@ -181,7 +185,7 @@ def test_a_code_explains_itself(code: str) -> None:
 
 @each_row("code", [*catalogue.entries(), "*.unknown"])
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
-    found = explain(code).related
+    found = told(code).related
     assert set(found) <= catalogue.own_entries().keys() - {code}
     assert len(set(found)) == len(found) <= MOST
 
@@ -189,10 +193,10 @@ def test_related_reasons_are_others_that_there_are(code: str) -> None:
 @each_row("code", catalogue.own_entries())
 def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
     entries = catalogue.own_entries()
-    for name in explain(code).related:
+    for name in told(code).related:
         strength = bond((code, entries[code]), (name, entries[name]))
         assert strength == bond((name, entries[name]), (code, entries[code])) > 0
-        back = explain(name).related
+        back = told(name).related
         assert code in back or all(bond((name, entries[name]), (n, entries[n])) >= strength for n in back), name
 
 
@@ -206,7 +210,7 @@ RELATED = {
 
 @pytest.mark.parametrize("code", RELATED)
 def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
-    assert set(explain(code).related) >= RELATED[code]
+    assert set(told(code).related) >= RELATED[code]
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
