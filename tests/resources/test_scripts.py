@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files as files_of
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ class Script:
         return _parsed(self.text)
 
     def nodes(self, *types: str) -> Iterator[Node]:
-        return (node for node in _walk(self.root) if node.type in types)
+        found = (each for kind in types for each in _by_type(self.text).get(kind, ()))
+        return (node for _, node in sorted(found, key=itemgetter(0)))
 
 
 @cache
@@ -71,10 +73,21 @@ def _parsed(text: str) -> Node:
     return Parser(Language(tree_sitter_powershell.language())).parse(text.encode()).root_node
 
 
+@cache
+def _by_type(text: str) -> dict[str, list[tuple[int, Node]]]:
+    """All nodes, each with its number in the order of the text: a script is walked once for its twenty checks."""
+    found: defaultdict[str, list[tuple[int, Node]]] = defaultdict(list)
+    for number, node in enumerate(_walk(_parsed(text))):
+        found[node.type].append((number, node))
+    return dict(found)
+
+
 def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(node.children)
 
 
 def said(node: Node | None) -> str:
