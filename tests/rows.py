@@ -37,27 +37,35 @@ def each_row(
 
         @wraps(test)
         def every(**fixtures: Any) -> None:
-            tried, failed, skipped = 0, {}, {}
-            for name, values in _named(told, table() if callable(table) else table, ids):
-                tried += 1
-                try:
-                    with ExitStack() as stack:
-                        test(**_fresh(fixtures, tried, stack), **values)
-                except pytest.skip.Exception as why:
-                    skipped[name] = str(why)
-                except FAILURES as error:
-                    failed[name if name not in failed else f"{name} ({tried})"] = error
-            assert tried, f"the table of {test.__name__} is empty"
-            if failed:
-                raise AssertionError(_listed(failed, tried, test)) from next(iter(failed.values()))
-            if skipped:
-                pytest.skip(f"{len(skipped)} of {tried} rows: {'; '.join(sorted({*skipped.values()}))}")
+            _try_all(test, _named(told, table() if callable(table) else table, ids), fixtures)
 
         rest = [parameter for name, parameter in signature.parameters.items() if name not in told]
         every.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
         return every
 
     return loop
+
+
+def _try_all(test: Test, rows: Iterator[tuple[str, dict[str, Any]]], fixtures: dict[str, Any]) -> None:
+    tried = 0
+    failed: dict[str, BaseException] = {}
+    skipped: dict[str, str] = {}
+    for name, values in rows:
+        tried += 1
+        try:
+            with ExitStack() as stack:
+                test(**_fresh(fixtures, tried, stack), **values)
+        except pytest.skip.Exception as why:
+            skipped[name] = str(why)
+        except FAILURES as error:
+            failed[name if name not in failed else f"{name} ({tried})"] = error
+            if "from pytest-timeout" in str(error):
+                break  # the time of the whole test is over: nothing would end a later row that hangs
+    assert tried, f"the table of {test.__name__} is empty"
+    if failed:
+        raise AssertionError(_listed(failed, tried, test)) from next(iter(failed.values()))
+    if skipped:
+        pytest.skip(f"{len(skipped)} of {tried} rows: {'; '.join(sorted({*skipped.values()}))}")
 
 
 def _named(names: tuple[str, ...], table: Table, ids: Ids) -> Iterator[tuple[str, dict[str, Any]]]:

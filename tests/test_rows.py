@@ -56,6 +56,14 @@ def test_two_tables_are_all_their_pairs() -> None:
     assert pairs == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
+def test_no_row_is_tried_after_one_that_took_all_the_time() -> None:
+    @each_row("row", "abc")
+    def rows(row: str) -> None:
+        pytest.fail("Timeout (>300.0s) from pytest-timeout.")
+
+    assert failure(rows).startswith("1 of 1 rows failed: a\n")
+
+
 def test_a_table_without_rows_is_a_failure() -> None:
     @each_row("row", [])
     def rows(row: object) -> None: ...
