@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.autoinstall.autoinstall_file import Unreadable, parsed_autoinstall
 from winhost.autoinstall.install_findings import InstallEffect, install_codes
 from winhost.autoinstall.known_disks import of_manifest
@@ -53,7 +54,7 @@ class Case:
         return WHOLE + CONFIG + "".join(f"  {line}\n" for line in self.storage.splitlines()) + MOUNTS
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_file_is_read_as_the_installer_reads_it(name: str) -> None:
     kind, case = CASES[name]["is"], Case(**{key: value for key, value in CASES[name].items() if key != "is"})
     installer = Version(case.installer) if case.installer else None

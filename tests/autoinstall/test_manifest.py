@@ -8,6 +8,7 @@ import pytest
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.autoinstall.manifest import (
     DiskManifest,
     MachineIdentity,
@@ -28,7 +29,7 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert MANIFEST.one(PartitionRole.TARGET).end <= MANIFEST.size
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "words"),
     [
         ({"guid": MANIFEST.guid.upper()}, "lower case"),

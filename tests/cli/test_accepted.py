@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line
+from tests.rows import each_row
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
@@ -25,7 +26,7 @@ def network(file: str) -> object:
 # ---- the path of a plan
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "says"),
     [
         (("--path", "wsl2", "--vm", "x", "--card", "y"), "--vm belongs to dda, and not to wsl2"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
+from tests.rows import each_row
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
 from winhost.symptoms.table import said_of
@@ -20,10 +21,11 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
     assert line("explain", code, "--json").result["related"] == list(told.related)
 
 
-SAYS = [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
+def says() -> list[tuple[str, str]]:
+    return [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
 
 
-@pytest.mark.parametrize(("code", "words"), SAYS)
+@each_row(("code", "words"), says)
 def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: str) -> None:
     assert f"  In logs: {words}\n" in line("explain", code).out
 
@@ -110,8 +112,8 @@ HOLDERS = [
 ]
 
 
-@pytest.mark.parametrize("text", HOLDERS)
-@pytest.mark.parametrize("form", [(), ("--json",), ("-o", "yaml"), ("-v",), ("--list",)])
+@each_row("text", HOLDERS)
+@each_row("form", [(), ("--json",), ("-o", "yaml"), ("-v",), ("--list",)])
 def test_no_secret_of_a_pasted_text_comes_out(line: Line, text: str, form: tuple[str, ...]) -> None:
     said = line("explain", text, *form)
     assert CANARY not in said.out + said.err

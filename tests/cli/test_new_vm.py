@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.images.made_qcow2 import made
 from tests.images.mirror import Mirror, served, signed_release, signer
+from tests.rows import each_row
 from winhost.images import signed_sums
 from winhost.model.units import MiB
 
@@ -41,7 +42,7 @@ def test_the_options_are_in_the_plan_with_the_hash_of_the_file_beside_it(line: L
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "says"),
     [
         ((*WHOLE, *BESIDE), "ubuntu.vhdx cannot be read: No such file or directory"),

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.cli.formats import KINDS, schema_of
 from winhost.cli.schema import FILES, results_schema
 from winhost.model.documents import json_schema
@@ -29,13 +28,13 @@ def _version(field: dict[str, Any]) -> str:
     return str(field.get("const") or field["default"])
 
 
-OF_FILES = [json_schema(FILES[name]) for name in FILES if name != "journal"]
-SCHEMAS = {schema_of(kind): results_schema(kind) for kind in KINDS} | {
-    _version(schema["properties"]["schema"]): schema for schema in OF_FILES
-}
+def schemas() -> Iterator[tuple[str, Any]]:
+    yield from ((schema_of(kind), results_schema(kind)) for kind in KINDS)
+    of_files = [json_schema(FILES[name]) for name in FILES if name != "journal"]
+    yield from ((_version(schema["properties"]["schema"]), schema) for schema in of_files)
 
 
-@pytest.mark.parametrize(("version", "schema"), SCHEMAS.items(), ids=SCHEMAS)
+@each_row(("version", "schema"), schemas)
 def test_a_published_shape_keeps_its_fields_or_gets_a_new_version(version: str, schema: Any) -> None:
     assert set(PUBLISHED[version]) <= set(fields(schema)), f"{version} lost a field: give it the next version"
     assert set(fields(schema)) <= set(PUBLISHED[version]), (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
+from tests.rows import each_row
 from winhost.cli import COMMANDS
 from winhost.cli.line_breaks import glued, unglued
 from winhost.model.documents import read_document
@@ -92,7 +93,7 @@ def test_the_command_that_follows_stands_whole_in_its_line(
 
 
 @each_width
-@pytest.mark.parametrize("command", [(name,) for name in COMMANDS] + [("facts", "import"), ("lab", "up"), ()])
+@each_row("command", [(name,) for name in COMMANDS] + [("facts", "import"), ("lab", "up"), ()])
 def test_help_breaks_no_option_and_no_command(
     line: Line, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], columns: int
 ) -> None:
@@ -105,7 +106,7 @@ def test_help_breaks_no_option_and_no_command(
     assert max(map(len, prose)) <= columns
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "whole"),
     [
         (

@@ -1,6 +1,7 @@
 """What cannot be used, whatever it is: a place, a number, facts, a plan, a playbook, a form. One error each."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line
+from tests.rows import each_row
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
@@ -113,8 +115,8 @@ def test_an_answer_has_one_form(line: Line, plan: Path, forms: tuple[str, str]) 
 # ---- numbers
 
 
-@pytest.mark.parametrize("option", ["--high", "--low"])
-@pytest.mark.parametrize("size", ["0", "0GiB", "-5", "1.5GiB", "many", "9" * 5000])
+@each_row("option", ["--high", "--low"])
+@each_row("size", ["0", "0GiB", "-5", "1.5GiB", "many", "9" * 5000])
 def test_a_size_is_a_whole_number_above_nothing(line: Line, facts: Path, option: str, size: str) -> None:
     said = line("plan", "--facts", facts, "--vm", "llm-01", option, size)
     assert said.code == 2
@@ -135,7 +137,7 @@ def state(resource: str, **values: object) -> Callable[[Any], object]:
     return lambda document: document["resources"][resource][0]["state"].update(values)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "told"),
     [
         (
@@ -163,6 +165,7 @@ def state(resource: str, **values: object) -> Callable[[Any], object]:
 def test_facts_that_no_host_has_are_refused_with_the_property(
     line: Line, facts: Path, change: Callable[[Any], object], told: str
 ) -> None:
+    facts = Path(shutil.copy(facts, "edited.json"))
     edited(facts, change)
     for words in (("assess",), ("plan", "--vm", "llm-01")):
         said = line(*words, "--facts", facts)
@@ -218,7 +221,7 @@ def in_step(**fields: object) -> Callable[[Any], object]:
     return lambda document: document["stages"][0]["steps"][0].update(fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "told"),
     [
         (lambda document: document.update(host=""), "host: is empty"),
@@ -238,10 +241,11 @@ def in_step(**fields: object) -> Callable[[Any], object]:
         (in_step(may_need=["all"]), "stages[0].steps[0].may_need[0]: is no consent"),
     ],
 )
-@pytest.mark.parametrize("words", [("verify", "--facts", "FACTS"), ("bundle", "-o", "made"), ("apply", "--yes")])
+@each_row("words", [("verify", "--facts", "FACTS"), ("bundle", "-o", "made"), ("apply", "--yes")])
 def test_a_field_of_a_plan_that_cannot_be_is_told_with_its_place(
     line: Line, facts: Path, plan: Path, change: Callable[[Any], object], told: str, words: tuple[str, ...]
 ) -> None:
+    plan = Path(shutil.copy(plan, "edited.json"))
     edited(plan, change)
     command, *rest = (word.replace("FACTS", str(facts)) for word in words)
     said = line(command, plan, *rest)

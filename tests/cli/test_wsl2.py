@@ -12,6 +12,7 @@ import yaml
 
 from tests.cases import read_cases
 from tests.cli.conftest import Line
+from tests.rows import each_row
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
 from winhost.lab.running_lab import Lab
@@ -173,7 +174,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("setting", WRONG)
+@each_row("setting", WRONG)
 def test_a_setting_that_cannot_be_is_refused_by_name(line: Line, setting: str) -> None:
     said = plan(line, "--set", setting)
     assert (said.code, WRONG[setting] in said.err) == (2, True), said.err

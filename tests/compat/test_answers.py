@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
 from tests.schemas import faults
 from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
@@ -57,7 +58,7 @@ def test_every_shipped_host_is_answered_in_the_published_shape(number: int) -> N
     assert len(write_document(short).encode()) < MOST
 
 
-@pytest.mark.parametrize("before", HOSTS[::8], ids=lambda path: path.stem)
+@each_row("before", HOSTS[::8], ids=lambda path: path.stem)
 def test_every_difference_is_told_in_the_published_shape(before: Path) -> None:
     _, found = difference(host(before), host(find("server2025-3gpu")))
     assert wrong(document("diff", found), DIFF) == []

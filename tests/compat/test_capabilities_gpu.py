@@ -7,6 +7,7 @@ import pytest
 from packaging.version import Version
 
 from tests.compat.test_rules import DATA, facts_of, merged
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.capabilities.nccl import transport
 from winhost.compat.capability import offers
@@ -59,7 +60,7 @@ ONE: Mapping[str, Any] = {}
 TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "two-rtx-3090", "two-rtx-pro-6000"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "variant", "situation", "verdict", "because"),
     [
         ("gpu-compute", "dda", ONE, "supported", ()),
@@ -108,7 +109,7 @@ def test_cards_of_every_kind_are_told_apart(
     assert (found.verdict.value, found.because) == (verdict, because)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "stated", "verdict", "because"),
     [
         ("pinned-memory", {"vllm": "0.23.0"}, "unsupported", ("pinned-memory.vllm-refuses",)),
@@ -159,7 +160,7 @@ def test_only_nvidias_drivers_are_read_as_such() -> None:
     assert target("wsl2/nat", beside).driver == Version("582.70")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "variant", "situation", "measure"),
     [
         ("gpu-memory", "dda", ONE, "45 GiB"),
@@ -233,8 +234,8 @@ def test_what_takes_two_gpus_is_never_offered_with_one(variant: str) -> None:
     assert {name: found[name].verdict.value for name in two} == dict.fromkeys(two, "unsupported")
 
 
-@pytest.mark.parametrize("variant", ALL_VARIANTS)
-@pytest.mark.parametrize("fact", ["name", "vram", "driver_model", "driver_version"])
+@each_row("variant", ALL_VARIANTS)
+@each_row("fact", ["name", "vram", "driver_model", "driver_version"])
 def test_not_knowing_a_fact_of_a_card_makes_nothing_supported(variant: str, fact: str) -> None:
     unread = {"unknown": {"category": "PermissionDenied"}}
     for situation in (ONE, TWO_L40S, TWO_4090, ROCM):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered
+from tests.rows import each_row
 from winhost.compat.capabilities.serving import ON_CUDA
 from winhost.compat.capability import MEASURES
 from winhost.model.path import ALL_VARIANTS
@@ -19,7 +20,7 @@ def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: 
     return found.verdict.value, found.because
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "variant", "stated", "verdict", "because"),
     [
         ("sleep-l1", "dda", {}, "unverified", ("sleep-l1.unknown",)),
@@ -122,9 +123,9 @@ def test_nothing_serves_without_cuda(variant: str) -> None:
     assert {name: "gpu-compute.no-cuda" in found[name].because for name in ON_CUDA} == dict.fromkeys(ON_CUDA, True)
 
 
-@pytest.mark.parametrize(("vllm", "code"), [("0.16.0", "sleep-l1.request-kills"), ("0.33.0", "sleep-l1.request-hangs")])
-@pytest.mark.parametrize("capability", ["sleep-l1", "sleep-l2", "sleep-data-parallel"])
-@pytest.mark.parametrize("variant", ALL_VARIANTS)
+@each_row(("vllm", "code"), [("0.16.0", "sleep-l1.request-kills"), ("0.33.0", "sleep-l1.request-hangs")])
+@each_row("capability", ["sleep-l1", "sleep-l2", "sleep-data-parallel"])
+@each_row("variant", ALL_VARIANTS)
 def test_what_a_request_does_to_a_sleeper_is_told_everywhere(
     variant: str, capability: str, vllm: str, code: str
 ) -> None:

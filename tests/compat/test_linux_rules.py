@@ -8,6 +8,7 @@ import pytest
 
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import Needs, wanted
@@ -49,14 +50,14 @@ def test_the_host_of_the_cases_is_supported_and_nothing_is_said_of_windows() -> 
     assert recommended(HostFacts(FACTS)).variant == "linux"
 
 
-@pytest.mark.parametrize("code", CASES)
+@each_row("code", CASES)
 def test_a_rule_finds_what_it_is_for(code: str) -> None:
     (found,) = assess(HostFacts(changed(CASES[code]["change"]))).paths
     assert code in {reason.code for reason in found.reasons}
     assert found.verdict.value == CASES[code]["verdict"]
 
 
-@pytest.mark.parametrize("code", CASES)
+@each_row("code", CASES)
 def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
     facts = changed(CASES[code]["change"])
     found = [reason for path in assess(HostFacts(facts)).paths for reason in path.reasons]

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from tests.cases import read_cases
 from tests.compat.test_rules import DATA, FILES, facts_of, merged
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
@@ -30,14 +30,14 @@ def offered(case: Mapping[str, Any], variant: str = "wsl2/nat") -> CapabilityVer
     return variants[case.get("variant", variant)].offers(case["capability"])
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_verdict_is_what_was_measured(name: str) -> None:
     case = CASES[name]
     found = offered(case)
     assert (str(found.verdict), list(found.because)) == (case["verdict"], case.get("because", [])), found
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "because" not in CASES[name]])
+@each_row("name", [name for name in CASES if "because" not in CASES[name]])
 def test_what_works_as_measured_cites_the_measurement_and_its_date(name: str) -> None:
     found = offered(CASES[name])
     assert found.grounds == ("probe-measured",)
@@ -47,7 +47,7 @@ def test_what_works_as_measured_cites_the_measurement_and_its_date(name: str) ->
     assert reason.observed.endswith(cited)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_where_nothing_was_measured_documents_decide(name: str) -> None:
     measured = CASES[name] | {"measured": None}
     found = offered(measured)

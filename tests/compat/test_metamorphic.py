@@ -19,14 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from tests.compat.test_rules import CASES, HOSTS
+from tests.compat.test_rules import CASES, HOSTS, SHIPPED
+from tests.house.tree import source
+from tests.rows import each_row
 from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.knowledge import catalogue
-from winhost.lab.hostfile import host_files
 from winhost.model.facts import Answer, Facts
 from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
@@ -34,7 +35,6 @@ from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 
-SHIPPED = {path.stem: HOSTS[path.stem] for path in host_files()}
 DENIED = RemoteFault("PermissionDenied", message="Zugriff verweigert")
 
 Judged = PathVerdict | CapabilityVerdict
@@ -130,7 +130,7 @@ def called_as_before(said: Any, names: Mapping[str, str]) -> Any:
 @pytest.mark.costly
 @pytest.mark.parametrize("host", SHIPPED)
 def test_other_names_of_host_and_vms_change_names_only(host: str) -> None:
-    facts, names = renamed(SHIPPED[host])
+    facts, names = renamed(HOSTS[host])
     before, after = asdict(judged(host)), asdict(assess(HostFacts(facts)))
     assert called_as_before(after, names) == called_as_before(before, {})
 
@@ -196,12 +196,11 @@ def test_not_knowing_makes_nothing_better_than_unverified_unless_a_note_says_so(
     assert better_than_known(host, blind, (name,)) == []
 
 
-DECISIVE = [
-    (code, resource) for code, case in CASES.items() for resource in case["change"] if told(HOSTS[code], resource)
-]
+def decisive() -> list[tuple[str, str]]:
+    return [(code, each) for code, case in CASES.items() for each in case["change"] if told(HOSTS[code], each)]
 
 
-@pytest.mark.parametrize(("code", "resource"), DECISIVE)
+@each_row(("code", "resource"), decisive)
 def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resource: str) -> None:
     change = CASES[code]["change"][resource]
     states = [each for each in change.values() if each] if RESOURCE_TYPES[resource].key else [change]
@@ -253,10 +252,12 @@ def forbidden(*_: object, **__: object) -> NoReturn:
 @pytest.mark.costly
 def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("server2025-3gpu", "win11-wsl-served"):  # catalogues are read once
-        assess(HostFacts(SHIPPED[name]))
+        assess(HostFacts(HOSTS[name]))
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
     dda_mmio.forget()
+    judged.cache_clear()
+    assert all(HOSTS.values()), "each is made before"
     with monkeypatch.context() as patched:
         for name in CLOCKS:
             patched.setattr(time, name, forbidden)
@@ -264,13 +265,13 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
             patched.setattr(os, name, forbidden)
         for place, name in ((builtins, "open"), (io, "open"), (socket, "socket"), (subprocess, "Popen")):
             patched.setattr(place, name, forbidden)
-        assessments = [assess(HostFacts(facts)) for facts in HOSTS.values()]
+        assessments = [judged(host) for host in HOSTS]
     assert len(assessments) == len(HOSTS)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@each_row("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_judges_imports_neither_clock_nor_chance_nor_network(module: Path) -> None:
-    imports = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
-    named = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
-    named |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
+    file = source(module)
+    named = {alias.name for node in file.every(ast.Import) for alias in node.names}
+    named |= {str(node.module) for node in file.every(ast.ImportFrom)}
     assert not {name.partition(".")[0] for name in named} & IMPURE

@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from tests.compat.test_rules import CASES, DATA, HOSTS, facts_of, stated
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
@@ -111,7 +112,7 @@ NOT_MENDED = {"sleep-l1.pageable-by-default", "kv-lmcache.pair", "kv-peer-copies
 NOT_MENDED |= {"pinned-memory.switched-off"}  # what newer versions brought
 
 
-@pytest.mark.parametrize("code", OLDER)
+@each_row("code", OLDER)
 def test_what_is_worse_for_a_stated_version_has_a_remedy_that_changes_it(code: str) -> None:
     mend = catalogue.remedies().get(catalogue.entry(code).remedy or "")
     if code in NOT_MENDED:
@@ -125,7 +126,7 @@ def test_only_choices_and_acts_change_nothing_that_is_judged() -> None:
     assert {key for key, mend in catalogue.remedies().items() if not mend.can_be_judged} == CHOICES_AND_ACTS
 
 
-@pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.effect])
+@each_row("key", [key for key, mend in catalogue.remedies().items() if mend.effect])
 def test_an_effect_speaks_of_properties_that_there_are(key: str) -> None:
     for resource, edits in catalogue.remedies()[key].effect.items():
         properties = set(RESOURCE_TYPES[resource].state.__annotations__)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from packaging.version import Version
 from pydantic import TypeAdapter
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
-from winhost.lab.hostfile import expand_all
+from winhost.lab.hostfile import expand, host_files
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts
@@ -89,6 +91,7 @@ def selected(facts: HostFacts, resources: Mapping[str, Any], select: Mapping[str
     )
 
 
+@cache
 def judged(code: str) -> Assessment:
     resources = resources_of(code)
     facts, select = facts_of(resources, CASES[code].get("measured")), CASES[code].get("select")
@@ -132,13 +135,13 @@ def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
 
-@pytest.mark.parametrize("code", CASES)
+@each_row("code", CASES)
 def test_the_code_comes_up_with_its_severity(code: str) -> None:
     severities = {reason.severity for reason in found(judged(code)) if reason.code == code}
     assert severities == {Severity(CASES[code]["severity"])}
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each_row("bound", BOUNDS)
 def test_the_edge_of_a_condition_is_where_it_is(bound: str) -> None:
     code, comes_up = (BOUNDS[bound][name] for name in ("code", "comes_up"))
     case = {name: what for name, what in BOUNDS[bound].items() if name in ("change", "with")}
@@ -146,7 +149,7 @@ def test_the_edge_of_a_condition_is_where_it_is(bound: str) -> None:
     assert (code in reasons) == comes_up
 
 
-@pytest.mark.parametrize("code", [code for code in CASES if code.startswith("dda.")])
+@each_row("code", [code for code in CASES if code.startswith("dda.")])
 def test_dda_is_worth_what_its_only_finding_weighs(code: str) -> None:
     severity = Severity(CASES[code]["severity"])
     assert judged(code).path("dda").verdict.rank == severity.rank
@@ -169,7 +172,8 @@ def test_every_code_of_the_catalogue_has_a_case() -> None:
 @pytest.mark.costly
 def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
     kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
-    for facts, _ in expand_all().values():
+    for shipped in SHIPPED:
+        facts = HOSTS[shipped]
         for path in assess(HostFacts(facts)).paths:
             for variant in path.every_variant:
                 for judged in (variant, *variant.capabilities):
@@ -186,8 +190,31 @@ def test_a_refusal_never_rests_on_inference_alone() -> None:
         assert not reason.evidence or {kinds[key] for key in reason.evidence} - {"inferred"}, reason.code
 
 
-HOSTS = {code: facts_of(resources_of(code), CASES[code].get("measured")).document for code in CASES}
-HOSTS |= {name: facts for name, (facts, _) in expand_all().items()}
+SHIPPED = {path.stem: path for path in host_files()}
+
+
+class Hosts(Mapping[str, Facts]):
+    """The host of each case, and those that are shipped. Each is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Facts] = {}
+
+    def __getitem__(self, name: str) -> Facts:
+        if name not in self._made:
+            self._made[name] = expand(SHIPPED[name])[0] if name in SHIPPED else self._of_case(name)
+        return self._made[name]
+
+    def _of_case(self, code: str) -> Facts:
+        return facts_of(resources_of(code), CASES[code].get("measured")).document
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*CASES, *SHIPPED))
+
+    def __len__(self) -> int:
+        return len(CASES) + len(SHIPPED)
+
+
+HOSTS = Hosts()
 
 
 def test_what_is_selected_counts_whole() -> None:

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
 from tests.compat.test_verdicts import selection
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
@@ -61,7 +61,7 @@ def replaced(record: Record, card: Mapping[str, Any], answer: tuple[Record, ...]
     return Record(state, key)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_situation_is_judged(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     facts = facts_of(case, tmp_path)
@@ -82,7 +82,7 @@ def said(way: PathVerdict, told: Mapping[str, Any]) -> dict[str, Any]:
     return {key: answers[key] for key in told}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_situation_names_its_source(name: str) -> None:
     case = CASES[name]
     assert case.keys() <= KEYS

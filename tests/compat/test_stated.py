@@ -9,6 +9,7 @@ import pytest
 from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
+from tests.rows import each_row
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.stated import SYSTEMS, parse, stated
 from winhost.core.answers import RemoteFault, Unknown
@@ -29,7 +30,7 @@ def answer(facts: Facts, text: str) -> Evaluation:
     return evaluate(facts, Requirements(assumed=parse(text)))
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@each_row("system", SYSTEMS)
 def test_a_system_by_its_name_is_of_its_family(system: str) -> None:
     facts = HostFacts(stated(imported([H200]), parse(f"os={system}")))
     assert facts.os.family is (OsFamily.SERVER if system.startswith("server") else OsFamily.CLIENT)
@@ -83,7 +84,7 @@ def test_nothing_can_be_stated_of_cards_that_nobody_lists() -> None:
         stated(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse("driver-model=wddm"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wrong"),
     [
         ("os", "'os' is not NAME=VALUE"),

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.hardware.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
@@ -67,7 +67,7 @@ def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {key: answers[key] for key in wanted}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_host_is_judged(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     assert case.keys() <= {"host", "select", "stated", "say"}
@@ -105,7 +105,7 @@ def test_every_shipped_host_has_a_case() -> None:
     assert {path.stem for path in host_files()} <= {host for host in hosts if isinstance(host, str)}
 
 
-@pytest.mark.parametrize("host", host_files(), ids=lambda path: path.stem)
+@each_row("host", host_files(), ids=lambda path: path.stem)
 def test_every_shipped_host_is_judged_whole(host: Path) -> None:
     assessment = assess(HostFacts(expand(host)[0]))
     assert [path.path for path in assessment.paths] == list(PATHS)

@@ -9,6 +9,7 @@ import yaml
 
 from tests.cases import read_cases
 from tests.compat.test_rules import HOSTS, OF_WORKLOADS, merged
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, needs_of
 from winhost.compat.swap import Swap, swaps
@@ -47,7 +48,7 @@ def fit(workload: Workload, host: str, name: str) -> Fit:
     return fit_of(variant, needs_of(workload), workload)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_wish_is_judged_as_its_case_says(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     found = fit(workload_of(case, tmp_path), case["host"], case["variant"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.cli.output import error_text
 from winhost.connect import checked_answers
 from winhost.connect.agent import NOT_TEXT, Agent
@@ -60,7 +61,7 @@ def named(error: RemoteError) -> tuple[str, str]:
     return error.fault.code, error.fault.message
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_an_answer_that_is_none_is_said_by_host_and_place(name: str) -> None:
     case = CASES[name]
     assert set(case) <= KEYS

@@ -12,6 +12,7 @@ import pytest
 from tests.connect.served import QUICK, Served
 from tests.connect.sshd import Sshd, keypair
 from tests.connect.sshd import served as run_sshd
+from tests.rows import each_row
 from winhost.connect.file_copy import NotWritten
 from winhost.connect.sftp import sent_by_sftp
 from winhost.connect.wire_errors import RemoteError
@@ -80,7 +81,7 @@ def test_what_cannot_be_written_says_why(sshd: Sshd, disk: Path, tmp_path: Path)
     assert (tmp_path / "C:" / "x.part").read_bytes() == b""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [r"C:\..\x", r"C:\x\..\y", "C:/x", r"\\host\share\x", r"C:\x:stream", r"C:\a b", "C:\\x\n", r"C:\x.", "", r"C:\*"],
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
@@ -47,7 +48,7 @@ def error_of(facts: HostFacts, path: str, vm: str | None = None) -> VmNotNamed |
     return None
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@each_row("name", HOSTS)
 def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
     facts = host(name)
     judged = assess(facts)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.world import world
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.core.journal_lines import RawEvent
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import RunNeverBegan, replay
@@ -38,7 +39,7 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
     return lambda entries: changed(2, step={**entries[1]["step"], **fields})(entries)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("forge", "line", "why"),
     [
         (changed(3, event="ended"), 3, "ended"),

@@ -11,6 +11,7 @@ from tests.engine.crash import kill
 from tests.engine.sending_world import CONTENT, KEY, NAME, PIECES, Sent, nothing, part_of, sent, small_pieces
 from tests.engine.world import QUICK
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine import uploads
@@ -76,7 +77,7 @@ def test_another_file_is_refused_before_anything_is_changed(
     assert here.store.runs() == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "",

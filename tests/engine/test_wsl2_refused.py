@@ -12,6 +12,7 @@ import yaml
 from tests.cases import read_cases
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
+from tests.rows import each_row
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.planning import PlanRefused
 from winhost.knowledge import catalogue
@@ -44,7 +45,7 @@ def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
     return wsl2_world(folder / "store", host, unverified=case.get("unverified", False), **settings)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_row("case", CASES.values(), ids=CASES)
 def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
     assert case.keys() <= {*COMMON, "refused", "hints"}
     with pytest.raises(PlanRefused) as caught:
@@ -55,7 +56,7 @@ def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
     assert all(catalogue.entry(code) for code in caught.value.grounds.codes)
 
 
-@pytest.mark.parametrize("case", SAID.values(), ids=SAID)
+@each_row("case", SAID.values(), ids=SAID)
 def test_it_is_planned_and_said(tmp_path: Path, case: Mapping[str, Any]) -> None:
     assert case.keys() <= {*COMMON, "lab", "resources", "said", "unsaid", "asks"}
     here = world(tmp_path, case)

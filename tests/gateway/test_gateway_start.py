@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from tests.cases import read_cases
 from tests.gateway.running import KEY, MODEL, gateway, settings_for
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 from winhost.gateway import program
 from winhost.gateway.api_keys import ApiKeys, WrongKeys, new_key
 from winhost.gateway.gateway_settings import parse_settings
@@ -31,7 +32,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", read_cases(DATA / "settings.yaml"), ids=lambda case: case["says"])
+@each_row("case", read_cases(DATA / "settings.yaml"), ids=lambda case: case["says"])
 def test_wrong_settings_are_named(case: dict[str, Any]) -> None:
     changed = {name: value for name, value in {**GOOD, **case["change"]}.items() if value is not None}
     with pytest.raises(WrongSettings) as caught:

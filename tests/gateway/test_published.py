@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.gateway.published import COMPLETIONS, NotUnderstood, for_engine, method_of, needs_key, route_of, understood
 
 MODELS = {"org/tiny": 0}
@@ -16,12 +17,12 @@ TARGETS: list[str] = read_cases(Path(__file__).parents[1] / "data/gateway/target
 PLAIN = [*sorted(COMPLETIONS), "/v1/models", "/v1/models/org/tiny", "/health", "/ready", "/metrics"]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_row("target", TARGETS)
 def test_nothing_else_is_published(target: str) -> None:
     assert route_of(target, MODELS) is None
 
 
-@pytest.mark.parametrize("target", [*PLAIN, "/v1/models/org%2Ftiny", "/v1/completions?api-version=1"])
+@each_row("target", [*PLAIN, "/v1/models/org%2Ftiny", "/v1/completions?api-version=1"])
 def test_a_route_is_found_by_its_target(target: str) -> None:
     assert route_of(target, MODELS) is not None
 
@@ -72,7 +73,7 @@ def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
         assert json.loads(passed) == {**request, "model": "tiny"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [b"", b"[]", b"{}", b'{"model": 1}', b'{"model": null}', b"\xff", b"\xef\xbb\xbf{}", b'{"model": "a", "t": NaN}',
      b'{"model": "a", "t": 1e999}', b"[" * 100_000, b'{"model": "a", "t": ' + b"[" * 100_000, b'{"model": "a"} x',

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.gateway.running import KEY
+from tests.rows import each_row
 from winhost.gateway.strict_http import Framing, Refused
 
 DATA = Path(__file__).parents[1] / "data/gateway"
@@ -32,7 +32,7 @@ def read(parts: list[bytes]) -> tuple[bytes, str | None]:
     return passed, None
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@each_row("case", CASES, ids=lambda case: case["name"])
 def test_a_request_is_passed_on_or_refused(case: dict[str, Any]) -> None:
     assert read([sent(case)])[1] == case.get("refused")
 

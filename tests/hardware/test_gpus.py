@@ -10,13 +10,15 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from tests.cases import FASTEST
+from tests.rows import each_row
 from winhost.hardware import gpus
 from winhost.hardware.gpus import Gpu, NvLink, OpenModules, P2p, known
 from winhost.model.reason import Kind
 from winhost.model.units import GiB, MiB
 
 TEXT = (Path(gpus.__file__).parent / "gpus.yaml").read_text(encoding="utf-8")
-BOOK: Mapping[str, Any] = yaml.safe_load(TEXT)
+BOOK: Mapping[str, Any] = yaml.load(TEXT, FASTEST)
 CARDS: Mapping[str, Mapping[str, Any]] = BOOK["cards"]
 FORMS = [(ids, None) for ids in CARDS] + [
     (ids, form) for ids, card in CARDS.items() for form in card.get("variants", ())
@@ -43,8 +45,8 @@ def the(ids: str, form: str | None = None) -> Gpu:
     return found
 
 
-every_form = pytest.mark.parametrize(("ids", "form"), FORMS)
-every_nvidia_form = pytest.mark.parametrize(("ids", "form"), [each for each in FORMS if each[0].startswith("10de")])
+every_form = each_row(("ids", "form"), FORMS)
+every_nvidia_form = each_row(("ids", "form"), [each for each in FORMS if each[0].startswith("10de")])
 
 # --- The file --------------------------------------------------------------------------------------------------------
 
@@ -60,7 +62,7 @@ def test_no_id_and_no_name_stands_there_twice_in_one_section() -> None:
         assert sorted(names) == sorted(BOOK[section])
 
 
-@pytest.mark.parametrize("ids", CARDS)
+@each_row("ids", CARDS)
 def test_a_row_has_ids_of_a_vendor_we_know_and_only_known_facts(ids: str) -> None:
     assert re.fullmatch(f"({'|'.join(gpus.VENDORS)}):[0-9a-f]{{4}}", ids)
     card = CARDS[ids]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.hardware import bars, mmio
 from winhost.hardware.bars import BarSource, CardBars, MmioRefused
 from winhost.hardware.mmio import HighWindow, LowWindow
@@ -162,7 +163,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(Case(**raw), id=f"{file.stem}: {name}")
 
 
-@pytest.mark.parametrize("case", list(cases()))
+@each_row("case", list(cases()))
 def test_windows_are_as_the_case_says(case: Case) -> None:
     out, say = run(case), Say(**case.say)
     assert out.said.get("refused") == say.refused, out.texts
@@ -192,7 +193,7 @@ CARDS = read_cases(Path(mmio.__file__).parent / "gpus.yaml")["cards"]
 TABLE = {ids: card["bars"] for ids, card in CARDS.items() if "bars" in card}
 
 
-@pytest.mark.parametrize("ids", TABLE)
+@each_row("ids", TABLE)
 def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
     entry = TABLE[ids]
     vendor, device = ids.split(":")

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
+from tests.rows import each_row
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
@@ -34,9 +34,9 @@ def _read() -> tuple[dict[str, str], dict[str, str]]:
 TAKEN, REFUSED = _read()
 EVERYTHING = TAKEN | REFUSED
 
-with_taken = pytest.mark.parametrize("value", TAKEN.values(), ids=TAKEN)
-with_refused = pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
-with_everything = pytest.mark.parametrize("value", EVERYTHING.values(), ids=EVERYTHING)
+with_taken = each_row("value", TAKEN.values(), ids=TAKEN)
+with_refused = each_row("value", REFUSED.values(), ids=REFUSED)
+with_everything = each_row("value", EVERYTHING.values(), ids=EVERYTHING)
 
 
 @cache

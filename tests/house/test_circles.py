@@ -3,7 +3,7 @@
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.house.tree import graph, modules
+from tests.house.tree import graph, imports, modules
 
 
 def circle(imports: dict[str, set[str]]) -> list[str]:
@@ -16,7 +16,7 @@ def circle(imports: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_file_is_in_an_import_circle() -> None:
-    assert circle(graph(modules())) == []
+    assert circle(imports()) == []
 
 
 def test_a_circle_is_seen_through_a_function_and_a_type(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
 from winhost.cli.exit_codes import OWN, codes_of
 from winhost.model.errors import Exit
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_the_overview_quotes_the_command(name: str) -> None:
     command = winhost.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
@@ -51,7 +52,7 @@ def test_exit_codes_of_a_command_stand_in_its_help_and_in_one_table_alone() -> N
         assert ("5" in shown) == reaches, words
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_every_option_has_its_help(name: str) -> None:
     command = winhost.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None

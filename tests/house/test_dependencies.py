@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.tree import ROOT, imports_of
+from tests.house.tree import ROOT, sources
 
 OURS = {"winhost", "tests", "bench"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -24,13 +24,11 @@ LOCK = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
 
 
 def imported(folders: Iterable[str]) -> Iterator[str]:
-    for folder in folders:
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in imports_of(path):
-                if isinstance(node, ast.Import):
-                    yield from (name.name.partition(".")[0] for name in node.names)
-                elif node.module and not node.level:
-                    yield node.module.partition(".")[0]
+    for file in sources(*(ROOT / folder for folder in folders)):
+        yield from (name.name.partition(".")[0] for node in file.every(ast.Import) for name in node.names)
+        for node in file.every(ast.ImportFrom):
+            if node.module and not node.level:
+                yield node.module.partition(".")[0]
 
 
 def undeclared(folders: Iterable[str], declared: Iterable[Requirement]) -> set[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
+from tests.rows import each_row
 from winhost.cli import winhost
 from winhost.knowledge import catalogue
 from winhost.model.plan import RISKS
@@ -44,7 +44,7 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
-@pytest.mark.parametrize(("page", "to"), [(page, to) for page in PAGES for to in LINK.findall(PAGES[page])])
+@each_row(("page", "to"), [(page, to) for page in PAGES for to in LINK.findall(PAGES[page])])
 def test_a_link_leads_somewhere(page: str, to: str) -> None:
     if to.startswith("https://"):
         return
@@ -55,7 +55,7 @@ def test_a_link_leads_somewhere(page: str, to: str) -> None:
         assert place in {anchor(heading) for heading in HEADING.findall(target.read_text("utf-8"))}
 
 
-@pytest.mark.parametrize(("page", "command"), [(p, command) for p in PAGES for command in commands(p) if command])
+@each_row(("page", "command"), [(p, command) for p in PAGES for command in commands(p) if command])
 def test_a_command_of_an_example_is_taken(page: str, command: str) -> None:
     _, *words = shlex.split(command)
     context = click.Context(winhost)
@@ -69,7 +69,7 @@ def test_examples_are_found() -> None:
     assert sum(1 for page in PAGES for command in commands(page) if command) > 30
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("page", "text"),
     [(p, text) for p in PAGES for text in INLINE.findall(FENCED.sub("", PAGES[p])) if text.startswith("winhost ")],
 )
@@ -91,7 +91,7 @@ def test_every_setting_that_is_named_can_be_set() -> None:
     assert [name for name in named if not any(kinds_at(each, tuple(name.split("."))) for each in known)] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_every_reason_that_is_named_is_one(page: str) -> None:
     prefixes = {code.partition(".")[0] for code in catalogue.entries()}
     named = {match[0].strip("[]"): match for text in INLINE.findall(PAGES[page]) if (match := DOTTED.fullmatch(text))}

@@ -4,11 +4,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-import winhost
-
-HOUSE = Path(winhost.__file__).parent
+from tests.house.tree import HOUSE, Node, sources
 
 # Those of version 0.1, and whatever came since.
 CODES = """
@@ -47,15 +44,15 @@ AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 FAMILIES = {"WinhostError", "UsageError", "RefusedError", "DriftError"}  # one for each exit code
 
 
+def every(kind: type[Node]) -> Iterator[Node]:
+    for file in sources(HOUSE):
+        yield from file.every(kind)
+
+
 @cache
-def nodes() -> tuple[ast.AST, ...]:
-    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in sorted(HOUSE.rglob("*.py")))
-    return tuple(node for tree in trees for node in ast.walk(tree))
-
-
 def error_classes() -> dict[str, ast.ClassDef]:
     """All that derive from WinhostError, by name."""
-    classes = {node.name: node for node in nodes() if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for node in every(ast.ClassDef)}
     found: dict[str, ast.ClassDef] = {}
     names = {"WinhostError"}
     while names:
@@ -83,32 +80,27 @@ def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
 def codes() -> Iterator[str]:
     """Whatever is given as a code: first to a class of errors, by name, or as the default of a parameter."""
     errors = error_classes()
-    for node in nodes():
-        given: list[ast.expr | None] = []
-        if isinstance(node, ast.Call):
-            made = last_name(node.func) in errors or is_of_super(node.func)
-            given += node.args[:1] if made else []
-            given += [each.value for each in node.keywords if each.arg == "code" and made]
-        elif isinstance(node, ast.ClassDef) and node.name in errors:
-            given += [
-                default for each in ast.walk(node) if isinstance(each, ast.arguments) for default in defaults(each)
-            ]
-        named = (each.value for each in given if isinstance(each, ast.Constant))
-        yield from (name for name in named if isinstance(name, str) and name.isidentifier())
+    given: list[ast.expr | None] = []
+    for node in every(ast.Call):
+        if last_name(node.func) in errors or is_of_super(node.func):
+            given += node.args[:1]
+            given += [each.value for each in node.keywords if each.arg == "code"]
+    for error in every(ast.ClassDef):
+        if error.name in errors:
+            parameters = (each for each in ast.walk(error) if isinstance(each, ast.arguments))
+            given += [default for each in parameters for default in defaults(each)]
+    named = (each.value for each in given if isinstance(each, ast.Constant))
+    yield from (name for name in named if isinstance(name, str) and name.isidentifier())
 
 
 def caught() -> Iterator[str]:
     """Names that stand where something is caught or recognised: neither called, derived from nor annotated with."""
-    elsewhere: set[int] = set()
-    for node in nodes():
-        if isinstance(node, ast.Call):
-            elsewhere.add(id(node.func))
-        elif isinstance(node, ast.ClassDef):
-            elsewhere |= set(map(id, node.bases))
-        elif isinstance(node, ast.FunctionDef | ast.AnnAssign | ast.arg):
-            hints = [node.returns] if isinstance(node, ast.FunctionDef) else [node.annotation]
-            elsewhere |= {id(part) for hint in hints if hint for part in ast.walk(hint)}
-    yield from (node.id for node in nodes() if isinstance(node, ast.Name) and id(node) not in elsewhere)
+    elsewhere = {id(node.func) for node in every(ast.Call)}
+    elsewhere |= {id(base) for node in every(ast.ClassDef) for base in node.bases}
+    hints = [node.returns for node in every(ast.FunctionDef)]
+    hints += [node.annotation for kind in (ast.AnnAssign, ast.arg) for node in every(kind)]
+    elsewhere |= {id(part) for hint in hints if hint for part in ast.walk(hint)}
+    yield from (node.id for node in every(ast.Name) if id(node) not in elsewhere)
 
 
 def test_every_code_is_used_at_one_place_and_known() -> None:

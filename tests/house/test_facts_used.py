@@ -9,9 +9,8 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
-from tests.house.tree import ROOT
+from tests.house.tree import HOUSE, ROOT, Source, source, sources
+from tests.rows import each_row
 from winhost.resources.base import State
 from winhost.resources.registry import LINUX_STATES, WINDOWS_STATES
 
@@ -62,17 +61,23 @@ STATES = (*WINDOWS_STATES, *LINUX_STATES)
 @cache
 def code() -> tuple[tuple[str, frozenset[str]], ...]:
     """Each file of the users with the names that it reads: attributes, and words in quotes."""
-    files = [file for room in USERS for file in sorted((ROOT / "winhost" / room).rglob("*.py"))]
-    files += [ROOT / "winhost" / "resources" / "host.py"]
-    return tuple((text, frozenset(names(text))) for text in (file.read_text(encoding="utf-8") for file in files))
+    files = [*sources(*(HOUSE / room for room in USERS)), source(HOUSE / "resources" / "host.py")]
+    return tuple((file.text, frozenset(names(file))) for file in files)
 
 
-def names(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+def names(file: Source) -> Iterator[str]:
+    yield from (node.attr for node in file.every(ast.Attribute))
+    yield from (node.value for node in file.every(ast.Constant) if isinstance(node.value, str))
+
+
+@cache
+def read_beside(resource: str) -> frozenset[str]:
+    """The names that are read in files that know this resource."""
+    plain, other = re.compile(rf"\b{resource}\b"), BY_ANOTHER_NAME.get(resource)
+    found = (
+        read for text, read in code() if (resource in text and plain.search(text)) or (other and re.search(other, text))
+    )
+    return frozenset[str]().union(*found)
 
 
 @cache
@@ -84,10 +89,7 @@ def data() -> str:
 
 def uses(state: type[State], name: str) -> bool:
     resource = state.resource_type.name
-    by = re.compile(rf"\b{resource}\b|{BY_ANOTHER_NAME.get(resource, '(?!)')}")
-    if any(name in read and by.search(text) for text, read in code()):
-        return True
-    if f"{resource}.{name}" in data():
+    if name in read_beside(resource) or f"{resource}.{name}" in data():
         return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
     own = Path(getfile(state)).read_text(encoding="utf-8")
@@ -100,7 +102,7 @@ def uses(state: type[State], name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.resource_type.name)
+@each_row("state", STATES, ids=lambda state: state.resource_type.name)
 def test_each_property_that_is_read_is_used(state: type[State]) -> None:
     read = {each.name for each in fields(cast(Any, state))}
     unused = {name for name in read if not uses(state, name)}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import HOUSE, graph, modules
+from tests.house.tree import HOUSE, imports, modules, source, sources
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -103,12 +104,6 @@ MAY_IMPORT = {
 MODULES = modules()
 
 
-@cache
-def imports() -> dict[str, set[str]]:
-    """Read by the first test, not by every process that only looks for tests."""
-    return graph(MODULES)
-
-
 # All that `winhost --help` may load beside the standard library and click: a slow help is a tool that feels broken.
 HELP_MAY_LOAD = {
     "winhost",
@@ -128,7 +123,7 @@ def part_of(module: str) -> str:
     return room if room in MAY_IMPORT else part
 
 
-@pytest.mark.parametrize("module", MODULES)
+@each_row("module", MODULES)
 def test_dependencies_point_downward(module: str) -> None:
     part = part_of(module)
     assert {part_of(name) for name in imports()[module] - {"winhost"}} - {part, "core"} <= MAY_IMPORT.get(part, set())
@@ -138,18 +133,17 @@ def test_dependencies_point_downward(module: str) -> None:
 CARRIED = {"core": set(), "gateway": {"aiohttp"}}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if part_of(module) in CARRIED])
+@each_row("module", [module for module in MODULES if part_of(module) in CARRIED])
 def test_what_is_carried_runs_in_a_folder_of_its_own(module: str) -> None:
     """Elsewhere the files are as they are here: they know each other by relative names, and no other package."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"), feature_version=(3, 10))
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level != 1]
-    names = {node.module or "." for node in froms} | {
-        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    file = source(MODULES[module])
+    names = {node.module or "." for node in file.every(ast.ImportFrom) if node.level != 1} | {
+        name.name for node in file.every(ast.Import) for name in node.names
     }
     assert {name.split(".")[0] for name in names} - CARRIED[part_of(module)] <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if "wsl" in module])
+@each_row("module", [module for module in MODULES if "wsl" in module])
 def test_wsl_knows_nothing_of_dda(module: str) -> None:
     """Each path stands alone: what two of them share lies in a room below both."""
     assert [name for name in imports()[module] if "dda" in name] == []
@@ -174,7 +168,7 @@ DECLARED = {"cryptography": "cryptography", "psrpcore": "psrpcore", "spnego": "p
 @pytest.mark.parametrize("library", OF_THE_LAB)
 def test_what_only_the_lab_needs_is_declared_and_imported_by_it_alone(library: str) -> None:
     uses = re.compile(rf"^\s*(?:from|import) {library}\b", re.MULTILINE)
-    users = {module for module, path in MODULES.items() if uses.search(path.read_text(encoding="utf-8"))}
+    users = {module for module, path in MODULES.items() if uses.search(source(path).text)}
     of_the_lab = {module for module in users if module.startswith("winhost.lab.")}
     assert of_the_lab
     assert users - of_the_lab == OF_THE_LAB[library]
@@ -208,13 +202,16 @@ def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
     done = subprocess.run(
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
-    plain = subprocess.run(
-        [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
+    return set(done.stderr.split()) - loaded_by_click(), done.stdout
+
+
+@cache
+def loaded_by_click() -> set[str]:
+    code = "import click, sys; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
-    return set(done.stderr.split()) - set(plain.stdout.split()), done.stdout
+    return set(done.stdout.split())
 
 
 def test_help_loads_click_and_nothing_else() -> None:
@@ -256,24 +253,21 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
     assert not {name for name in loaded if any(f"{name}.".startswith(f"{heavy}.") for heavy in TOO_HEAVY)}
 
 
-@pytest.mark.parametrize("path", MODULES.values(), ids=MODULES)
+@each_row("path", MODULES.values(), ids=MODULES)
 def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
     """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
-    assert "\n@cache\n" not in path.read_text(encoding="utf-8")
+    assert "\n@cache\n" not in source(path).text
 
 
 def test_the_command_line_imports_at_the_top_of_its_files() -> None:
     """A command and a completion import what they run when it runs. Any other import within a function says why."""
     by_need = {HOUSE / "cli" / "completion.py", *(HOUSE / "cli" / "commands").glob("*.py")}
-    for path in sorted({*(HOUSE / "cli").rglob("*.py")} - by_need):
-        text = path.read_text(encoding="utf-8")
+    for file in (each for each in sources(HOUSE / "cli") if each.path not in by_need):
+        lines = file.text.splitlines()
         inner = {
-            node.lineno
-            for function in ast.walk(ast.parse(text))
-            if isinstance(function, ast.FunctionDef)
-            for node in ast.walk(function)
-            if isinstance(node, ast.Import | ast.ImportFrom)
+            lines[node.lineno - 1]
+            for node in (*file.every(ast.Import), *file.every(ast.ImportFrom))
+            for function in file.every(ast.FunctionDef)
+            if function.lineno < node.lineno <= (function.end_lineno or 0)
         }
-        assert [
-            line for number, line in enumerate(text.splitlines(), 1) if number in inner and "  # " not in line
-        ] == []
+        assert [line for line in inner if "  # " not in line] == [], file.path

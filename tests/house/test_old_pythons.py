@@ -21,7 +21,7 @@ CHANGES = [HOUSE / "core", HOUSE / "gateway", *(HOUSE / f"bundle/linux_{name}.py
 def lacks(oldest: str, *words: Path | str) -> str:
     """What a Python of this version does not have, and where it stands. words: of vermin, with what it looks at."""
     start = ["-c", "from vermin.main import main; main()"]
-    options = ["--quiet", "--violations", "--no-tips", "--no-parse-comments", "-vvv", f"-t={oldest}-"]
+    options = ["--quiet", "--processes=1", "--violations", "--no-tips", "--no-parse-comments", "-vvv", f"-t={oldest}-"]
     done = subprocess.run(
         [sys.executable, *start, *options, *map(str, words)],
         capture_output=True,

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import HOUSE, ROOT
+from tests.house.tree import HOUSE, ROOT, Source, sources
 from tests.processes import PATIENCE_S
 
-TESTS = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
-BOUNDED = [*TESTS, *(HOUSE / "lab").rglob("*.py")]
+TESTS = (ROOT / "tests", ROOT / "bench")
 RUN = {"run", "call", "check_call", "check_output"}
 BY_POSITION = {"wait", "join", "acquire"}  # the first argument of these is the timeout, or says not to wait
 WAIT = {*BY_POSITION, "communicate"}
@@ -24,17 +23,17 @@ CLOCKS = ("time.monotonic()", "time.time()", "time.perf_counter()", "time.proces
 SHORT = {"tests/connect/sshd.py": 1, "tests/serving/test_ready.py": 3}
 
 
-def unbounded(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name, of = node.func.attr, ast.unparse(node.func.value)
+def unbounded(file: Source) -> Iterator[str]:
+    for node in file.every(ast.Call):
+        if isinstance(node.func, ast.Attribute) and (name := node.func.attr) in RUN | WAIT:
+            of = ast.unparse(node.func.value)
             given = {keyword.arg for keyword in node.keywords} | (
                 {"timeout"} if node.args and name in BY_POSITION else set()
             )
-            if (name in RUN and of == "subprocess") or name in WAIT:
+            if of == "subprocess" or name in WAIT:
                 yield from [] if given & {"timeout", "blocking"} else [f"{of}.{name}"]
-        elif isinstance(node, ast.withitem) and ast.unparse(node.context_expr).startswith("subprocess.Popen"):
-            yield "with subprocess.Popen"
+    if any(ast.unparse(node.context_expr).startswith("subprocess.Popen") for node in file.every(ast.withitem)):
+        yield "with subprocess.Popen"
 
 
 def is_short(limit: ast.expr, allowed: float) -> bool:
@@ -42,9 +41,9 @@ def is_short(limit: ast.expr, allowed: float) -> bool:
     return isinstance(seconds, int | float) and 1 <= seconds < PATIENCE_S and seconds != allowed
 
 
-def hurried(text: str, allowed: float = 0) -> Iterator[str]:
+def hurried(file: Source, allowed: float = 0) -> Iterator[str]:
     """Limits that a slow machine meets, and assertions that something took less than some time."""
-    for node in ast.walk(ast.parse(text)):
+    for node in (*file.every(ast.Call), *file.every(ast.Assert), *file.every(ast.BinOp)):
         match node:
             case ast.Call(func=called, args=args, keywords=keywords) if ast.unparse(called).split(".")[-1] in LIMITS:
                 given = [*args[:1], *(keyword.value for keyword in keywords if keyword.arg == "timeout")]
@@ -60,14 +59,14 @@ def name_of(path: Path) -> str:
 
 
 def test_no_wait_is_without_its_end() -> None:
-    found = {name_of(path): set(unbounded(path.read_text("utf-8"))) for path in BOUNDED}
+    found = {name_of(file.path): set(unbounded(file)) for file in sources(*TESTS, HOUSE / "lab")}
     # Popen's own `with` waits for its program without an end: this one kills it first.
     found["tests/processes.py"] -= {"with subprocess.Popen"}
     assert {file: waits for file, waits in found.items() if waits} == {}
 
 
 def test_no_test_is_in_a_hurry() -> None:
-    found = {name_of(path): [*hurried(path.read_text("utf-8"), SHORT.get(name_of(path), 0))] for path in TESTS}
+    found = {name_of(file.path): [*hurried(file, SHORT.get(name_of(file.path), 0))] for file in sources(*TESTS)}
     assert {file: waits for file, waits in found.items() if waits} == {}
 
 
@@ -81,11 +80,14 @@ def test_no_test_is_in_a_hurry() -> None:
         "with subprocess.Popen(['a']) as process: pass",
     ],
 )
-def test_a_wait_without_its_end_is_seen(text: str) -> None:
-    assert list(unbounded(text))
-    assert not list(
-        unbounded("subprocess.run(['a'], timeout=1); event.wait(1); ','.join(words); lock.acquire(timeout=1)")
+def test_a_wait_without_its_end_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(text)
+    (tmp_path / "ends.py").write_text(
+        "subprocess.run(['a'], timeout=1); event.wait(1); ','.join(words); lock.acquire(timeout=1)"
     )
+    ends, waits = sources(tmp_path)
+    assert list(unbounded(waits))
+    assert not list(unbounded(ends))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,11 @@ def test_a_wait_without_its_end_is_seen(text: str) -> None:
         "assert time.monotonic() - began < 5",
     ],
 )
-def test_a_hurry_is_seen(text: str) -> None:
-    assert list(hurried(text))
-    assert not list(
-        hurried("event.wait(0.05); pytest.mark.timeout(600); ','.join(words); until = time.monotonic() + N")
+def test_a_hurry_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "hurried.py").write_text(text)
+    (tmp_path / "patient.py").write_text(
+        "event.wait(0.05); pytest.mark.timeout(600); ','.join(words); until = time.monotonic() + N"
     )
+    hasty, patient = sources(tmp_path)
+    assert list(hurried(hasty))
+    assert not list(hurried(patient))

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.hub.draft import looks
 from winhost.hub.model_config import model_config
 from winhost.hub.weights import Weights
@@ -16,7 +16,7 @@ CASES: dict[str, Any] = read_cases(Path(__file__).parents[1] / "data/hub_configs
 WEIGHTS = Weights({"BF16": 1}, 2, False, 1)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_row("case", CASES.values(), ids=CASES)
 def test_what_it_says_is_known_and_no_more(case: dict[str, Any]) -> None:
     assert case.keys() == {"config", "known", "look"}
     found = model_config(case["config"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.errors import raises
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
+from tests.rows import each_row
 from winhost.hub.locked_requirements import locked_packages
 from winhost.hub.wheel_index import PythonPlace, Wheel, wheels_of
 from winhost.model.errors import UsageError
@@ -107,7 +108,7 @@ def test_a_marker_says_for_whom_a_package_is(index: StandInIndex) -> None:
 HASH = f"--hash=sha256:{'ab' * 32}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "has 0 packages"),
@@ -137,8 +138,8 @@ def test_whatever_stands_in_a_lock_nothing_else_is_raised(text: str) -> None:
     assert code == "NotLocked"
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@each_row("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+@each_row("machine", ["x86_64", "aarch64"])
 def test_the_lock_of_the_gateway_is_for_every_python_that_it_runs_with(python: str, machine: str) -> None:
     text = files("winhost.serving").joinpath("gateway-requirements.txt").read_text("utf-8")
     found = {each.name: each for each in locked_packages(text, "lock", python, machine)}

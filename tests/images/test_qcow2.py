@@ -18,6 +18,7 @@ from tests.cases import read_cases
 from tests.errors import raises, suppressed
 from tests.images.made_qcow2 import deflated, made
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 from winhost.images.disk_image import DiskImage
 from winhost.images.image_file import RawImage, open_image
 from winhost.images.qcow2 import Qcow2Image
@@ -55,7 +56,7 @@ class Refused:
     hint: str = ""
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_what_is_hostile_or_not_understood_is_refused(name: str) -> None:
     case = Refused(**CASES[name])
     image = made(DISK, cluster_bits=12, version=case.version)

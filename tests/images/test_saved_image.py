@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.errors import raises
 from tests.images.stand_in_registry import INDEX, MANIFEST, OCI, StandInRegistry, blob, serving, sha256
+from tests.rows import each_row
 from winhost.images.image_archive import archive_name, write_archive
 from winhost.images.image_registry import PLATFORM, Registry, resolve
 from winhost.images.saved_image import SavedImage, read_saved
@@ -114,7 +115,7 @@ WRONG: dict[str, tuple[dict[str, bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each_row("name", WRONG)
 def test_what_is_no_image_is_refused(name: str, tmp_path: Path) -> None:
     files, why = WRONG[name]
     with raises("SavedUnusable", match=why):

@@ -17,6 +17,7 @@ from tests.cases import read_cases
 from tests.errors import raises
 from tests.images.seeds import INSTANCE, PRIVATE, PUBLIC, STATIC, read, seed, seed_iso
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 from winhost.images.seed import HOST_KEYS, LISTS, GuestAddress, seed_template
 from winhost.model.errors import WinhostError
 
@@ -77,7 +78,7 @@ def test_dhcp_knows_the_guest_by_its_mac(mac: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_names_that_would_do_something_are_refused(name: str) -> None:
     assert set(CASES[name]) == {"with", "says"}
     with raises("SeedUnusable", match=CASES[name]["says"]) as refused:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cases import read_cases
 from tests.imports.brought import DATA, imported
+from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.core.answers import Record
 from winhost.model.errors import UsageError
@@ -17,7 +18,7 @@ CASES: Mapping[str, Any] = read_cases(DATA / "cases.yaml")
 KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused", "each"}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_row("case", CASES.values(), ids=CASES)
 def test_files_become_facts(case: Mapping[str, Any]) -> None:
     assert set(case) <= KEYS
     files = [DATA / name for name in case["files"]]

@@ -9,6 +9,7 @@ import pytest
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from tests.imports.test_cases import records
+from tests.rows import each_row
 from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
 from winhost.model.errors import UsageError
@@ -18,8 +19,8 @@ SYNTHETIC = DATA / "synthetic"
 FILES = sorted((*SYNTHETIC.iterdir(), *(DATA / "recorded").iterdir()))
 
 
-@pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-be-with-mark"])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_row("coding", ["utf-8-sig", "utf-16", "utf-16-be-with-mark"])
+@each_row("path", FILES, ids=lambda path: path.name)
 def test_the_encoding_of_a_console_changes_nothing(path: Path, coding: str, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace("\n", "\r\n")
     data = b"\xfe\xff" + text.encode("utf-16-be") if coding.endswith("mark") else text.encode(coding)
@@ -49,7 +50,7 @@ NEAR = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), NEAR.items(), ids=NEAR.values())
+@each_row(("text", "told"), NEAR.items(), ids=NEAR.values())
 def test_a_near_form_is_told_how_to_make_it(text: str, told: str) -> None:
     with raises("NotReadable") as refused:
         read("near.txt", text.encode())
@@ -64,7 +65,7 @@ def test_what_is_nothing_of_ours_is_one_sentence(data: bytes) -> None:
     assert "\n" not in refused.value.what
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@each_row("kind", SOURCES)
 def test_a_kind_that_is_named_is_believed_and_checked(kind: str) -> None:
     with raises("NotReadable") as refused:
         read("wrong.txt", b"nothing of the sort", kind)

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import asdict
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ import winhost.knowledge
 import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.knowledge import catalogue, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond
@@ -148,7 +150,7 @@ def test_every_consent_is_one_that_apply_knows() -> None:
     assert {risk for entry in catalogue.entries().values() for risk in entry.risks} <= RISKS.keys()
 
 
-@pytest.mark.parametrize("key", catalogue.evidence())
+@each_row("key", catalogue.evidence())
 def test_a_stranger_can_check_the_evidence(key: str) -> None:
     evidence = catalogue.evidence()[key]
     assert evidence.kind in get_args(Kind)
@@ -161,16 +163,19 @@ def test_a_stranger_can_check_the_evidence(key: str) -> None:
     assert evidence.settles or evidence.kind != "inferred", "say what would settle it"
 
 
-@pytest.mark.parametrize("key", catalogue.remedies())
+@each_row("key", catalogue.remedies())
 def test_a_remedy_says_who_does_it(key: str) -> None:
     remedy = catalogue.remedies()[key]
     assert remedy.who in get_args(Mender)
     assert remedy.do.endswith(".")
 
 
-@pytest.mark.parametrize("code", catalogue.entries())
+told = cache(explain)
+
+
+@each_row("code", catalogue.entries())
 def test_a_code_explains_itself(code: str) -> None:
-    story = explain(code)
+    story = told(code)
     assert story.sentence.endswith(".")
     assert story.means.endswith(".")
     assert [evidence.id for evidence in story.evidence] == list(catalogue.entry(code).evidence)
@@ -178,20 +183,20 @@ def test_a_code_explains_itself(code: str) -> None:
     assert json.loads(json.dumps(asdict(story)))["code"] == code
 
 
-@pytest.mark.parametrize("code", [*catalogue.entries(), "*.unknown"])
+@each_row("code", [*catalogue.entries(), "*.unknown"])
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
-    found = explain(code).related
+    found = told(code).related
     assert set(found) <= catalogue.own_entries().keys() - {code}
     assert len(set(found)) == len(found) <= MOST
 
 
-@pytest.mark.parametrize("code", catalogue.own_entries())
+@each_row("code", catalogue.own_entries())
 def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
     entries = catalogue.own_entries()
-    for name in explain(code).related:
+    for name in told(code).related:
         strength = bond((code, entries[code]), (name, entries[name]))
         assert strength == bond((name, entries[name]), (code, entries[code])) > 0
-        back = explain(name).related
+        back = told(name).related
         assert code in back or all(bond((name, entries[name]), (n, entries[n])) >= strength for n in back), name
 
 
@@ -205,7 +210,7 @@ RELATED = {
 
 @pytest.mark.parametrize("code", RELATED)
 def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
-    assert set(explain(code).related) >= RELATED[code]
+    assert set(told(code).related) >= RELATED[code]
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:

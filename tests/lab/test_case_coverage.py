@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
-
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
+from tests.rows import each_row
 from winhost.resources.registry import WINDOWS
 
 SETTABLE = {name: resource for name, resource in WINDOWS.items() if resource.sets}
@@ -58,7 +57,7 @@ def kinds() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", SETTABLE)
+@each_row("name", SETTABLE)
 def test_every_kind_of_set_happens_to_every_resource_that_can_be_set(name: str) -> None:
     resource = SETTABLE[name]
     desired = (
@@ -70,12 +69,12 @@ def test_every_kind_of_set_happens_to_every_resource_that_can_be_set(name: str) 
     assert NEVER.get(name, set()) & kinds()[name] == set(), "it can happen after all"
 
 
-@pytest.mark.parametrize("name", [f"{name}.{each}" for name, resource in SETTABLE.items() for each in resource.sets])
+@each_row("name", [f"{name}.{each}" for name, resource in SETTABLE.items() for each in resource.sets])
 def test_every_property_that_can_be_set_is_changed(name: str) -> None:
     assert "changed" in kinds()[name]
 
 
-@pytest.mark.parametrize("name", sorted(FOR_ADMINISTRATORS))
+@each_row("name", sorted(FOR_ADMINISTRATORS))
 def test_every_resource_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
     answers = [contract(machine(host, administrator=False), {"resource": name, "verb": "get"})[0] for host in hosts()]
     assert "PermissionDenied" in str(answers) or _ELEVATION in str(answers)

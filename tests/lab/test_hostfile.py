@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.core.answers import Record, Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find, host_files
 from winhost.lab.physics.simulated_machine import Machine
@@ -28,7 +29,7 @@ def delta(folder: Path, text: str, base: str = BASE) -> Path:
     return written
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -> None:
     facts, lab = expand(find(name))
     assert facts.origin == "synthetic"
@@ -40,7 +41,7 @@ def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -
     assert Machine(facts, lab).facts() == facts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_every_range_lies_on_its_own_boundary(name: str) -> None:
     for card in HostFacts(expand(find(name))[0]).all(PciDevice):
         for bar in card.state.ranges:
@@ -112,7 +113,7 @@ def _records(answer: object) -> tuple[Record, ...]:
     return answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "place", "words"),
     [
         ("change:\n  PciDevise: []\n", "mine.yaml:6:3: change.PciDevise", "did you mean 'PciDevice'"),

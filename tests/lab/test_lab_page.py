@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.lab.physics.found.curl import Curl, CurlPhysics
 from winhost.lab.physics.found.disks import Disks, DisksPhysics
 from winhost.lab.physics.found.firmware import FirmwarePart, FirmwarePhysics
@@ -45,7 +46,7 @@ PARTS += (Disks, FirmwarePart, SleepStates)
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 
 
-@pytest.mark.parametrize("name", sorted(set(ERRORS) - OURS))
+@each_row("name", sorted(set(ERRORS) - OURS))
 def test_every_error_is_in_the_table(name: str) -> None:
     assert name in CODES
 
@@ -60,7 +61,7 @@ PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysi
 PHYSICS += (InstallerPhysics,)
 
 
-@pytest.mark.parametrize("section", [LabSection, *PHYSICS])
+@each_row("section", [LabSection, *PHYSICS])
 def test_everything_that_a_host_file_can_say_of_its_lab_is_told(section: type[LabSection]) -> None:
     assert set(section.model_fields) - CODES == set()
 

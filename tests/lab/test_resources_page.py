@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.rows import each_row
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.simulated_machine import Machine
@@ -29,14 +28,14 @@ def test_every_block_is_looked_at() -> None:
     assert len(ASKED) + len(ANSWERED) + len(EXCERPTS) + len(plain) == len(BLOCKS)
 
 
-@pytest.mark.parametrize(("asked", "answered"), list(zip(ASKED, ANSWERED, strict=True)))
+@each_row(("asked", "answered"), list(zip(ASKED, ANSWERED, strict=True)))
 def test_what_is_asked_is_answered_so(asked: tuple[str, str], answered: str) -> None:
     host, request = asked
     answers = AgentAnswers(Machine(*expand(find(host)))).invoke(request)
     assert json.loads(answers) == json.loads(answered)
 
 
-@pytest.mark.parametrize(("file", "text"), EXCERPTS)
+@each_row(("file", "text"), EXCERPTS)
 def test_an_excerpt_is_the_code(file: str, text: str) -> None:
     assert text in (ROOT / file).read_text("utf-8")
 

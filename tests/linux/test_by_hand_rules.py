@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-import pytest
-
 from tests.house.tree import HOUSE
 from tests.linux.test_scripts import (
     Script,
@@ -13,6 +11,7 @@ from tests.linux.test_scripts import (
     is_not_plain_text,
     needs_more_than_the_standard_library,
 )
+from tests.rows import each_row
 from winhost import __version__
 from winhost.bundle import linux_journal, linux_run
 from winhost.bundle.bundle_files import linux_sources
@@ -55,7 +54,7 @@ def test_it_can_be_read_where_it_is_to_run() -> None:
     assert {each for each in told if not each.startswith("imports winhost.core.")} == set()
 
 
-@pytest.mark.parametrize("name", [name for name in linux_run.CORE if name != "__init__"])
+@each_row("name", [name for name in linux_run.CORE if name != "__init__"])
 def test_core_needs_the_standard_library_alone(name: str) -> None:
     text = (HOUSE / "core" / f"{name}.py").read_text("ascii")
     imported = Script("run.py", text.replace("from .", "from winhost.core."))

@@ -11,6 +11,7 @@ import pytest
 from tests.engine.two_machines import TwoMachines, two_machines
 from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
+from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.lab.hostfile import expand
 from winhost.lab.linux import kernel_settings, package_manager
@@ -61,7 +62,11 @@ PROTOCOL: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture
-def here(tmp_path: Any) -> TwoMachines:
+def here(tmp_path: Path) -> TwoMachines:
+    return machines(tmp_path)
+
+
+def machines(tmp_path: Path) -> TwoMachines:
     made = two_machines(tmp_path)
     made.distro.systemd = False
     return made
@@ -92,9 +97,9 @@ def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, name
     assert answers(lab, *calls) == answers(real, *calls)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_case_ends_as_it_says(here: TwoMachines, name: str) -> None:
-    case = CASES[name]
+@each_row("name", CASES)
+def test_a_case_ends_as_it_says(tmp_path: Path, name: str) -> None:
+    case, here = CASES[name], machines(tmp_path)
     assert [outcome(answered(here.inside.invoke, call)) for call in case.calls] == case.say
 
 

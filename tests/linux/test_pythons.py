@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 from winhost.bundle.bundle_files import linux_sources, sums
 from winhost.resources.linux.linux_scripts import agent_text
 
@@ -28,19 +29,15 @@ def python(minor: int) -> str | None:
     return found if done and done.stdout.strip() == str(minor) else None
 
 
-FOUND = [minor for minor in MINORS if python(minor)]
+@cache
+def minors() -> list[int]:
+    return [minor for minor in MINORS if python(minor)] or pytest.skip("no python3.N is on the PATH")
 
 
 def run(minor: int, *words: str, given: str = "") -> Any:
     return subprocess.run(
         [str(python(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
     )
-
-
-@pytest.fixture(params=FOUND or [pytest.param(None, marks=pytest.mark.skip(reason="no python3.N is on the PATH"))])
-def minor(request: pytest.FixtureRequest) -> int:
-    found: int = request.param
-    return found
 
 
 ASK = """
@@ -55,6 +52,7 @@ def answers(minor: int, *calls: dict[str, Any]) -> Any:
     return json.loads(run(minor, "-c", ASK, json.dumps(calls), given=agent_text()).stdout)
 
 
+@each_row("minor", minors)
 def test_the_agent_reads(minor: int) -> None:
     path = "/etc/docker/daemon.json"
     (answer,) = answers(minor, {"resource": "LinuxFile", "verb": "get", "key": {"path": path}})
@@ -62,6 +60,7 @@ def test_the_agent_reads(minor: int) -> None:
     assert set(answer["state"]) == {"text", "link", "mode", "owner"}
 
 
+@each_row("minor", minors)
 def test_the_agent_changes_nothing_under_a_python_that_changes_were_never_tried_with(minor: int) -> None:
     (answer,) = answers(minor, {"resource": "LinuxFile", "verb": "set"})
     assert answer["error"]["code"] == ("Winhost.PythonTooOld" if (3, minor) < CHANGES else "Winhost.BadRequest")
@@ -96,13 +95,15 @@ def error(minor: int, folder: Path, *words: str, given: str = "") -> Any:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="run.py reads only where root asks")
+@each_row("minor", minors)
 def test_run_py_tells_facts(minor: int, folder: Path) -> None:
     assert run(minor, str(folder / "run.py"), "--help").returncode == 0
     assert "winhost.facts/2" in error(minor, folder, "facts", "-", given="{}")["what"]
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("command", ["apply", "rollback", "verify"])
+@each_row("minor", minors)
+@each_row("command", ["apply", "rollback", "verify"])
 def test_run_py_comes_as_far_as_its_python_allows(minor: int, folder: Path, command: str) -> None:
     told = error(minor, folder, command)
     if (3, minor) < CHANGES:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-import pytest
-
+from tests.rows import each_row
 from winhost.resources.base import ResourceType, State
 from winhost.resources.linux.linux_scripts import AGENT, PARTS, agent_digest, agent_text, files, session_text
 from winhost.resources.registry import LINUX, LINUX_STATES
@@ -120,12 +119,12 @@ BITES: dict[str, tuple[Callable[[Script], Iterator[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("script", scripts(), ids=lambda script: script.name)
+@each_row("script", scripts(), ids=lambda script: script.name)
 def test_a_script_has_no_faults(script: Script) -> None:
     assert [fault for check in CHECKS for fault in check(script)] == []
 
 
-@pytest.mark.parametrize(("check", "text"), BITES.values(), ids=BITES.keys())
+@each_row(("check", "text"), BITES.values(), ids=BITES.keys())
 def test_what_bites_is_found(check: Callable[[Script], Iterator[str]], text: str) -> None:
     assert list(check(Script("resource.py", text)))
 
@@ -210,7 +209,7 @@ def test_every_resource_has_its_script_and_every_script_its_resource() -> None:
     }
 
 
-@pytest.mark.parametrize("resource", LINUX.values(), ids=lambda resource: resource.name)
+@each_row("resource", LINUX.values(), ids=lambda resource: resource.name)
 def test_a_script_reads_and_changes_what_its_resource_says(resource: ResourceType) -> None:
     script = script_of(resource)
     assert declared(script, "reads") == (resource.name, *resource.key)
@@ -219,7 +218,7 @@ def test_a_script_reads_and_changes_what_its_resource_says(resource: ResourceTyp
     assert changed[:1] == ((resource.name,) if resource.sets else ())
 
 
-@pytest.mark.parametrize("state", LINUX_STATES, ids=lambda state: state.resource_type.name)
+@each_row("state", LINUX_STATES, ids=lambda state: state.resource_type.name)
 def test_the_contract_has_the_properties_of_the_state(state: type[State]) -> None:
     ((key, properties),) = re.findall(r"key (\{.*?\})   state (\{.*\})", script_of(state.resource_type).contract)
     assert names(key) == state.resource_type.key

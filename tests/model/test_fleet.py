@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.errors import faults, raises
+from tests.rows import each_row
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, Transport, find_fleet
@@ -55,7 +56,7 @@ def part(name: str, said: Any) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+@each_row("case", CASES, ids=lambda path: path.stem)
 def test_a_fleet_file_means_what_its_case_says(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = read_cases(case)
     assert expected.keys() <= {"says", "file", "hosts", "faults"}
@@ -209,9 +210,7 @@ def test_the_units_of_a_duration_add_up(hours: int, minutes: int, seconds: int) 
     assert parse_duration(f"{hours}h{minutes}m{seconds}s") == hours * 3600 + minutes * 60 + seconds
 
 
-@pytest.mark.parametrize(
-    "text", ["", "10", "s", "-1s", "1.5s", "1s1m", "1 s", "٣s", "1d", True, None, 2.5, [], "0s", "25h", -1]
-)
+@each_row("text", ["", "10", "s", "-1s", "1.5s", "1s1m", "1 s", "٣s", "1d", True, None, 2.5, [], "0s", "25h", -1])
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="should be"):
         parse_duration(text)

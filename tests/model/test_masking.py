@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each_row
 from winhost.model.masking import MASK, masked
 
 CANARY = "c4naryS3cr3tValue"
@@ -65,7 +66,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("written", SECRETS)
+@each_row("written", SECRETS)
 def test_a_secret_is_masked(written: str) -> None:
     secret = CANARY.upper() if written.startswith("AKIA") else CANARY
     shown = masked(f"11-22 10:54 INFO {written.format(secret)} and more")
@@ -74,7 +75,7 @@ def test_a_secret_is_masked(written: str) -> None:
     assert shown.startswith("11-22 10:54 INFO ")
 
 
-@pytest.mark.parametrize("text", KEPT)
+@each_row("text", KEPT)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert masked(text) == text
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.model import secrets
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.secrets import Secret, SecretRef
@@ -97,7 +98,7 @@ def test_what_is_no_reference_is_refused_in_words_that_do_not_depend_on_it(start
     assert refusal(start + text) in REFUSALS | {None}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "hunter2",

@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from tests.cases import read_cases
 from tests.errors import faults, raises
+from tests.rows import each_row
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
 from winhost.model.workload import VERSIONS, Model, Workload
@@ -43,7 +44,7 @@ def meant(workload: Workload) -> tuple[dict[str, dict[str, Any]], dict[str, Any]
     return models, {key: value for key, value in shown(asdict(workload)).items() if key != "models"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+@each_row("case", CASES, ids=lambda path: path.stem)
 def test_a_workload_file_means_what_its_case_says(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = read_cases(case)
     assert expected.keys() in ({"says", "file", "models", "workload"}, {"says", "file", "faults"})
@@ -103,9 +104,7 @@ def test_a_size_is_read_as_it_is_written(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["24", "24 gib", "24 G", "-1 GiB", "0 GiB", 0, -1, True, 1.5, None, "1e3 GiB", "²4 GiB", ""]
-)
+@each_row("text", ["24", "24 gib", "24 G", "-1 GiB", "0 GiB", 0, -1, True, 1.5, None, "1e3 GiB", "²4 GiB", ""])
 def test_what_is_no_size_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="should be a size"):
         parse_size(text)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tests import errors
 from tests.errors import raises
+from tests.rows import each_row
 from winhost.model import yamlfile
 from winhost.model.errors import MOST_FAULTS, Exit, Fault, WinhostError, did_you_mean, visible
 from winhost.model.secrets import SecretRef
@@ -108,8 +109,8 @@ MEANINGS = [
 ]
 
 
-@pytest.mark.parametrize("parser", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
-@pytest.mark.parametrize(("text", "value"), MEANINGS)
+@each_row("parser", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
+@each_row(("text", "value"), MEANINGS)
 def test_a_value_means_what_json_would_make_of_it_else_itself(
     file: Path, monkeypatch: pytest.MonkeyPatch, parser: type, text: str, value: object
 ) -> None:
@@ -175,7 +176,7 @@ def test_every_key_that_is_there_twice_is_found(scratch: Path, keys: list[str], 
     assert all("is there twice" in fault for fault in told)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "fault"),
     [
         ("first: *first\n", ":1:8: first: is an alias (*…); aliases are not read, write the value out"),

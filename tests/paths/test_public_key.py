@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key as generate_rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.rows import each_row
 from winhost.paths.public_key import public_key
 from winhost.resources.registry import WINDOWS
 
@@ -28,15 +29,15 @@ def line(kind: str) -> str:
     return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
-@pytest.mark.parametrize("name", ["", " me@desk-01", " a.b:c"])
-@pytest.mark.parametrize("kind", MAKERS)
+@each_row("name", ["", " me@desk-01", " a.b:c"])
+@each_row("kind", MAKERS)
 def test_a_whole_key_is_taken_and_the_resource_takes_it(kind: str, name: str) -> None:
     assert public_key(line(kind) + name) == line(kind) + name
     assert WINDOWS["WslAccess"].wrong_value({"authorized": [line(kind) + name]}) is None
 
 
-@pytest.mark.parametrize("cut", [1, 4, 8, 40])
-@pytest.mark.parametrize("kind", MAKERS)
+@each_row("cut", [1, 4, 8, 40])
+@each_row("kind", MAKERS)
 def test_a_key_that_lost_its_end_is_refused(kind: str, cut: int) -> None:
     with pytest.raises(ValueError, match=rf"this is no whole {kind} key.*ssh-keygen -t ed25519; the \.pub file"):
         public_key(line(kind).rstrip("=")[:-cut])

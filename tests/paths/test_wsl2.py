@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from pydantic import ValidationError
 
+from tests.rows import each_row
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
@@ -45,7 +46,7 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
     assert (found.wsl.name, found.image.name) == ("wsl.msi", "ubuntu.wsl")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"network": "bridged"}, "network=bridged also needs bridge.switch=NAME"),

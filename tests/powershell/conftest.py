@@ -21,7 +21,7 @@ def why_not() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mine = [item for item in items if HERE in item.path.parents]
+    mine = [item for item in items if str(item.path).startswith(f"{HERE}{os.sep}")]
     reason = why_not() if mine else ""
     if reason and os.environ.get(CHOSEN):
         raise pytest.UsageError(reason)

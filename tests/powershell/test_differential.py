@@ -8,6 +8,7 @@ import pytest
 
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import Scripts, comparable, contract, hosts, machine, of, scripts, verdict
+from tests.rows import each_row
 from winhost.core.answers import Record, Unavailable
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
@@ -20,6 +21,8 @@ HOSTILE = (
     "CON", "..\\..\\x", "\\\\server\\share", "; & | {0} %PATH% $env:PATH", A_DATE, "=1+1", "01", "true",
     "null", "", " ", "\U0001f4a9", "<#", "@'\n'@", "--%", "\ufeffbom",
 )  # fmt: skip
+
+pytestmark = pytest.mark.timeout(3600)  # hundreds of rows in one test
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def one_by_one(host: Machine) -> Iterator[dict[str, Any]]:
         yield {"resource": name, "verb": "get", "key": dict.fromkeys(resource.key, "not there")}
 
 
-@pytest.mark.parametrize("name", hosts())
+@each_row("name", hosts)
 def test_every_resource_reads_the_same_on_every_host(engine: Scripts, name: str) -> None:
     host = machine(name)
     same(engine, host, host, *everything(host))
@@ -82,22 +85,21 @@ def one_of(name: str) -> Record | None:
     return next(iter(machine("server2025-role-installed").instances(name)), None)
 
 
-WORDS = [
-    (name, each)
-    for name, resource in WINDOWS.items()
-    for each in resource.sets
-    if (found := one_of(name)) and isinstance(found.state[each], str)
-]
+def words() -> Iterator[tuple[str, str]]:
+    for name, resource in WINDOWS.items():
+        found = one_of(name)
+        yield from ((name, each) for each in resource.sets if found and isinstance(found.state[each], str))
+
+
 FOLLOW = {"ExternalSwitch", "HyperVFirewall"}  # from VmSwitch; from the build
-COUNTED = [
-    (name, count)
+
+
+def counted() -> Iterator[tuple[str, int]]:
     # Of resources with the same key the first: what the others tell of is a part of it.
-    for name in {resource.key: name for name, resource in reversed(WINDOWS.items()) if resource.key}.values()
-    for count in (0, 1, 2)
-    if (name, count) != ("Processor", 0)  # who would answer?
-    if name not in FOLLOW
-    if any(machine(host).instances(name) for host in hosts())  # else there is none to make several of
-]
+    for name in {resource.key: name for name, resource in reversed(WINDOWS.items()) if resource.key}.values():
+        # Where no host has one there is none to make several of.
+        if name not in FOLLOW and any(machine(host).instances(name) for host in hosts()):
+            yield from ((name, count) for count in (0, 1, 2) if (name, count) != ("Processor", 0))  # who would answer?
 
 
 def with_so_many(name: str, count: int) -> Machine:
@@ -116,14 +118,14 @@ def with_so_many(name: str, count: int) -> Machine:
     return of(replace(facts, resources=resources), section)
 
 
-@pytest.mark.parametrize(("name", "count"), COUNTED)
+@each_row(("name", "count"), counted)
 def test_none_one_and_several_read_the_same(engine: Scripts, name: str, count: int) -> None:
     host = with_so_many(name, count)
     assert len(host.instances(name)) == count
     same(engine, host, host, *everything(host))
 
 
-@pytest.mark.parametrize("name", [name for name, resource in WINDOWS.items() if resource.key])
+@each_row("name", [name for name, resource in WINDOWS.items() if resource.key])
 def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> None:
     asked = [machine(host) for host in ("server2025-role-installed", "win11-wsl-served")]
     host = next(each for each in asked if not isinstance(each.answer(name), Unavailable))
@@ -140,7 +142,7 @@ def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> N
     assert host.settled_state() == before
 
 
-@pytest.mark.parametrize(("name", "desired"), WORDS)
+@each_row(("name", "desired"), words)
 def test_a_hostile_word_is_refused_by_name(engine: Scripts, name: str, desired: str) -> None:
     host = machine("server2025-role-installed")
     before = host.settled_state()
@@ -229,8 +231,8 @@ def test_a_script_for_jobs_reads_the_same_whoever_wrote_it(engine: Scripts, scri
 # ---- every case
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", CASES)
+@each_row("world", WORLDS)
+@each_row("name", CASES)
 def test_a_case_ends_the_same(engine: Scripts, name: str, world: str) -> None:
     case = read(name)
     one, other = case.machine(world), case.machine(world)

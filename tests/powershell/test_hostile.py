@@ -17,6 +17,7 @@ from winhost.model.facts import Facts
 
 # PowerShell 7 makes dates of texts in a request that look like one; so no key or goal of ours looks so.
 DATES = {TAKEN["date"], TAKEN["date-of-old-json"]}
+pytestmark = pytest.mark.timeout(3600)  # a hundred rows in one test
 
 
 class EngineWire:

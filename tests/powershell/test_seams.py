@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from tests.rows import each_row
 from winhost.lab.powershell.standins import seams
 from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
@@ -171,6 +172,6 @@ def test_a_program_that_does_not_end_is_ended(engine: Scripts, here: Path) -> No
     assert caught.value.error_id == "Winhost.ProgramTimedOut"
 
 
-@pytest.mark.parametrize("name", NEVER)
+@each_row("name", NEVER)
 def test_what_never_ran_for_real_is_told(name: str) -> None:
     assert f"| `{name}` | {NEVER[name]} |" in PAGE

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+from collections.abc import Callable
+from cProfile import Profile
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.recipes.test_recipes import CASES, linted, target_of
+from tests.rows import each_row
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.read_recipe import read_recipe
@@ -92,32 +95,56 @@ def test_bytes_that_are_no_text_stay(data: bytes) -> None:
     assert SourceFile.of(data).edited([]) == data
 
 
-DEEP = "[" * 1500
-BOMBS: dict[str, str] = {
-    "depth": f"services: {DEEP}",
-    "depth in JSON": "[" * 20_000,
-    "an alias of itself": "services: &a\n  vllm: *a\n",
-    "a merge of itself": "services:\n  vllm: &a\n    <<: *a\n    image: vllm/vllm-openai\n",
-    "laughs": "services:\n"
-    + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" if n else "  a0: &a0 x\n" for n in range(9)),
-    "shells in shells": "sh -c " + "\"sh -c '" * 50 + "vllm serve m",
-    "a tag": "services:\n  vllm: !!python/object/apply:os.system [id]\n",
-    "a null": "services:\n  vllm:\n",
-    "wrong kinds": "services:\n  vllm: [1, 2]\n"
-    "  b: {image: [x], command: {a: b}, environment: 3, ports: {a: 1}, deploy: []}\n",
-    "a pod of wrong kinds": "kind: Pod\nspec: {volumes: 3, containers: [1, "
-    "{name: [x], image: vllm/vllm-openai, args: {a: 1}, env: [1], volumeMounts: [3]}]}\n",
-    "long": "vllm serve m " + "--a " * 2_000,
+# What each is when it is so large; twice as large it means the same.
+BOMBS: dict[str, Callable[[int], str]] = {
+    "depth": lambda size: f"services: {'[' * 300 * size}",
+    "depth in JSON": lambda size: "[" * 300 * size,
+    "an alias of itself": lambda size: "services: &a\n" + "  vllm: *a\n" * size,
+    "a merge of itself": lambda size: (
+        "services:\n" + "".join(f"  v{n}: &a{n}\n    <<: *a{n}\n    image: vllm/vllm-openai\n" for n in range(size))
+    ),
+    "laughs": lambda size: (
+        "services:\n  a0: &a0 x\n"
+        + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 5 * size))
+    ),
+    "shells in shells": lambda size: "sh -c " + "\"sh -c '" * 25 * size + "vllm serve m",
+    "a tag": lambda size: "services:\n" + "  vllm: !!python/object/apply:os.system [id]\n" * size,
+    "a null": lambda size: "services:\n" + "".join(f"  vllm{n}:\n" for n in range(size)),
+    "wrong kinds": lambda size: (
+        "services:\n  vllm: [1, 2]\n"
+        + "  b: {image: [x], command: {a: b}, environment: 3, ports: {a: 1}, deploy: []}\n" * size
+    ),
+    "a pod of wrong kinds": lambda size: (
+        "kind: Pod\nspec: {volumes: 3, containers: ["
+        + "1, {name: [x], image: vllm/vllm-openai, args: {a: 1}, env: [1], volumeMounts: [3]}, " * size
+        + "]}\n"
+    ),
+    "long": lambda size: "vllm serve m " + "--a " * 100 * size,
 }
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_read_or_refused(name: str) -> None:
-    data = BOMBS[name].encode()
-    lint_recipe(data, WSL, mend=True)
-    lint_docker_daemon(data, WSL, mend=True)
-    lint_cdi(data, WSL)
+def work(bomb: str) -> int:
+    """Calls of functions, counted by the interpreter: time would say how busy the machine is."""
+    data = bomb.encode()
+    with Profile() as counted:
+        lint_recipe(data, WSL, mend=True)
+        lint_docker_daemon(data, WSL, mend=True)
+        lint_cdi(data, WSL)
+    return sum(each.callcount for each in counted.getstats())
+
+
+@each_row("name", BOMBS)
+def test_a_bomb_is_read_or_refused_and_one_twice_as_large_takes_twice_the_work(name: str) -> None:
+    work(BOMBS["a null"](1))  # catalogues are read once
+    once, twice = work(BOMBS[name](1)), work(BOMBS[name](2))
+    assert twice < 3 * once
+    assert twice < 5_000_000
+
+
+@pytest.mark.parametrize("lint", [lint_recipe, lint_docker_daemon])
+def test_depth_that_no_stack_holds_is_refused(lint: Callable[..., Any]) -> None:
+    lint(b"services: " + b"[" * 1_500, WSL, mend=True)
+    lint(b"[" * 20_000, WSL, mend=True)
 
 
 @given(st.from_regex(r"[A-Za-z0-9+/_-]{6,30}", fullmatch=True))
@@ -137,7 +164,7 @@ def test_a_secret_is_in_no_finding(secret: str) -> None:
         assert value not in str(found.findings)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
     """A line that no finding with a mend names, nor one beside it, is as it was, if nothing came behind it."""
     case = CASES[name]
@@ -153,7 +180,7 @@ def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
         assert all(line.endswith(newline) for line in after[:-1])
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
+@each_row("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
 def test_what_is_mended_can_still_be_read(name: str) -> None:
     case = CASES[name]
     found = linted(name, case["text"].encode(), target_of(case))
@@ -165,7 +192,7 @@ def test_what_is_mended_can_still_be_read(name: str) -> None:
     read(found.mended.decode())
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
+@each_row("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
 def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
     """UTF-16 of PowerShell, byte order marks and CRLF change no finding."""
     case = CASES[name]

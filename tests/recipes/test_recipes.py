@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
@@ -51,7 +51,7 @@ def linted(name: str, data: bytes, target: RecipeTarget) -> LintedRecipe:
     return lint_cdi(data, target) if name.startswith("cdi:") else lint_recipe(data, target, mend=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_recipe(name: str) -> None:
     case = CASES[name]
     assert case.keys() <= KEYS
@@ -85,7 +85,7 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
         assert row.mend.keys() <= {"set", "swap", "remove", "rename", "option", "env"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_what_is_mended_stays_mended(name: str) -> None:
     """Another round finds nothing that it would change, and nothing new to find."""
     target = target_of(CASES[name])

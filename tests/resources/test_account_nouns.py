@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dependents import by
 from winhost.core.steps import Change
@@ -79,7 +80,7 @@ def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Js
     assert find_undo(RULES["WslConfig"], before, after, now) == undo
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "desired", "fits"),
     [
         ("LocalAccount", {"there": True, "administrator": False}, True),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
@@ -101,7 +102,7 @@ RISKS: dict[str, tuple[str, dict[str, Any], dict[str, Any], set[str], set[str]]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RISKS)
+@each_row("name", RISKS)
 def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
     resource, before, desired, risks, may_need = RISKS[name]
     change = Change({}, before, desired)
@@ -146,9 +147,7 @@ def test_what_fits_may_be_wanted(resource: str, desired: dict[str, Any]) -> None
     assert WINDOWS[resource].wrong_value(desired) is None
 
 
-@pytest.mark.parametrize(
-    ("resource", "desired"), [(resource, desired) for resource, wants in UNFIT.items() for desired in wants]
-)
+@each_row(("resource", "desired"), [(resource, desired) for resource, wants in UNFIT.items() for desired in wants])
 def test_what_does_not_fit_is_refused_before_a_host_is_asked(resource: str, desired: dict[str, Any]) -> None:
     assert WINDOWS[resource].wrong_value(desired) is not None
 

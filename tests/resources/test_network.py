@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.resources.test_scripts import CMDLETS, Script, calls, said, scripts
+from tests.rows import each_row
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
@@ -44,7 +45,7 @@ def test_whatever_touches_the_network_asks_first(resource: Any) -> None:
     assert resource.asks == ("network",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "desired", "fits"),
     [
         (SWITCH, {"adapter": GUID}, True),

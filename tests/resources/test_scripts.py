@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files as files_of
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import tree_sitter_powershell
 from tree_sitter import Language, Node, Parser
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost import connect, lab
 from winhost.bundle import bundle_files
 from winhost.resources.base import ResourceType, State
@@ -62,7 +64,8 @@ class Script:
         return _parsed(self.text)
 
     def nodes(self, *types: str) -> Iterator[Node]:
-        return (node for node in _walk(self.root) if node.type in types)
+        found = (each for kind in types for each in _by_type(self.text).get(kind, ()))
+        return (node for _, node in sorted(found, key=itemgetter(0)))
 
 
 @cache
@@ -70,10 +73,21 @@ def _parsed(text: str) -> Node:
     return Parser(Language(tree_sitter_powershell.language())).parse(text.encode()).root_node
 
 
+@cache
+def _by_type(text: str) -> dict[str, list[tuple[int, Node]]]:
+    """All nodes, each with its number in the order of the text: a script is walked once for its twenty checks."""
+    found: defaultdict[str, list[tuple[int, Node]]] = defaultdict(list)
+    for number, node in enumerate(_walk(_parsed(text))):
+        found[node.type].append((number, node))
+    return dict(found)
+
+
 def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(node.children)
 
 
 def said(node: Node | None) -> str:
@@ -330,7 +344,7 @@ def faults(script: Script) -> list[str]:
 # ---- the scripts
 
 
-@pytest.mark.parametrize("script", scripts(), ids=lambda script: script.name)
+@each_row("script", scripts(), ids=lambda script: script.name)
 def test_a_script_has_no_faults(script: Script) -> None:
     assert faults(script) == []
 
@@ -350,7 +364,7 @@ def test_what_brings_the_agent_to_a_process_has_no_faults_but_that_it_does() -> 
     ]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_row("name", REFUSED)
 def test_what_bites_is_refused(name: str) -> None:
     case = dict(REFUSED[name])
     text = f"{case.pop('contract', '# key {}   state {}')}\n{case.pop('script')}\n"
@@ -438,15 +452,13 @@ def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
     assert {f for f in functions() if f.startswith("Set-")} == settable
 
 
-@pytest.mark.parametrize(
-    "resource", [resource for resource in WINDOWS.values() if resource.sets], ids=lambda resource: resource.name
-)
+@each_row("resource", [resource for resource in WINDOWS.values() if resource.sets], ids=lambda resource: resource.name)
 def test_a_set_takes_what_its_resource_says(resource: ResourceType) -> None:
     (taken,) = re.findall(r"Assert-WinhostDesired \$Desired @\((.*)\)", script_of(resource).text)
     assert set(re.findall(r"'(\w+)'", taken)) == set(resource.sets)
 
 
-@pytest.mark.parametrize("state", WINDOWS_STATES, ids=lambda state: state.resource_type.name)
+@each_row("state", WINDOWS_STATES, ids=lambda state: state.resource_type.name)
 def test_contract_and_script_have_the_properties_of_the_state(state: type[State]) -> None:
     script = script_of(state.resource_type)
     contract = script.text.split("\n", 1)[0]

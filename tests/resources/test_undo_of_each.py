@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.core.declared import is_at_one
+from tests.rows import each_row
 from winhost.core.answers import Json, MissingFact
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
@@ -470,7 +471,7 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DECISIONS)
+@each_row("name", DECISIONS)
 def test_rollback_decides(name: str) -> None:
     resource, before, after, now, decided = DECISIONS[name]
     if decided == MISSING:
@@ -485,6 +486,6 @@ def test_every_resource_that_can_be_changed_has_its_decisions() -> None:
     assert shown == {resource.name for resource in RESOURCE_TYPES.values() if resource.sets}
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@each_row("name", sorted(RULES))
 def test_what_was_not_there_is_undone_in_one_way(name: str) -> None:
     assert is_at_one(RULES[name].undo)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from tests.serving.situations import ROOT, host_of, workload_of
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import GiB
@@ -53,7 +54,7 @@ def said(served: Served, wanted: dict[str, Any]) -> dict[str, Any]:
     return {key: answers[key] for key in wanted}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_profile_is_what_the_situation_takes(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     assert case.keys() <= KEYS

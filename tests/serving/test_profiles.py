@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.errors import suppressed
+from tests.rows import each_row
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, linux, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.engine.plan_wsl2 import Wsl2Planner
@@ -50,7 +51,7 @@ REFERENCES = {row.value for _, row in ROWS if row.value and "$" in row.value}
 # --- The data --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS, ids=lambda value: getattr(value, "name", value))
+@each_row(("name", "row"), ROWS, ids=lambda value: getattr(value, "name", value))
 def test_a_line_has_its_reason_and_evidence(name: str, row: Any) -> None:
     assert row.why.endswith(".")
     assert row.evidence
@@ -58,7 +59,7 @@ def test_a_line_has_its_reason_and_evidence(name: str, row: Any) -> None:
     assert set(row.must_know) <= row.when.keys()
 
 
-@pytest.mark.parametrize("written", [*(row for _, row in ROWS), *CAUSES], ids=lambda written: written.why)
+@each_row("written", [*(row for _, row in ROWS), *CAUSES], ids=lambda written: written.why)
 def test_a_condition_asks_for_what_there_is(written: Any) -> None:
     assert written.when.keys() <= ASKED.keys()
     assert all(isinstance(wanted, bool) or list(bounds(wanted)) for wanted in written.when.values())
@@ -91,7 +92,7 @@ def test_the_fallback_says_only_what_it_changes(base: str) -> None:
 VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.name.startswith("VLLM_")]
 
 
-@pytest.mark.parametrize(("name", "row"), VLLM_S_OWN, ids=lambda value: getattr(value, "name", value))
+@each_row(("name", "row"), VLLM_S_OWN, ids=lambda value: getattr(value, "name", value))
 def test_every_version_that_a_line_is_for_knows_its_word(name: str, row: Any) -> None:
     """Of those that were asked; one that it does not know ends vLLM at its start."""
     wanted = row.when.get("vllm", ">=0")

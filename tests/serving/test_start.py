@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.model.served import UnitState
 from winhost.serving.start_failure import start_failure, told_by
 from winhost.serving.start_progress import PHASES, StartProgress
 
-CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "data/serving/starts.yaml").read_text("utf-8"))
+CASES: dict[str, Any] = read_cases(Path(__file__).parents[1] / "data/serving/starts.yaml")
 UNIT = UnitState("winhost-engine-a.service", True, "failed", "failed", "exit-code", "enabled", 0, 0, 1, "", 3)
 
 
@@ -33,7 +34,7 @@ def test_a_bar_is_as_long_as_it_is_far() -> None:
     assert [each.at for each in PHASES] == sorted(each.at for each in PHASES)
 
 
-@pytest.mark.parametrize("case", CASES["failures"], ids=lambda case: case["symptom"])
+@each_row("case", CASES["failures"], ids=lambda case: case["symptom"])
 def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     lines = case["log"].splitlines()
     found = told_by(lines)

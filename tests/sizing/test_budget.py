@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import read_cases
+from tests.rows import each_row
 from winhost.model.path import ALL_VARIANTS
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
@@ -81,7 +82,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
     assert told == say.get("missing", [])
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@each_row("path", CASES, ids=lambda path: path.stem)
 def test_a_budget_is_what_was_computed_by_hand(path: Path, tmp_path: Path) -> None:
     case = read_cases(path)
     assert case.keys() <= KEYS

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import pytest
 from packaging.version import Version
 
 from tests.house.tree import ROOT
+from tests.rows import each_row
 from tests.symptoms.pastes import read
 from winhost.lab.hostfile import expand, find
 from winhost.resources.factsfile import read_facts
@@ -23,7 +23,7 @@ def named(causes: list[LikelyCause]) -> list[str]:
     return [f"@{cause.reason}" if cause.reason else cause.cause for cause in causes]
 
 
-@pytest.mark.parametrize("case", read("ruled.yaml"), ids=lambda case: f"{case['host']}-{case['text'][-24:]}")
+@each_row("case", read("ruled.yaml"), ids=lambda case: f"{case['host']}-{case['text'][-24:]}")
 def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
     facts = of_host(case["host"])
     (found,) = diagnosis([case["text"]], "text", facts).found
@@ -36,7 +36,7 @@ def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
     assert found.causes[-len(standing["ruled-out"]) :] == tuple(standing["ruled-out"]) or not standing["ruled-out"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "wanted", "holds"),
     [
         (26100, ">=22621, <26101", True),

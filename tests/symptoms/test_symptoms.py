@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import each_row
 from tests.symptoms.pastes import SAVED, Paste, pastes, read
 from winhost.core.answers import RemoteFault
 from winhost.knowledge import catalogue
@@ -26,7 +27,7 @@ def of(data: bytes) -> Diagnosis:
     return diagnosis(pieces(BytesIO(data)), "log")
 
 
-@pytest.mark.parametrize("paste", PASTES, ids=lambda paste: paste.symptom)
+@each_row("paste", PASTES, ids=lambda paste: paste.symptom)
 def test_what_is_pasted_is_known_with_its_likeliest_cause(paste: Paste) -> None:
     found = of(paste.data).found
     assert [each.symptom for each in found] == [paste.symptom, *paste.also]
@@ -53,7 +54,7 @@ def test_a_healthy_log_says_nothing(healthy: dict[str, str]) -> None:
     assert (answer.found, answer.unknown_codes) == ((), ())
 
 
-@pytest.mark.parametrize("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
+@each_row("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
 def test_a_symptom_is_whole(symptom: Symptom) -> None:
     assert symptom.says.endswith(".")
     for sign in symptom.signs:
@@ -85,7 +86,7 @@ def _codes(symptom: Symptom) -> list[int]:
     return [sign.code for sign in symptom.signs if sign.code is not None]
 
 
-@pytest.mark.parametrize(("symptom", "code"), codes())
+@each_row(("symptom", "code"), codes())
 def test_a_code_is_known_however_it_is_written(symptom: str, code: int) -> None:
     hexadecimal, signed, unsigned = spellings(code)
     for text in (hexadecimal, hexadecimal.upper().replace("X", "x"), hexadecimal[2:].upper(), signed, unsigned):
@@ -126,7 +127,7 @@ def test_what_a_host_reports_is_known_by_its_codes_before_its_words(fault: Remot
     assert (found.symptom if found else None) == symptom
 
 
-@pytest.mark.parametrize("name", SYMPTOMS)
+@each_row("name", SYMPTOMS)
 def test_a_symptom_is_explained_by_its_name(name: str) -> None:
     (found,) = of_symptom(name).found
     assert (found.symptom, found.line, found.count, found.text) == (name, 0, 0, "")
@@ -134,7 +135,7 @@ def test_a_symptom_is_explained_by_its_name(name: str) -> None:
     assert name not in catalogue.entries()
 
 
-@pytest.mark.parametrize("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
+@each_row("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
 def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
     for sign in symptom.signs:
         if not sign.like and not sign.near:

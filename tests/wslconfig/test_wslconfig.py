@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.rows import each_row
 from tests.serving.situations import shipped
 from winhost.model.errors import UsageError
 from winhost.recipes.wslconfig_limits import wslconfig_limits
@@ -44,7 +45,7 @@ class Case:
     host: str | None = None
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
     case = Case(**CASES[name])
     dialect = DIALECTS[case.file]

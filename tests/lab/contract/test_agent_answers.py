@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.contract.call_batch import PipelineStopped
 from winhost.lab.contract.injected_faults import InjectedFault
@@ -132,7 +133,7 @@ def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host:
     assert read["state"]["kind"] == "production"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "code"),
     [
         ({"resource": "Nonsense", "verb": "get"}, "Winhost.UnknownNoun"),

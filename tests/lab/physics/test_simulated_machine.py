@@ -1,6 +1,7 @@
 """Physics of the simulated Windows, and what must hold whatever is done to it."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.powershell.bundles import twin
+from tests.rows import each_row
 from winhost.core.answers import Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -20,12 +22,12 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 
 CASES = read_cases(Path(__file__).parents[2] / "data" / "lab" / "physics.yaml")
-HOSTS = expand_all()
+hosts = cache(expand_all)
 SLOW = LabClock(scale=10.0)  # a restart that nobody lives to see the end of
 
 
 def machine(host: str, clock: LabClock | None = None, **lab: Any) -> Machine:
-    facts, section = HOSTS[host]
+    facts, section = hosts()[host]
     return Machine(facts, LabSection.model_validate(section.model_dump() | lab), clock)
 
 
@@ -116,7 +118,7 @@ class Case:
         }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_physics(name: str) -> None:
     Case(CASES[name]).run()
 
