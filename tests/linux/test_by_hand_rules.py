@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
+import pytest
+
 from tests.house.tree import HOUSE
 from tests.linux.test_scripts import (
     Script,
