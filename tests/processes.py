@@ -3,11 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 # Nothing fails because a machine is slow: a limit only ends what hangs.
@@ -23,26 +21,6 @@ def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
             process.wait(PATIENCE_S)
         finally:
             process.kill()  # Popen's own end waits for as long as the program likes
-
-
-def journal(folder: Path) -> Path | None:
-    """That of the one run whose state is in this folder, once it was begun."""
-    return next((folder / "state" / "runs").glob("*.jsonl"), None)
-
-
-def kill_winhost(words: Sequence[str], folder: Path, at: Callable[[str], bool]) -> str:
-    """Run winhost in this folder and kill it once its journal is like that, or let it end. The name of its run."""
-    command = [sys.executable, "-m", "winhost", *words]
-    with started(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
-        while controller.poll() is None:
-            path = journal(folder)
-            if path is not None and at(path.read_text("utf-8")):
-                controller.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.001)
-    path = journal(folder)
-    assert path is not None, f"winhost {' '.join(words)} has begun no run"
-    return path.stem
 
 
 def exit_code(child: int) -> int:

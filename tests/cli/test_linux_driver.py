@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from tests.processes import kill_winhost
+from tests.cli.process import kill_winhost
 from winhost.lab.running_lab import Lab
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xl4-no-driver.json"

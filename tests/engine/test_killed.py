@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_S, journal, kill_winhost, started
+from tests.cli.process import journal, kill_winhost
+from tests.processes import PATIENCE_S, started
 from winhost.cli import run
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab

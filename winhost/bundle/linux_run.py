@@ -62,6 +62,7 @@ CORE = (
     "changes",
     "checks",
     "conditions",
+    "dataclass",
     "dependents",
     "host_answers",
     "journal_lines",

@@ -47,6 +47,11 @@ def ask(code: str, question: Question, severity: Callable[..., Finding], *, unkn
         return severity(code, observed=observed) if observed else None
 
 
+# Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's
+# name in firmware.
+FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
+
+
 # --- Questions -----------------------------------------------------------------------------------------------------
 
 
@@ -192,3 +197,9 @@ def made_by(firmware: Firmware) -> str:
 def system_disks(facts: HostFacts) -> list[Instance[Disk]]:
     """The disks that Windows boots from."""
     return [disk for disk in facts.all(Disk) if disk.state.system or disk.state.boot]
+
+
+def forgetful_firmware(facts: HostFacts) -> str | None:
+    """Machines of this maker were reported to forget or reorder what is to be started."""
+    maker = facts.firmware.manufacturer.casefold()
+    return made_by(facts.firmware) if maker.startswith(FORGETFUL) else None

@@ -18,9 +18,6 @@ from winhost.resources.windows.secure_boot.resource import SecureBoot
 # Who signs what starts Linux. "Windows UEFI CA 2023" is another one, and signs Windows alone.
 THIRD_PARTY = ("Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023")
 USUAL_PCRS = {7, 11}
-# Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's
-# name in firmware.
-FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
@@ -52,22 +49,16 @@ def on_battery(facts: HostFacts) -> str | None:
     return "on battery" if facts.the(PowerSource).on_battery else None
 
 
-def forgetful_firmware(facts: HostFacts) -> str | None:
-    """Machines of this maker were reported to forget or reorder what is to be started."""
-    maker = facts.firmware.manufacturer.casefold()
-    return common.made_by(facts.firmware) if maker.startswith(FORGETFUL) else None
-
-
 ask("dual-boot.not-uefi", not_uefi, unsupported, unknown=BLOCKS)
 ask("dual-boot.secure-boot-trust", nobody_signs, unsupported, unknown=BLOCKS)
 ask("dual-boot.secure-boot-2023", only_new_signature, note, unknown=NOTES)
 ask("dual-boot.on-battery", on_battery, unsupported, unknown=NOTES)
-ask("dual-boot.firmware-forgets", forgetful_firmware, note, unknown=NOTES)
+ask("dual-boot.firmware-forgets", common.forgetful_firmware, note, unknown=NOTES)
 ask("bare-metal.not-uefi", not_uefi, unsupported, unknown=BLOCKS)
 ask("bare-metal.secure-boot-trust", nobody_signs, unsupported, unknown=BLOCKS)
 ask("bare-metal.secure-boot-2023", only_new_signature, note, unknown=NOTES)
 ask("bare-metal.on-battery", on_battery, unsupported, unknown=NOTES)
-ask("bare-metal.firmware-forgets", forgetful_firmware, note, unknown=NOTES)
+ask("bare-metal.firmware-forgets", common.forgetful_firmware, note, unknown=NOTES)
 
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------

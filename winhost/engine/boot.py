@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
-from winhost.compat.ubuntu_firmware import forgetful_firmware
+from winhost.compat.common import forgetful_firmware
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.one_answer import one_answer
