@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli.process import journal
 from tests.engine.test_killed import ACCEPT
 from tests.engine.world import World, world
 from tests.errors import raises, suppressed
-from tests.processes import journal, started
+from tests.processes import started
 from winhost.cli import run
 from winhost.cli.running import stopping
 from winhost.engine.failures import EndOfRun

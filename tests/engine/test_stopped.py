@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli.process import journal
 from tests.engine.test_killed import ACCEPT
 from tests.engine.world import world
 from tests.errors import raises
-from tests.processes import PATIENCE_S, exit_code, journal, started
+from tests.processes import PATIENCE_S, exit_code, started
 from winhost.cli import run
 from winhost.connect.agent import Agent
 from winhost.engine.failures import ConsentNeeded

@@ -11,8 +11,6 @@ from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
 
-from pydantic import RootModel
-
 from winhost.autoinstall.guard_order import WholeDisk, order_beside, order_whole
 from winhost.autoinstall.install_document import FETCHED, HostKey, InstallSettings, install_document
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
@@ -126,7 +124,7 @@ def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = ()
 
 def read_install_plan(path: Path) -> InstallPlan:
     """From its file. Raises UsageError (FileFaults, OtherVersion, SeedUnusable)."""
-    return load_json(path, RootModel[InstallPlan], partial(refuse_other_version, str(path))).root
+    return load_json(path, InstallPlan, partial(refuse_other_version, str(path)))
 
 
 def written_install_plan(plan: InstallPlan) -> str:

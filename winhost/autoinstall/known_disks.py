@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import RootModel
-
 from winhost.autoinstall.lint_document import KnownDisk, KnownPartition
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
@@ -19,7 +17,7 @@ from winhost.resources.windows.partition.resource import Partition
 
 def read_known_disks(path: Path) -> Sequence[KnownDisk]:
     """Of a file of either kind. Raises UsageError."""
-    schema = str(load_json(path, RootModel[dict[str, Any]]).root.get("schema"))
+    schema = str(load_json(path, dict[str, Any]).get("schema"))
     if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
         return (of_manifest(read_manifest(path)),)
     try:

@@ -12,8 +12,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from pydantic import RootModel
-
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import write_document
 from winhost.model.units import Bytes
@@ -183,7 +181,7 @@ def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
 
 def read_manifest(path: Path) -> DiskManifest:
     """From its file. Raises UsageError (FileFaults, OtherVersion)."""
-    return load_json(path, RootModel[DiskManifest], partial(refuse_other_version, str(path))).root
+    return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))
 
 
 def written_manifest(manifest: DiskManifest) -> str:

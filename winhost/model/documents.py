@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import RootModel, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from winhost.model.errors import UsageError, visible, visible_json
@@ -40,8 +40,7 @@ def read_document(path: Path, kind: type[T]) -> T:
             )
         refuse_other_version(str(path), data)
 
-    value: T = load_json(path, RootModel[kind], check).root  # type: ignore[valid-type]
-    return value
+    return load_json(path, kind, check)
 
 
 def _is_kind(schema: str, kind: type[Any]) -> bool:
@@ -54,7 +53,7 @@ def is_document(path: Path, kind: type[Any]) -> bool:
     Whoever reads it then says why.
     """
     try:
-        found = load_json(path, RootModel[dict[str, Any]]).root.get("schema")
+        found = load_json(path, dict[str, Any]).get("schema")
     except UsageError:
         return True
     return _is_kind(str(found), kind)

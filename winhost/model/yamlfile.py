@@ -20,7 +20,7 @@ from types import UnionType
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from winhost.core.dataclass import dataclass
@@ -37,6 +37,7 @@ Finding: TypeAlias = tuple[Loc, str]
 """A place in the data and what is wrong there."""
 
 Model = TypeVar("Model", bound=BaseModel)
+Kind = TypeVar("Kind")
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST = 8 * MiB
@@ -94,16 +95,16 @@ def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterabl
     return Loaded(path, value, document.places)
 
 
-def load_json(path: Path, model: type[Model], first: Callable[[Any], None] = lambda data: None) -> Model:
-    """Reads a JSON file. Line and column are known for broken syntax only.
+def load_json(path: Path, kind: type[Kind], first: Callable[[Any], None] = lambda data: None) -> Kind:
+    """Reads a JSON file into a model, a dataclass or plain data. Line and column are known for broken syntax only.
 
-    `first` sees the data before the model does. Raises UsageError (FileFaults), and what `first` raises.
+    `first` sees the data before it is checked. Raises UsageError (FileFaults), and what `first` raises.
     """
     text = _text(path)
     findings: list[Finding] = []
     data = _parsed_json(path, text, findings)
     first(data)
-    value, invalid, more = _validated(text, data, model)
+    value, invalid, more = _validated(text, data, kind)
     findings += invalid
     if value is None or findings:
         raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in findings], more)
@@ -347,21 +348,21 @@ _SHOULD = {
 _COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
 
 
-def _validated(text: str, data: object, model: type[Model]) -> tuple[Model | None, list[Finding], int]:
-    """The model, else what is wrong and how much more is."""
+def _validated(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, list[Finding], int]:
+    """The value, else what is wrong and how much more is."""
     try:
-        return model.model_validate_json(text, strict=True), [], 0
+        return TypeAdapter(kind).validate_json(text, strict=True), [], 0
     except ValidationError as error:
-        findings = findings_of(error, data, model)
+        findings = findings_of(error, data, kind)
         return None, findings, error.error_count() - len(findings)
 
 
-def findings_of(error: ValidationError, data: object, model: type[BaseModel]) -> list[Finding]:
+def findings_of(error: ValidationError, data: object, model: type[Any]) -> list[Finding]:
     """The first of what pydantic found wrong with the data of a model, in our words."""
     return [_finding(detail, data, model) for detail in error.errors(include_url=False)[:MOST_FAULTS]]
 
 
-def _finding(detail: ErrorDetails, data: object, model: type[BaseModel]) -> Finding:
+def _finding(detail: ErrorDetails, data: object, model: type[Any]) -> Finding:
     loc = _written(detail["loc"], data)
     if detail["type"] == "extra_forbidden":
         return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
@@ -423,7 +424,7 @@ def _entry(loc: Loc) -> Loc:
 # ---- what a model expects at a place
 
 
-def kinds_at(model: type[BaseModel], loc: Loc) -> list[object]:
+def kinds_at(model: type[Any], loc: Loc) -> list[object]:
     """The types that may stand there, unions taken apart; none where nothing may."""
     kinds: list[object] = [model]
     for part in loc:
