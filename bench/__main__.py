@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from bench import gateway
-from bench.commands import help_start, offline_plan
+from bench.commands import help_start, offline_assess, offline_plan
 from bench.judging import assessing, explaining
 from bench.linux import looked_at
 from bench.measure import Case, NotHere, Ratio, measure
@@ -19,6 +19,7 @@ from winhost.cli.tables import table
 PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     help_start,
     offline_plan,
+    offline_assess,
     detect,
     assessing,
     explaining,

@@ -21,11 +21,12 @@ for name, line in {COMMANDS!r}.items():
     bare.command(name, help=line)(lambda: None)
 bare()
 """
-# The third-party modules that a plan ends up with. pydantic loads its parts only when they are named.
+# The third-party modules that these commands end up with. pydantic loads its parts only when they are named.
 IMPORTS = """
-import click, rich.box, rich.console, rich.table, rich.text, yaml
-from pydantic import BaseModel, RootModel, TypeAdapter
+import click, rich.box, rich.console, rich.table, rich.text, yaml, packaging.version, platformdirs
+from pydantic import BaseModel, TypeAdapter
 """
+LIBRARIES = "importing the libraries that it needs"
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def help_start(_: Path) -> Iterator[Case]:
         against="a bare click program with as many commands",
         work=lambda: _python(WINHOST, "--help"),
         yardstick=lambda: _python(BARE_CLICK, "--help"),
+        aim=1.1,
     )
 
 
@@ -45,9 +47,23 @@ def offline_plan(folder: Path) -> Iterator[Case]:
     facts = str(write_facts(folder))
     yield Case(
         what="winhost plan --facts FILE",
-        against="importing the libraries that it needs",
+        against=LIBRARIES,
         work=lambda: _python(WINHOST, "plan", "--facts", facts, "--vm", VM),
         yardstick=lambda: _python(IMPORTS),
+        aim=1.5,
+    )
+
+
+@contextmanager
+def offline_assess(folder: Path) -> Iterator[Case]:
+    """All paths of a host in a file, likewise."""
+    facts = str(write_facts(folder))
+    yield Case(
+        what="winhost assess --facts FILE",
+        against=LIBRARIES,
+        work=lambda: _python(WINHOST, "assess", "--facts", facts),
+        yardstick=lambda: _python(IMPORTS),
+        aim=1.5,
     )
 
 

@@ -13,6 +13,10 @@ import pytest
 from tests.house.tree import HOUSE, imports, modules, source, sources
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
+from winhost.compat.assess import rulebook
+from winhost.lab.hostfile import expand, find
+from winhost.model.documents import write_document
+from winhost.model.path import EVERY_PATH
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -199,19 +203,18 @@ def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
         "except SystemExit as end: assert end.code in (0, None), end.code\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
-    )
+    done = python(code)
     return set(done.stderr.split()) - loaded_by_click(), done.stdout
 
 
 @cache
 def loaded_by_click() -> set[str]:
-    code = "import click, sys; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
-    )
-    return set(done.stdout.split())
+    return set(python("import click, sys; print(*sorted(sys.modules))").stdout.split())
+
+
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-I", "-c", code, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
 
 
 def test_help_loads_click_and_nothing_else() -> None:
@@ -271,3 +274,53 @@ def test_the_command_line_imports_at_the_top_of_its_files() -> None:
             if function.lineno < node.lineno <= (function.end_lineno or 0)
         }
         assert [line for line in inner if "  # " not in line] == [], file.path
+
+
+# How many modules of ours a command may load. Each costs a third of a millisecond, and most had nothing to do there.
+MOST_MODULES = {"assess": 260, "plan": 270}
+NOT_NEEDED = {
+    f"winhost.{room}" for room in ("autoinstall", "bundle", "cluster", "hub", "lab", "offline", "recipes", "serving")
+}
+
+
+@pytest.fixture(scope="module")
+def facts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    facts, _ = expand(find("server2025-role-installed"))
+    file = tmp_path_factory.mktemp("facts") / "facts.json"
+    file.write_text(write_document(facts), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("assess", ["--facts"]), ("plan", ["--path", "dda", "--vm", "llm-01", "--facts"])]
+)
+def test_a_command_loads_what_it_runs(facts_file: Path, command: str, words: list[str]) -> None:
+    loaded, _ = loaded_by([command, *words, str(facts_file)])
+    ours = loaded & MODULES.keys()
+    assert {".".join(name.split(".")[:2]) for name in ours} & NOT_NEEDED == set()
+    assert len(ours) <= MOST_MODULES[command]
+
+
+def test_rules_of_a_path_are_imported_in_one_place_and_so_in_one_order() -> None:
+    books = {module.__name__ for path in EVERY_PATH for module in rulebook(path)}
+    others = {
+        name: found
+        for name, names in imports().items()
+        if name not in books | {"winhost.compat.assess"} and (found := sorted(books & set(names)))
+    }
+    assert others == {}
+
+
+def test_a_path_has_the_same_rules_whatever_else_was_imported() -> None:
+    """Rules are declared by importing them: a path whose modules were left out would have nothing against it."""
+    code = (
+        "import sys\n"
+        "from winhost.compat.assess import rulebook\n"
+        "from winhost.compat.rule import RULES\n"
+        "for path in sys.argv[1:]: rulebook(path)\n"
+        "print(*(each.name for each in RULES if each.path.split('/')[0] == sys.argv[1]))"
+    )
+    together = python(code, *EVERY_PATH).stdout.split()
+    assert python(code, EVERY_PATH[0]).stdout.split() == together
+    for path in EVERY_PATH[1:]:
+        assert python(code, path).stdout.split() == python(code, path, *EVERY_PATH).stdout.split() != [], path

@@ -28,7 +28,6 @@ from winhost.engine.planning import make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.fleetfile import host_name
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
@@ -200,6 +199,8 @@ class Into:
 
     def _file_of(self, host: str) -> Path:
         """Facts may call their host anything, `../../x` too; only what fleet.yaml takes for a name becomes a file's."""
+
+        from winhost.model.fleetfile import host_name  # with the models of that file
 
         try:
             return self.place / f"{host_name(host)}.json"

@@ -10,8 +10,6 @@ from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.paths.dda_selection import Selection
 from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
-from winhost.paths.wsl2_refusals import refusals
-from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device.resource import owner
@@ -79,6 +77,9 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
 
 
 def _wsl2(facts: HostFacts) -> Iterator[Reason]:
+    from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
+    from winhost.paths.wsl2_settings import Wsl2Settings
+
     settings = Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))
     for refusal in refusals(facts, settings, ()):
         yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)

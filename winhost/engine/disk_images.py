@@ -1,31 +1,41 @@
 """The disk of a new VM as a file that is sent: out of the user's cache, and made there first where it is not."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
 from winhost.images.cloud_images import is_address
 from winhost.images.guest_disk import GuestDisk, SourceImage, Tell, guest_disk
 from winhost.model.units import Bytes
-from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage
 from winhost.resources.base import Attachment
 
+if TYPE_CHECKING:  # each path's settings are imported for that path alone
+    from winhost.paths.new_ubuntu import NewUbuntu
+    from winhost.paths.new_vm import NewVm
+
+
+def _new_vm(request: PathRequest) -> "NewVm | None":
+    """The VM that winhost makes for GPUs."""
+    return getattr(request.playbook.parsed_settings, "new_vm", None)
+
+
+def _system(request: PathRequest) -> "NewUbuntu | None":
+    """The system that is installed beside Windows."""
+    return getattr(request.playbook.parsed_settings, "system", None)
+
 
 def pinned_image(request: PathRequest) -> Pinned | None:
-    """Of the new VM that is asked for, where its disk is made of an image."""
-    settings = request.playbook.parsed_settings
-    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    """The image of a new VM whose disk is made of one, once it is known exactly."""
+    new = _new_vm(request)
     return new.image.pinned if new is not None and new.vhdx is None else None
 
 
 def upload_of(request: PathRequest) -> str:
     """How the disk of the new VM, or an installer's image, gets to the host: wire, http, sftp or smb."""
-    settings = request.playbook.parsed_settings
-    new = settings.new_vm if isinstance(settings, DdaSettings) else _system(request)
+    new = _new_vm(request) or _system(request)
     return new.upload if new is not None else "wire"
 
 
@@ -34,22 +44,16 @@ def is_open(request: PathRequest) -> bool:
     return open_image(request) is not None or open_system(request) is not None
 
 
-def open_system(request: PathRequest) -> NewUbuntu | None:
-    settings = request.playbook.parsed_settings
-    system = settings.system if isinstance(settings, DualBootSettings) else None
+def open_system(request: PathRequest) -> "NewUbuntu | None":
+    """The system whose installer is not pinned by its hash yet."""
+    system = _system(request)
     return system if system is not None and system.sha256 is None else None
 
 
 def open_image(request: PathRequest) -> VmImage | None:
-    settings = request.playbook.parsed_settings
-    new = settings.new_vm if isinstance(settings, DdaSettings) else None
+    """The image of a new VM that is not pinned by its hash yet."""
+    new = _new_vm(request)
     return None if new is None or new.vhdx is not None or new.image.pinned is not None else new.image
-
-
-def _system(request: PathRequest) -> NewUbuntu | None:
-    """That is installed beside Windows."""
-    settings = request.playbook.parsed_settings
-    return settings.system if isinstance(settings, DualBootSettings) else None
 
 
 def found(folder: Path, request: PathRequest, tell: Tell) -> Find:

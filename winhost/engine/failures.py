@@ -9,8 +9,6 @@ from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.plan import RISKS
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
-from winhost.symptoms.addresses import address_bits
-from winhost.symptoms.diagnosis import of_fault
 
 NextStep = tuple[str, str]  # what it is, and its command
 
@@ -159,6 +157,8 @@ def step_failed(
 
 def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
     """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
+    from winhost.symptoms.addresses import address_bits  # what only a failure needs
+
     bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
     if bits is not None:
         command = f"winhost plan {host} --path dda --set address_width={bits} (with the same VM and GPUs)"
@@ -167,6 +167,8 @@ def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[Ne
 
 def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
     """What is known of the host's error: its likeliest cause that the facts do not contradict."""
+    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
+
     known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
     if known and cause:
