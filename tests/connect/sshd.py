@@ -34,7 +34,7 @@ for line in sys.stdin.buffer:
         continue
     if do == "until":
         open(what + ".begun", "w").close()
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + 300
         while not os.path.exists(what) and time.monotonic() < end:
             time.sleep(0.02)
         open(what + ".done", "w").close()

@@ -124,6 +124,8 @@ def test_a_value_goes_out_as_data_and_is_refused_by_name(
     overhearing: OverhearingHost, agent: Agent, value: str
 ) -> None:
     """As resource, key, request, expectation, property and consent: whatever it is, the host reads it in the JSON."""
+    overhearing.heard.clear()
+    overhearing.given.clear()
     with pytest.raises(RemoteError, match="UnknownNoun"):
         agent.get(value, {})
     with raises("NotFound"):
