@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -49,9 +49,10 @@ class Gateway:
         return to
 
     def raw(self, request: bytes) -> bytes:
-        """All that comes back until the gateway closes the connection."""
+        """All that comes back until the gateway closes the connection, which may be before it has read the request."""
         with self.connected() as to:
-            to.sendall(request)
+            with suppress(BrokenPipeError, ConnectionResetError):
+                to.sendall(request)
             return rest_of(to)
 
     def ask(

@@ -328,16 +328,14 @@ def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
 
 
 def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
-    with own_door(connections=3) as door:
-        held = [door.connected() for _ in range(3)]
+    with own_door(connections=3) as door, ExitStack() as opened:
+        held = [opened.enter_context(door.connected()) for _ in range(3)]
         for each in held:
             each.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
             assert statuses(each.recv(1000)) == [200]
-        assert door.raw(b"") == b""
+        assert door.raw(door.request("/health", headers={})) == b""
         held.pop().close()
         assert waited_for(lambda: statuses(door.raw(door.request("/health", headers={}))) == [200])
-        for each in held:
-            each.close()
 
 
 @pytest.mark.costly
