@@ -21,10 +21,16 @@ for name, line in {COMMANDS!r}.items():
     bare.command(name, help=line)(lambda: None)
 bare()
 """
-# The third-party modules that these commands end up with. pydantic loads its parts only when they are named.
-IMPORTS = """
-import click, rich.box, rich.console, rich.table, rich.text, yaml, packaging.version, platformdirs
-from pydantic import BaseModel, TypeAdapter
+# Runs a command, then prints an import of every third-party module that it ended up with.
+LISTED = """
+import contextlib, os, sys
+from winhost.__main__ import main
+
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(open(os.devnull, "w")):
+    main()
+for name, module in sys.modules.items():
+    if "site-packages" in (getattr(module, "__file__", None) or "") and not name.startswith("winhost"):
+        print(f"__import__({name!r})")
 """
 LIBRARIES = "importing the libraries that it needs"
 
@@ -44,12 +50,13 @@ def help_start(_: Path) -> Iterator[Case]:
 @contextmanager
 def offline_plan(folder: Path) -> Iterator[Case]:
     """A plan from a file: no wire, so that what is left is ours."""
-    facts = str(write_facts(folder))
+    arguments = ("plan", "--facts", str(write_facts(folder)), "--vm", VM)
+    imports = _python(LISTED, *arguments)
     yield Case(
         what="winhost plan --facts FILE",
         against=LIBRARIES,
-        work=lambda: _python(WINHOST, "plan", "--facts", facts, "--vm", VM),
-        yardstick=lambda: _python(IMPORTS),
+        work=lambda: _python(WINHOST, *arguments),
+        yardstick=lambda: _python(imports),
         aim=1.5,
     )
 
@@ -57,15 +64,18 @@ def offline_plan(folder: Path) -> Iterator[Case]:
 @contextmanager
 def offline_assess(folder: Path) -> Iterator[Case]:
     """All paths of a host in a file, likewise."""
-    facts = str(write_facts(folder))
+    arguments = ("assess", "--facts", str(write_facts(folder)))
+    imports = _python(LISTED, *arguments)
     yield Case(
         what="winhost assess --facts FILE",
         against=LIBRARIES,
-        work=lambda: _python(WINHOST, "assess", "--facts", facts),
-        yardstick=lambda: _python(IMPORTS),
+        work=lambda: _python(WINHOST, *arguments),
+        yardstick=lambda: _python(imports),
         aim=1.5,
     )
 
 
-def _python(code: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL, timeout=300)
+def _python(code: str, *arguments: str) -> str:
+    """What it prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout

@@ -29,6 +29,8 @@ HELD = ["iproute2", "nftables", "sudo", "xfsprogs"]
 @contextmanager
 def looked_at(folder: Path) -> Iterator[Case]:
     """Whole programs, as an admin or a timer starts them."""
+    if not (BASE / "complete").exists():
+        raise NotHere('no Debian has been made yet; make it once: make real PARTS="debian"')
     ansible = _ansible(folder / "ansible")
     (folder / "debian").mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Our `dataclass` means what the standard one means, and generates methods only when one of them is used."""
+"""Our `dataclass` means what the standard one means, and generates a method only when it is used."""
 
 import copy
 import dataclasses
@@ -114,11 +114,20 @@ def pending(kind: type) -> set[str]:
     return {name for name, value in vars(kind).items() if isinstance(value, _Pending)}
 
 
-def test_nothing_is_generated_until_it_is_used_and_then_everything() -> None:
-    kind = declared(dataclass, {"frozen": True})
-    assert pending(kind) >= {"__init__", "__repr__", "__eq__", "__hash__", "__dataclass_fields__"}
-    kind(1)
-    assert pending(kind) == set()
+def test_a_method_is_generated_when_it_is_used_and_no_other_with_it() -> None:
+    kind: Any = declared(dataclass, {"frozen": True, "order": True})
+    uses: list[Callable[[], object]] = [
+        lambda: kind(1),
+        lambda: repr(kind(1)),
+        lambda: kind(1) == kind(1),
+        lambda: kind(1) < kind(2),
+    ]
+    for use in uses:
+        before = pending(kind)
+        use()
+        assert len(before - pending(kind)) == 1
+    assert pending(kind) >= {"__hash__", "__le__", "__dataclass_fields__", "__dataclass_params__"}
+    assert [each.name for each in dataclasses.fields(kind)] == ["first", "rest", "notes"]
 
 
 def test_threads_that_use_it_first_at_once_all_get_an_instance() -> None:

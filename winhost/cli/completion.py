@@ -6,21 +6,25 @@ because there is nobody to tell.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from winhost.model.errors import WinhostError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Words = Callable[[click.Context], Iterable[str]]
-Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Offer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 def _offering(words: Words, *, files: bool = False) -> Offer:
     """Those words that begin as what is typed, but those that stand there already; with `files` also paths."""
 
-    def offer(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def offer(context: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
         given = context.params.get(param.name or "") or ()
         items = [
             CompletionItem(word)
@@ -35,7 +39,9 @@ def _offering(words: Words, *, files: bool = False) -> Offer:
 def _offering_list(words: Words) -> Offer:
     """For options that take several words with commas between them: the one behind the last comma."""
 
-    def offer(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def offer(context: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
         before, comma, last = incomplete.rpartition(",")
         given = {word for each in (*(context.params.get(param.name or "") or ()), before) for word in each.split(",")}
         fitting = (word for word in _read(words, context) if word.startswith(last) and word not in given)

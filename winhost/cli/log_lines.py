@@ -4,11 +4,9 @@ Libraries' loggers never get a handler: at DEBUG they write whole messages, and 
 """
 
 import logging
-import platform
 import sys
 from contextlib import suppress
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -49,9 +47,7 @@ def show_log(context: click.Context, *, debug: bool) -> None:
         shown.setLevel(logging.DEBUG)
         shown.setFormatter(PlainLines("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
         _OURS.setLevel(logging.DEBUG)
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        _OURS.debug("winhost %s, Python %s, %s, %s", __version__, platform.python_version(), platform.platform(), now)
-        _OURS.debug("%s", ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES))
+        _log_versions()
 
 
 def is_log_shown() -> bool:
@@ -68,8 +64,16 @@ def _hide(level: int) -> None:
     _OURS.setLevel(level)
 
 
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "unknown"
+def _log_versions() -> None:
+    import platform  # neither is needed unless somebody asks for the log
+    from importlib.metadata import PackageNotFoundError, version  # it loads the parser of e-mail
+
+    def version_of(library: str) -> str:
+        try:
+            return version(library)
+        except PackageNotFoundError:
+            return "unknown"
+
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    _OURS.debug("winhost %s, Python %s, %s, %s", __version__, platform.python_version(), platform.platform(), now)
+    _OURS.debug("%s", ", ".join(f"{name} {version_of(name)}" for name in _LIBRARIES))

@@ -47,7 +47,9 @@ def _grid(
     columns: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None, available: int, widths: Iterable[int]
 ) -> None:
     # Always with colours: click takes them away again where nobody wants them.
-    console = Console(highlight=False, width=available, force_terminal=True, color_system="standard", no_color=False)
+    console = Console(
+        emoji=False, highlight=False, width=available, force_terminal=True, color_system="standard", no_color=False
+    )
     made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name, width in zip(columns, widths, strict=True):
         made.add_column(name, overflow="fold", width=width)

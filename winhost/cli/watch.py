@@ -250,7 +250,7 @@ class Screen(Watch):
 
     def __init__(self, *, reads: bool, stops: str) -> None:
         super().__init__(self._above, reads=reads, stops=stops)
-        self._console: Console = Console(stderr=True, highlight=False)
+        self._console: Console = Console(stderr=True, emoji=False, highlight=False)
         self._live: Live | None = None
         self._live_paused = False
 

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from winhost.compat.rule import reason_of, unsupported, unverified
-from winhost.compat.workload_rules import conflicts
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload
-from winhost.sizing.budget import Budget, budget
-from winhost.sizing.fit import WhatWouldFit, applied, what_would_fit
-from winhost.sizing.fit_fixes import ADVICE, Fix
-from winhost.sizing.fit_judgement import not_known
+
+if TYPE_CHECKING:
+    from winhost.sizing.budget import Budget
+    from winhost.sizing.fit import WhatWouldFit
+    from winhost.sizing.fit_fixes import Fix
 
 __all__ = ["Fit", "Nearest", "Needs", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 
@@ -40,8 +41,8 @@ class Fit:
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
     denied: tuple[Reason, ...] = ()
-    budget: Budget | None = None
-    short: WhatWouldFit | None = None
+    budget: "Budget | None" = None
+    short: "WhatWouldFit | None" = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Nearest:
 
     variant: str
     verdict: Verdict
-    fix: Fix
+    fix: "Fix"
 
 
 def check(needs: Iterable[str]) -> None:
@@ -119,6 +120,8 @@ def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None)
     fit = fit_as_it_is(variant, needs, workload)
     if workload is None or variant.available_memory is None or fit.budget is None or fit.budget.fits:
         return fit
+    from winhost.sizing.fit import what_would_fit
+
     return replace(fit, short=what_would_fit(workload, variant.available_memory))
 
 
@@ -127,10 +130,16 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
     must, nice = ([variant.offers(name) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
-    found = budget(workload, variant.available_memory) if workload and variant.available_memory else None
-    if workload and (reason := _memory(variant, found)):
-        lacking = _with_memory(lacking, reason)
-    denied = conflicts(workload, variant.path, found) if workload else ()
+    found: Budget | None = None
+    denied: tuple[Reason, ...] = ()
+    if workload:
+        from winhost.compat.workload_rules import conflicts  # with sizing: only workloads need them
+        from winhost.sizing.budget import budget
+
+        found = budget(workload, variant.available_memory) if variant.available_memory else None
+        if reason := _memory(variant, found):
+            lacking = _with_memory(lacking, reason)
+        denied = conflicts(workload, variant.path, found)
     verdict = Verdict.worst([variant.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
     return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
 
@@ -147,6 +156,9 @@ def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, b
 
 def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
     """The change must improve the verdict as well: a model that sleeps instead needs sleep mode, for example."""
+    from winhost.sizing.fit import applied
+    from winhost.sizing.fit_fixes import ADVICE
+
     now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
     for fix in now.short.fixes if now.short and variant.available_memory else ():
@@ -162,7 +174,7 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
     return None
 
 
-def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
+def _memory(variant: PathVerdict, found: "Budget | None") -> Reason | None:
     """The reason of the workload's memory; None where it fits."""
     if found and found.fits:
         return None
@@ -171,6 +183,8 @@ def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
             "gpu-memory.room-unknown", observed=f"the memory that {variant.path} provides is not known"
         )
     elif found.fits is None:
+        from winhost.sizing.fit_judgement import not_known
+
         lacking = "; ".join(not_known(found))
         finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether everything can be placed")
     else:

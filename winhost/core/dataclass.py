@@ -1,7 +1,8 @@
-"""`dataclass`, whose methods are generated when the first of them is used.
+"""`dataclass`, each of whose methods is generated when it is first used.
 
 The standard decorator compiles six functions for each class as soon as its module is imported, which takes 0.3 ms. A
-command imports hundreds of classes and uses a few dozen: compiling the others was a quarter of its run time.
+command imports hundreds of classes, makes instances of a few dozen and compares fewer: compiling the rest was a quarter
+of its run time.
 """
 
 import dataclasses
@@ -13,47 +14,60 @@ _ALWAYS = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
 _BY_OPTION = {
     "init": ("__init__",),
     "repr": ("__repr__",),
-    "eq": ("__eq__",),
+    "eq": ("__eq__", "__hash__"),
     "order": ("__lt__", "__le__", "__gt__", "__ge__"),
 }
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
+# The options that generate a name and as little else as possible. The parameters tell all options.
+_NONE = dict.fromkeys(_BY_OPTION, False)
+_SWITCHES = {name: {**_NONE, option: True} for option, names in _BY_OPTION.items() for name in names}
+_SWITCHES |= {name: {**_NONE, "eq": True, "order": True} for name in _BY_OPTION["order"]}
+_SWITCHES |= {"__dataclass_fields__": _NONE, "__match_args__": {**_NONE, "init": True}, "__dataclass_params__": {}}
+
+
+class _Declared:
+    """What the decorator was given, for the methods that are still to be generated.
+
+    body: the class as it was written, in which the values of fields are not yet replaced by their defaults.
+    """
+
+    def __init__(self, cls: type, options: dict[str, bool]) -> None:
+        self.cls = cls
+        self.options = options
+        self.body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+
+    def generate(self, name: str) -> None:
+        """Replace what is pending under this name, and fields by their defaults.
+
+        The standard decorator is applied to a twin, whose methods serve both: they refer to no class, but for
+        `__setattr__` and `__delattr__`, which are not pending.
+        """
+        twin: Any = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.body))
+        twin.__qualname__ = self.cls.__qualname__
+        dataclasses.dataclass(**{**self.options, **_SWITCHES[name]})(twin)
+        for field in vars(self.cls).get("__annotations__", {}):
+            if isinstance(vars(self.cls).get(field), dataclasses.Field):
+                if field in vars(twin):
+                    setattr(self.cls, field, vars(twin)[field])
+                else:
+                    delattr(self.cls, field)
+        setattr(self.cls, name, vars(twin)[name])
 
 
 class _Pending:
-    """Stands in a class for an attribute until any such attribute of that class is looked up."""
+    """Stands in a class for an attribute until it is looked up."""
 
-    def __init__(self, name: str, declared: type, options: dict[str, bool]) -> None:
+    def __init__(self, name: str, declared: _Declared) -> None:
         self.name = name
         self.declared = declared
-        self.options = options
 
     def __get__(self, instance: Any, owner: type) -> Any:
+        attributes = vars(self.declared.cls)
         with _GENERATING:
-            if vars(self.declared)[self.name] is self:
-                _generate(self.declared, self.options)
-        generated = vars(self.declared)[self.name]
+            if attributes[self.name] is self:
+                self.declared.generate(self.name)
+        generated = attributes[self.name]
         return generated.__get__(instance, owner) if hasattr(generated, "__get__") else generated
-
-
-def _generate(cls: type, options: dict[str, bool]) -> None:
-    """Replace what is pending, name by name, so that no other thread ever finds a name missing.
-
-    The standard decorator leaves names alone that a class has. It is applied to a twin, whose methods serve both: they
-    refer to no class, but for `__setattr__` and `__delattr__`, which are not pending.
-    """
-    pending = [name for name, value in vars(cls).items() if isinstance(value, _Pending)]
-    left_out = {*pending, *_FROZEN, "__dict__", "__weakref__"}
-    twin: Any = type(cls)(cls.__name__, cls.__bases__, {k: v for k, v in vars(cls).items() if k not in left_out})
-    twin.__qualname__ = cls.__qualname__
-    dataclasses.dataclass(**options)(twin)
-    for name in vars(cls).get("__annotations__", {}):
-        if isinstance(vars(cls).get(name), dataclasses.Field):
-            if name in vars(twin):
-                setattr(cls, name, vars(twin)[name])
-            else:
-                delattr(cls, name)
-    for name in pending:
-        setattr(cls, name, vars(twin)[name])
 
 
 def _refuse_set(self: object, name: str, value: object) -> NoReturn:
@@ -72,11 +86,11 @@ def _dataclass(cls: Any = None, /, **options: bool) -> Any:
 
     def declare(cls: type) -> type:
         chosen = {**_DEFAULTS, **options}
+        declared = _Declared(cls, options)
         names = [*_ALWAYS, *(name for option, names in _BY_OPTION.items() if chosen[option] for name in names)]
-        names += ["__hash__"] * chosen["eq"]
         for name in names:
             if name not in vars(cls):
-                setattr(cls, name, _Pending(name, cls, options))
+                setattr(cls, name, _Pending(name, declared))
         for name, refuse in _FROZEN.items() if chosen["frozen"] else ():
             setattr(cls, name, refuse)
         return cls

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 
 from winhost.core.dataclass import dataclass
@@ -140,6 +139,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
     if len(word) > _LONGEST_WORD:
         return ""
+    from difflib import get_close_matches
+
     spelled = {name.casefold(): name for name in known}
     near = get_close_matches(word, spelled.values(), n=1) or get_close_matches(word.casefold(), spelled, n=1)
     return f"; did you mean '{visible(spelled[near[0].casefold()])}'?" if near else ""

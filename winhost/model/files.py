@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -58,7 +57,7 @@ def _write(file: IO[bytes], pieces: Iterable[str | bytes]) -> None:
 
 
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
-    beside = path.with_name(f".winhost-{secrets.token_hex(8)}")
+    beside = path.with_name(f".winhost-{os.urandom(8).hex()}")
     try:
         with os.fdopen(os.open(beside, _MAKE, mode), "wb") as file:
             if path.exists() and os.name == "posix":

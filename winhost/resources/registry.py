@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.host_answers import HostAnswers
@@ -26,7 +26,7 @@ class _ResourceTypes(Mapping[str, ResourceType]):
         found = (
             (f"{system}.{entry.name}", entry)
             for system in systems
-            for entry in files(__package__).joinpath(system).iterdir()
+            for entry in (Path(__file__).parent / system).iterdir()
         )
         # A folder is called as its resource: hyperv_role is HyperVRole.
         self._modules = {
