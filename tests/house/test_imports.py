@@ -22,7 +22,7 @@ from winhost.model.path import EVERY_PATH
 MAY_IMPORT = {
     "core": set(),
     "model": set(),
-    "connect": {"model"},
+    "connect": {"model", "web"},
     "agent": set(),
     # Those of Linux are a part of their own: the registry finds both kinds by their folders.
     "resources": {"model", "agent"},
@@ -71,8 +71,8 @@ MAY_IMPORT = {
     "lab/physics": {"model", "resources"},
     "lab/contract": {"model", "resources", "images", "lab/physics"},
     "lab/linux": {"model", "resources", "resources/linux", "lab/physics", "lab/contract"},
-    "lab/wire": {"resources", "resources/linux", "lab/physics"},
-    "lab/powershell": {"model", "resources", "lab/physics", "lab/wire"},
+    "lab/wire": {"web", "resources", "resources/linux", "lab/physics"},
+    "lab/powershell": {"model", "web", "resources", "lab/physics", "lab/wire"},
     "lab": {
         "model",
         "resources",

@@ -7,7 +7,6 @@ import logging
 import re
 import secrets
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,26 +14,19 @@ from pathlib import Path
 
 from winhost.connect.logged import logged
 from winhost.connect.way_there import own_address
+from winhost.web.served import served
 
 log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
-_POLL_S = 0.05  # until it hears that it shall end
 
 
 @contextmanager
 def offered(path: Path, toward: str) -> Iterator[str]:
     """Its address, on the interface that leads to a host. Raises OSError where none does."""
     server = _Server((own_address(toward), 0), path)
-    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
-    thread.start()
-    try:
-        with logged(log, toward, f"offer a file on port {server.server_port}"):
-            yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with server, served(server), logged(log, toward, f"offer a file on port {server.server_port}"):
+        yield server.url
 
 
 class _Server(ThreadingHTTPServer):

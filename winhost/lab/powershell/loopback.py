@@ -3,8 +3,8 @@
 import json
 import secrets
 import socketserver
-import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from hmac import compare_digest
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject
 from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess
+from winhost.web.served import served
 
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
 
@@ -24,6 +25,7 @@ class Loopback:
         self.machine = machine
         self._word = secrets.token_urlsafe(24)
         self._server = _Server(self)
+        self._open = ExitStack()
 
     @property
     def address(self) -> str:
@@ -34,13 +36,12 @@ class Loopback:
         return compare_digest(word.encode(), self._word.encode())
 
     def __enter__(self) -> Self:
-        # A long interval between looks at whether to stop only makes stopping slow.
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self._open.enter_context(self._server)
+        self._open.enter_context(served(self._server))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._open.close()
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -9,7 +9,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol, Self
 
 import paramiko  # type: ignore[import-untyped]
@@ -17,6 +17,7 @@ import paramiko  # type: ignore[import-untyped]
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.ssh_keys import private_text
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
+from winhost.web.served import served
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +66,20 @@ class SshEndpoint:
         self.lose = 0
         self.real: tuple[str, int] | None = None
         self._server = _Listener(self)
+        self._open = ExitStack()
 
     @property
     def port(self) -> int:
         return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self._open.callback(self._server.close_connections)
+        self._open.enter_context(self._server)
+        self._open.enter_context(served(self._server))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.close_connections()
+        self._open.close()
 
 
 class _Listener(socketserver.ThreadingTCPServer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +16,7 @@ from winhost.lab.wire.ntlm import user_file
 from winhost.lab.wire.served_host import SimulatedHost
 from winhost.lab.wire.wire_troubles import WireTroubles
 from winhost.lab.wire.wsman_connection import Listener
-
-_POLL_S = 0.02  # `stop` takes as long as this
+from winhost.web.served import served
 
 
 class Endpoint:
@@ -64,17 +62,13 @@ class Endpoint:
     def start(self) -> None:
         user_file.open()
         self._undo.callback(user_file.close)
-        threading.Thread(target=self._listener.serve_forever, args=(_POLL_S,), daemon=True).start()
-        self._undo.callback(self._halt)
+        self._undo.callback(self._listener.close_connections)
+        self._undo.callback(self._listener.service.stop)
+        self._undo.enter_context(served(self._listener))
 
     def stop(self) -> None:
         """Cuts all connections and tells running pipelines to stop. Harmless when nothing runs."""
         self._undo.close()
-
-    def _halt(self) -> None:
-        self._listener.shutdown()
-        self._listener.service.stop()
-        self._listener.close_connections()
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,0 +1,33 @@
+"""Runs one of Python's socket servers in a thread that sleeps while nobody connects."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from selectors import EVENT_READ, DefaultSelector
+from socketserver import TCPServer
+
+
+@contextmanager
+def served(server: TCPServer) -> Iterator[None]:
+    """Serve until the block ends; the server stays open. `serve_forever` would wake many times a second to learn
+    whether it shall end, which hundreds of idle servers pay for.
+    """
+    end, ended = socket.socketpair()
+    server.timeout = 0  # a connection that went away again is not waited for
+
+    def serve() -> None:
+        with DefaultSelector() as selector:
+            selector.register(server, EVENT_READ)
+            selector.register(ended, EVENT_READ)
+            while all(key.fileobj is server for key, _ in selector.select()):
+                server.handle_request()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    with end, ended:
+        thread.start()
+        try:
+            yield
+        finally:
+            end.send(b"\0")
+            thread.join()
