@@ -413,12 +413,16 @@ def test_a_folder_gets_a_page_per_host_and_an_index(line: Line) -> None:
     index = parsed((Path("pages") / INDEX).read_text("utf-8"))
     assert {link.attributes["href"] for link in one(index.every("nav")).every("a")} == files
     assert "torn.json Could not be read: " in index.text
-    for file in (*files, INDEX):
-        root = parsed((Path("pages") / file).read_text("utf-8"))
-        ids = {element.attributes["id"] for element in root.every() if "id" in element.attributes}
-        links = {link.attributes["href"] for link in root.every("a")}
-        assert {link[1:] for link in links if link.startswith("#")} <= ids
-        assert {link for link in links if not link.startswith("#")} <= {*files, INDEX}
+    pages = {file: parsed((Path("pages") / file).read_text("utf-8")) for file in (*files, INDEX)}
+    ids = {file: {e.attributes["id"] for e in page.every() if "id" in e.attributes} for file, page in pages.items()}
+    for file, page in pages.items():
+        for link in page.every("a"):
+            to, _, id_ = link.attributes["href"].partition("#")
+            assert not id_ or id_ in ids[to or file]
+            assert (to or file) in pages
+    # What all hosts mention stands once, in the index.
+    for heading in ("reasons", "variants", "capabilities", "evidence"):
+        assert [file for file in pages if heading in ids[file]] == [INDEX]
     assert line("report", facts[0], "-o", "pages").code == 0  # it is a folder now
 
 
@@ -434,6 +438,23 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
     ids = {element.attributes["id"] for element in page.every() if "id" in element.attributes}
     assert {link.attributes["href"][1:] for link in page.every("a")} <= ids
     assert len(Path("brief.html").read_text("utf-8")) < 40_000
+
+
+def test_a_host_like_another_says_so(line: Line) -> None:
+    facts = line.facts("server2025-3gpu")
+    again = facts.with_name("again.json")
+    again.write_text(facts.read_text().replace('"host": "gpu-01"', '"host": "GPU-<01>"', 1))
+    line("report", facts, again, line.facts("win11-pro-1gpu"), "-o", "page.html")
+    first, like, other = parsed(Path("page.html").read_text("utf-8")).every("article")
+    assert len(first.every("div", kind="matrix")) == len(other.every("div", kind="matrix")) == 1
+    assert not like.every("div", kind="matrix")
+    assert "GPU-<01>" in like.text
+    ids = {element.attributes["id"] for element in first.every() if "id" in element.attributes}
+    links = [link for link in like.every("a") if link.attributes["href"][1:] in ids]
+    assert [(link.attributes["href"], link.text) for link in links] == [
+        ("#host-1-options", "gpu-01"),
+        ("#host-1-offers", "gpu-01"),
+    ]
 
 
 @pytest.mark.costly

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
+from hashlib import sha256
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q", "unsupported": "u", "note": "n"}
 """CSS classes of verdicts and severities: short, because a report on hundreds of hosts has tens of thousands."""
@@ -246,14 +248,14 @@ def report(
     Hosts are read one by one. The summary comes before their chapters but is known only after them, so chapters are
     written to a temporary file first. Raises OSError where the disk is full.
     """
-    contents = Contents()
+    contents, sections = Contents(), Sections()
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as waiting:
         for host in hosts:
             if isinstance(host, UnreadHost):
                 contents.unread.append(host)
                 continue
             id_ = f"host-{len(contents.lines) + 1}"
-            chapter = chapter_of(host, id_, f"#{id_}", needs, brief=brief)
+            chapter = chapter_of(host, id_, f"#{id_}", needs, sections, brief=brief)
             waiting.write(chapter.html)
             contents.add(chapter)
         waiting.seek(0)
@@ -267,7 +269,9 @@ def reports(
     *,
     brief: bool = False,
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """File names and their text: one for each host, then `index.html` with links to them."""
+    """File names and their text: one for each host, then `index.html` with links to them and what all of them mention:
+    reasons, options, capabilities and evidence.
+    """
     every = Contents()
     taken: set[str] = set()
     for host in hosts:
@@ -275,16 +279,16 @@ def reports(
             every.unread.append(host)
             continue
         file = _file_name(host.facts.host, taken)
-        chapter = chapter_of(host, "host-1", file, needs, brief=brief)
-        own = Contents(home=INDEX)
-        own.add(chapter)
-        yield file, page(own, (chapter.html,), needs, supposed, brief=brief)
-        code = {chapter.line.decides[1]} if chapter.line.decides else set()
-        every.add(replace(chapter, html="", codes=frozenset(code), cited=frozenset(), variants={}, grounds=()))
+        chapter = chapter_of(host, "host-1", file, needs, Sections(), brief=brief)
+        html = _TO_APPENDIX.sub(rf"\g<0>{INDEX}", chapter.html)
+        own = Contents(home=INDEX, lines=[chapter.line])
+        yield file, page(own, (html,), needs, supposed, brief=brief)
+        every.add(replace(chapter, html=""))
     yield INDEX, page(every, (), needs, supposed, brief=brief)
 
 
 INDEX = "index.html"
+_TO_APPENDIX = re.compile(r'href="(?=#[rce]-)')  # no text of a host looks like it: its quotes are escaped
 # Line ends that HTML ignores; without them, the chapters of hundreds of hosts are a tenth smaller.
 _BEFORE_BLOCKS = re.compile(
     r"\n+(?=</?(?:p|[ou]l|li|div|details|summary|section|h\d|t[dhr]|g|rect|text|path|figure)\b)"
@@ -331,10 +335,32 @@ def _paths(contents: Contents) -> list[str]:
     return [path for path in EVERY_PATH if path in there or (path in PATHS and there & {*PATHS})]
 
 
-def chapter_of(read: ReadHost, id_: str, href: str, needs: Needs, *, brief: bool = False) -> Chapter:
+class Sections:
+    """The sections that a page holds, so that hosts of which the same is to be told share it: of a thousand hosts in a
+    fleet, most are alike.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, tuple[str, str]] = {}
+
+    def once(self, host: ReportHost, html: "Markup", section: str) -> "Markup":
+        """The section of a host, or a link to that of another host with the same text."""
+        from markupsafe import Markup
+
+        own = (f"{host.id}-{section}", host.name)
+        first = self._first.setdefault(sha256(html.encode()).digest(), own)
+        if first == own:
+            return html
+        return Markup('<p>The same as for <a href="#{}">{}</a>.</p>').format(first[0], visible(first[1]))
+
+
+def chapter_of(
+    read: ReadHost, id_: str, href: str, needs: Needs, sections: Sections, *, brief: bool = False
+) -> Chapter:
     """The chapter of one host. brief: only the verdicts and the reasons that decide them."""
     host = _host(read, id_, needs)
-    html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
+    template = _environment().get_template("brief.html.j2" if brief else "host.html.j2")
+    html = template.render(host=host, once=partial(sections.once, host))
     html = _BEFORE_BLOCKS.sub("", html)
     if brief:
         decisive = (variant.decisive.code for variant in (host.best, *host.others) if variant.decisive)
