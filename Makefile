@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# With it, each of thousands of processes would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-vllm test check bench crash real all lock clean
 
