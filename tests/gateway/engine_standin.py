@@ -1,6 +1,7 @@
 """A stand-in for vLLM on a Unix socket: its words and routes, in a thread. What it does, a request's prompt says."""
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Coroutine
@@ -18,7 +19,7 @@ class StandInEngine:
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
-    anything else is echoed.
+    `status N` has that status, `header` a control byte in one, `encoded` is compressed; anything else is echoed.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -78,6 +79,14 @@ class StandInEngine:
             request.transport.close()
         if prompt == "unavailable":
             return web.json_response({"error": {"message": "paused"}}, status=503, headers={"Retry-After": "7"})
+        if prompt.startswith("status "):
+            return web.Response(status=int(prompt[7:]), reason="Odd")
+        if prompt == "encoded":
+            return web.Response(body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+        if prompt == "header":
+            assert request.transport
+            request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nRetry-After: a\x01b\r\n\r\n{}")
+            request.transport.close()
         if not asked.get("stream"):
             return web.json_response({"model": asked["model"], "choices": [{"text": prompt}]})
         return await self._stream(request, prompt)

@@ -17,6 +17,7 @@ from tests.gateway.running import KEY, MODEL, Gateway, answer_of, dechunked, res
 from tests.gateway.test_published import TARGETS
 from tests.gateway.test_strict_http import CASES, sent
 from tests.processes import PATIENCE_S
+from tests.rows import each_row
 
 OwnDoor = Callable[..., AbstractContextManager[Gateway]]
 
@@ -176,7 +177,7 @@ def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
 def test_two_hundred_streams_that_are_open_together_are_whole_and_apart(own_door: OwnDoor) -> None:
     """Each has a prompt of its own, which says the same number."""
     prompts = [f"slow {'0' * number}8" for number in range(200)]
-    with own_door(connections=512) as door, ExitStack() as closing:
+    with own_door(connections=512, hold=PATIENCE_S) as door, ExitStack() as closing:
         streams: list[tuple[str, socket.socket]] = []
         for prompt in prompts:
             to = closing.enter_context(door.connected())
@@ -324,18 +325,55 @@ def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10000", "stream": True}))
         begun = to.recv(200)
         assert door.end() == 0
-        assert not dechunked((begun + rest_of(to)).partition(b"\r\n\r\n")[2])[1]
+        stream, whole = dechunked((begun + rest_of(to)).partition(b"\r\n\r\n")[2])
+        assert not whole
+        assert json.loads(stream.rpartition(b"data: ")[2])["error"]["code"] == "stopping"
 
 
 def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
     with own_door(connections=3) as door, ExitStack() as opened:
         held = [opened.enter_context(door.connected()) for _ in range(3)]
         for each in held:
-            each.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            each.sendall(f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
             assert statuses(each.recv(1000)) == [200]
         assert door.raw(door.request("/health", headers={})) == b""
         held.pop().close()
         assert waited_for(lambda: statuses(door.raw(door.request("/health", headers={}))) == [200])
+
+
+def test_silent_connections_take_no_place_from_whoever_has_a_key(own_door: OwnDoor) -> None:
+    with own_door(connections=8) as door, ExitStack() as opened:
+        first = opened.enter_context(door.connected())
+        first.sendall(f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+        assert statuses(first.recv(1000)) == [200]
+        silent = [opened.enter_context(door.connected()) for _ in range(20)]
+        assert door.complete("hello")[0] == 200
+        assert metric(door, "winhost_gateway_connections") is not None
+        assert [rest_of(each) for each in silent[:12]] == [b""] * 12  # those that were silent for longest made room
+        first.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert statuses(first.recv(1000)) == [200]
+
+
+def test_a_connection_that_stays_silent_is_closed(own_door: OwnDoor) -> None:
+    with own_door(head=1) as door, door.connected() as to:
+        assert rest_of(to) == b""
+
+
+def test_a_body_with_too_many_elements_is_refused_before_it_is_parsed(own_door: OwnDoor) -> None:
+    with own_door(elements=1_000) as door:
+        status, _, body = door.ask("/v1/completions", {"model": MODEL, "prompt": [1] * 1_001})
+        assert (status, json.loads(body)["error"]["code"]) == (413, "too-many-elements")
+        assert door.ask("/v1/completions", {"model": MODEL, "prompt": [1] * 900})[0] != 413
+
+
+@each_row("prompt", ["status 302", "status 600", "status 999", "header"])
+def test_an_answer_that_is_none_is_a_bad_gateway(door: Gateway, prompt: str) -> None:
+    status, _, body = door.complete(prompt)
+    assert (status, json.loads(body)["error"]["code"]) == (502, "engine-broke-off")
+
+
+def test_how_a_body_is_encoded_is_said_with_it(door: Gateway) -> None:
+    assert door.complete("encoded")[1]["content-encoding"] == "gzip"
 
 
 @pytest.mark.costly

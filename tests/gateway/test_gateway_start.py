@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.cases import read_cases
-from tests.gateway.running import KEY, MODEL, gateway, settings_for
+from tests.gateway.running import KEY, MODEL, gateway, rest_of, settings_for
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import program
@@ -138,12 +139,32 @@ def certificate(folder: Path) -> None:
     (folder / "key.pem").write_bytes(key.private_bytes(*private))
 
 
-def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> None:
-    certificate(short)
+def with_tls(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
+    """A free port, and settings for it."""
+    certificate(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    place = {"address": "127.0.0.1", "port": port}
-    settings = {**settings_for(short, tls={"certificate": "cert.pem", "key": "key.pem"}), "listen": place}
+    tls = {"certificate": "cert.pem", "key": "key.pem"}
+    listen = {"address": "127.0.0.1", "port": port}
+    return port, {**settings_for(folder, tls=tls, limits=limits), "listen": listen}
+
+
+def test_connections_without_a_handshake_are_counted_and_closed(short: Path, python: str) -> None:
+    port, settings = with_tls(short, connections=100, per_address=4, head=1)
+    with gateway(short, settings, python), ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(4)]
+        fifth = opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        assert rest_of(fifth) == b""  # at once: as many as an address may have are open
+        assert [rest_of(each) for each in silent] == [b""] * 4  # in a second
+        context = ssl.create_default_context(cafile=str(short / "cert.pem"))
+        later = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE_S)
+        later.request("GET", "/health")
+        assert later.getresponse().status == 200
+        later.close()
+
+
+def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> None:
+    port, settings = with_tls(short)
     body = json.dumps({"model": MODEL, "prompt": "a", "stream": True})
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     with gateway(short, settings, python):

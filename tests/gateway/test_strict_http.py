@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.gateway.running import KEY
 from tests.rows import each_row
-from winhost.gateway.strict_http import Framing, Refused
+from winhost.gateway.strict_http import FREE_CHUNKS, Framing, Refused
 
 DATA = Path(__file__).parents[1] / "data/gateway"
 CASES: list[dict[str, Any]] = read_cases(DATA / "requests.yaml")
@@ -69,3 +69,19 @@ def test_a_head_without_end_is_refused() -> None:
 def test_only_known_headers_are_passed_on() -> None:
     head = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=b\r\nX-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n"
     assert read([head])[0] == b"GET / HTTP/1.1\r\nhost: a\r\naccept: */*\r\n\r\n"
+
+
+CHUNKED = b"POST /v1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_in_small_chunks_is_passed_on_in_large_ones() -> None:
+    body = b"40\r\n" + b"x" * 64 + b"\r\n"
+    parts = [*Framing(LIMIT).feed(CHUNKED + body * 1_024 + b"0\r\n\r\n")]
+    assert len(parts) <= 4
+    assert parts[1].count(b"4000\r\n") == 4
+
+
+def test_very_small_chunks_are_refused_after_a_tolerance() -> None:
+    one = b"1\r\nx\r\n"
+    assert read([CHUNKED + one * FREE_CHUNKS + b"0\r\n\r\n"])[1] is None
+    assert read([CHUNKED + one * (FREE_CHUNKS + 1)])[1] == "small-chunks"

@@ -1,6 +1,7 @@
 """Models that take turns on a GPU, by vLLM's protocol, on a clock that jumps."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import Deadlock, in_virtual_time
 from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine
+from winhost.gateway.engine_control import EngineControl
+from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.turn_state import TurnState
-from winhost.gateway.turns import Busy
+from winhost.gateway.turns import Busy, Turns
 
 Story = Callable[[Turning], Awaitable[None]]
 
@@ -147,6 +150,34 @@ def test_more_than_may_wait_are_told_at_once() -> None:
         assert [await each for each in waiting] == ["b: x", "b: x again", "b: x again"]
 
     told(story, turning(engines(), waiting=3))
+
+
+def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
+    settings = parse_settings(
+        json.dumps(
+            {
+                "listen": {"socket": "/run/door.sock"},
+                "models": [{"name": "a", "engine": {"socket": "/run/a.sock"}}],
+                "limits": {"requests": 8, "waiting": 8},
+            }
+        )
+    )
+
+    async def burst() -> list[str]:
+        turns, told = Turns(settings, lambda each: EngineControl(each, None), None), []  # type: ignore[arg-type]
+
+        async def ask() -> None:
+            try:
+                async with turns.turn("a", turns.until()):
+                    await asyncio.sleep(1)
+                    told.append("answered")
+            except Busy:
+                told.append("busy")
+
+        await asyncio.gather(*(ask() for _ in range(17)))
+        return told
+
+    assert in_virtual_time(burst()) == ["busy", *["answered"] * 16]
 
 
 @pytest.mark.parametrize("fault", ["lie asleep", "die asleep"])

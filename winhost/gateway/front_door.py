@@ -35,6 +35,7 @@ from .turns import Busy, Turns
 
 _LOG = logging.getLogger("gateway")
 _LARGE = 262_144  # bytes; parsing more would hold up everybody's streams
+_PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
 _GONE = 499  # the client went away; for log and metrics alone
 
 
@@ -64,7 +65,7 @@ class Answered(Exception):
 
 
 class FrontDoor:
-    """Handles requests for aiohttp's server. draining: it takes no more of them."""
+    """Handles requests for aiohttp's server. draining: it takes no more of them; open: how many are not answered."""
 
     def __init__(
         self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns
@@ -74,7 +75,18 @@ class FrontDoor:
         self._metrics = GatewayMetrics()
         self._began = int(time.time())
         self.draining = False
-        self.open = 0
+        self._cutting = False
+        self._work: set[asyncio.Task[web.StreamResponse]] = set()
+
+    @property
+    def open(self) -> int:
+        return len(self._work)
+
+    def cut(self) -> None:
+        """End what is still open: streams with an error event, other requests with 503."""
+        self._cutting = True
+        for work in self._work:
+            work.cancel()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """What aiohttp calls."""
@@ -83,8 +95,8 @@ class FrontDoor:
             return web.Response(status=_GONE)  # it went away before its turn came
         connection.answering()
         exchange = Exchange()
-        self.open += 1
-        work = asyncio.ensure_future(self._answer(request, exchange))
+        work = asyncio.ensure_future(self._answer(request, connection, exchange))
+        self._work.add(work)
         connection.tie(work)
         try:
             response = await work
@@ -93,7 +105,7 @@ class FrontDoor:
                 raise
             response = web.Response(status=_GONE)
         finally:
-            self.open -= 1
+            self._work.discard(work)
         self._note(exchange, response.status)
         return response
 
@@ -108,11 +120,17 @@ class FrontDoor:
         parts = (exchange.id, f"key={exchange.key}", exchange.route, f"model={exchange.model}", str(status))
         _LOG.info("%s first=%s s, whole=%.3f s, %d bytes", " ".join(parts), first, exchange.age, exchange.sent)
 
-    async def _answer(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.BaseRequest, connection: ClientConnection, exchange: Exchange
+    ) -> web.StreamResponse:
         try:
-            return await self._routed(request, exchange)
+            return await self._routed(request, connection, exchange)
         except Answered as error:
             return self._error(error, exchange)
+        except asyncio.CancelledError:
+            if not self._cutting or request.transport is None:
+                raise
+            return self._error(Answered(503, "stopping", "The gateway is stopping.", Retry_After="10"), exchange)
 
     def _error(self, error: Answered, exchange: Exchange) -> web.Response:
         self._metrics.refused[error.code] += 1
@@ -128,7 +146,9 @@ class FrontDoor:
     def _headers(self, exchange: Exchange) -> dict[str, str]:
         return {"Server": "winhost", "X-Request-Id": exchange.id, "Cache-Control": "no-store"}
 
-    async def _routed(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _routed(
+        self, request: web.BaseRequest, connection: ClientConnection, exchange: Exchange
+    ) -> web.StreamResponse:
         if refused := request.headers.get(REFUSED):
             status, _, code = refused.partition(" ")
             raise Answered(int(status), code, f"The request is refused before it is read further: {code}.")
@@ -136,6 +156,7 @@ class FrontDoor:
         route = route_of(target, self._settings.models)
         if needs_key(route):
             exchange.key = self._holder(request)
+            connection.has_key()
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
         exchange.route = route
@@ -228,6 +249,10 @@ class FrontDoor:
             body = await asyncio.wait_for(_whole(request.content), self._settings.limits.receive)
         except asyncio.TimeoutError:  # another class before Python 3.11
             raise Answered(408, "too-slow", "The body did not come in time.") from None
+        if _elements(body) > self._settings.limits.elements:
+            raise Answered(
+                413, "too-many-elements", f"The body has more than {self._settings.limits.elements} elements."
+            )
         try:
             if len(body) < _LARGE:
                 return self._translated(body)
@@ -246,8 +271,9 @@ class FrontDoor:
     async def _passed_on(
         self, request: web.BaseRequest, answer: aiohttp.ClientResponse, exchange: Exchange, seat: "Seat | None"
     ) -> web.StreamResponse:
-        if answer.status in (401, 403) or 300 <= answer.status < 400:
-            raise EngineFault(str(answer.status))  # between engine and gateway, and nothing that the client can mend
+        # The others are between engine and gateway, and nothing that the client can mend.
+        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
+            raise EngineFault(str(answer.status))
         response = self._begun(answer, exchange)
         try:
             async for part in parts_of(answer):
@@ -263,19 +289,21 @@ class FrontDoor:
             await self._break_off(request, response, exchange, "engine-broke-off")
             return response
         except asyncio.CancelledError:
-            if seat is None or not seat.ended or not response.prepared:
+            ended = seat is not None and seat.ended
+            if not (ended or self._cutting) or not response.prepared:
                 raise
-            await self._break_off(request, response, exchange, "turn-ended")
+            await self._break_off(request, response, exchange, "turn-ended" if ended else "stopping")
             return response
         await response.prepare(request)
         await response.write_eof()
         return response
 
     def _begun(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> web.StreamResponse:
-        kind = answer.headers.get("Content-Type", "application/json")
-        response = web.StreamResponse(status=answer.status, headers={**self._headers(exchange), "Content-Type": kind})
-        if "Retry-After" in answer.headers:
-            response.headers["Retry-After"] = answer.headers["Retry-After"]
+        passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+        if not all(value.isprintable() for value in passed.values()):
+            raise EngineFault("header")
+        headers = {"Content-Type": "application/json", **self._headers(exchange), **passed}
+        response = web.StreamResponse(status=answer.status, headers=headers)
         response.content_length = answer.content_length
         if self.draining:
             response.force_close()
@@ -292,6 +320,11 @@ class FrontDoor:
             await response.write(f"data: {json.dumps(error)}\n\n".encode("ascii"))
         if request.transport:
             request.transport.close()
+
+
+def _elements(body: bytes) -> int:
+    """As many values as JSON can have at most, counted a hundred times as fast as it is parsed."""
+    return sum(map(body.count, (b",", b"[", b"{")))
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:

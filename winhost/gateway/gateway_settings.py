@@ -37,15 +37,23 @@ class Tls:
 
 @dataclass(frozen=True)
 class Limits:
-    """Times in seconds. requests: that engines have at a time; waiting: that wait for their turn, and how long (hold),
-    as long as requests wait for an engine that starts; receive: for a whole request; silence: of an engine.
+    """Times in seconds.
+
+    elements: of a JSON body, which take far more memory than their text; requests: that engines have at a time;
+    waiting: that wait for their turn, and how long (hold), as long as requests wait for an engine that starts;
+    connections: in total, of which a quarter is kept for clients that have sent a valid key; per_address: connections
+    from an address that has sent none; head: for a handshake, and again for the head of a request; receive: for a body,
+    and for a client that does not read; silence: of an engine.
     """
 
     body_bytes: int = 16_777_216
+    elements: int = 262_144
     requests: int = 256
     waiting: int = 256
     connections: int = 1024
+    per_address: int = 256
     hold: int = 120
+    head: int = 15
     receive: int = 60
     silence: int = 600
     drain: int = 60

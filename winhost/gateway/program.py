@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from .api_keys import ApiKeys, WrongKeys, new_key
-from .connections import ClientConnection, Clients
+from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
@@ -89,7 +89,8 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
 async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
     """Raises CannotStart."""
     limits = settings.limits
-    engines, clients = Engines(limits), Clients(limits.connections, limits.receive)
+    engines = Engines(limits)
+    clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
     door = FrontDoor(settings, keys, engines, clients, turns)
@@ -98,9 +99,11 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    listening = await _listening(
-        settings, lambda: ClientConnection(requests(), Framing(limits.body_bytes), clients), context
-    )
+
+    def client() -> ClientConnection:
+        return ClientConnection(requests(), Framing(limits.body_bytes), clients)
+
+    listening = await _listening(settings, lambda: Accepted(client, clients, context))
     turns.start()
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
@@ -110,20 +113,20 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     listening.close()
     _LOG.info("stopping: %d requests are open, for up to %d s", door.open, limits.drain)
     await _until_done(door, limits.drain)
+    door.cut()
+    await _until_done(door, _AFTER_DRAIN_S)
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
     await engines.close()
 
 
-async def _listening(
-    settings: GatewaySettings, factory: Callable[[], ClientConnection], context: ssl.SSLContext | None
-) -> asyncio.AbstractServer:
+async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:
     listen = settings.listen
     loop = asyncio.get_running_loop()
     try:
         if listen.socket is None:
-            return await loop.create_server(factory, listen.address, listen.port, ssl=context, backlog=512)
-        server = await loop.create_unix_server(factory, listen.socket, ssl=context, backlog=512)
+            return await loop.create_server(factory, listen.address, listen.port, backlog=512)
+        server = await loop.create_unix_server(factory, listen.socket, backlog=512)
         Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
         return server
     except OSError as error:

@@ -1,7 +1,7 @@
 """HTTP/1.1, read strictly before aiohttp reads it: what two parsers could read in two ways is refused.
 
-aiohttp gets a head that was written anew from what was understood, with the few headers that matter, and chunks without
-extensions. So what its versions let through makes no difference.
+aiohttp gets a head that was written anew from what was understood, with the few headers that matter, and large chunks
+without extensions. So neither what its versions let through nor how a client cuts a body makes a difference.
 """
 
 import re
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 HEAD_BYTES = 16_384
 CHUNK_LINE_BYTES = 10  # eight digits and the end of the line
+JOINED_BYTES = 16_384
+# Each chunk costs time, whatever its size: beyond the first of a body, they have this many bytes on average.
+FREE_CHUNKS, SMALL_BYTES = 1_000, 64
 REFUSED = "Winhost-Refused"  # no client's header is passed on by this name
 
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])")  # no fragment, no absolute URL
@@ -111,7 +114,9 @@ class Framing:
         self._limit = body_limit
         self._rest = bytearray()
         self._read: Callable[[], bytes | None] = self._head
-        self._left = self._body = 0
+        self._left = self._body = self._count = 0
+        self._joined = bytearray()
+        self._after_chunk = False
         self.heads = 0
 
     @property
@@ -142,65 +147,75 @@ class Framing:
         parsed = parse_head(head.split(b"\r\n"), self._limit)
         del self._rest[: end + 4]
         self.heads += 1
-        self._left, self._body = parsed.length or 0, 0
+        self._left, self._body, self._count = parsed.length or 0, 0, 0
         if parsed.length is None:
-            self._read = self._chunk_line
+            self._read, self._after_chunk = self._chunks, False
         elif parsed.length:
             self._read = self._plain_body
         return parsed.text
 
-    def _taken(self) -> bytes | None:
-        """As much of what is left of a body or chunk as has come."""
+    def _plain_body(self) -> bytes | None:
         taken = bytes(self._rest[: self._left])
         del self._rest[: len(taken)]
         self._left -= len(taken)
-        return taken or None
-
-    def _plain_body(self) -> bytes | None:
-        taken = self._taken()
         if not self._left:
             self._read = self._head
-        return taken
+        return taken or None
 
-    def _line(self, longest: int) -> bytes | None:
-        end = self._rest.find(b"\r\n", 0, longest)
-        if end < 0:
-            if len(self._rest) >= longest:
-                raise Refused("chunk")
-            return None
-        line = bytes(self._rest[:end])
-        del self._rest[: end + 2]
-        return line
+    def _chunks(self) -> bytes | None:
+        """Chunks of `JOINED_BYTES`, the last one smaller, however small those are that came."""
+        rest, at = self._rest, 0
+        while self._read == self._chunks:
+            part = rest[at : at + self._left]
+            self._joined += part
+            self._left -= len(part)
+            at += len(part)
+            found = None if self._left else self._chunk_line(at)
+            if found is None:
+                break
+            self._begin_chunk(found)
+            at += len(found) + 2 + 2 * self._after_chunk
+            self._after_chunk = True
+        del rest[:at]
+        return self._joined_so_far()
 
-    def _chunk_line(self) -> bytes | None:
-        line = self._line(CHUNK_LINE_BYTES)
-        if line is None:
-            return None
+    def _chunk_line(self, at: int) -> bytearray | None:
+        """The line with the size of a chunk, before which the one before it ends; None where it has not come yet."""
+        begin = at + 2 * self._after_chunk
+        if len(self._rest) >= begin and bytes(self._rest[at:begin]) not in (b"\r\n", b""):
+            raise Refused("chunk")
+        end = self._rest.find(b"\r\n", begin, begin + CHUNK_LINE_BYTES)
+        if end < 0 and len(self._rest) >= begin + CHUNK_LINE_BYTES:
+            raise Refused("chunk")
+        return None if end < 0 else self._rest[begin:end]
+
+    def _begin_chunk(self, line: bytearray) -> None:
         if not _CHUNK.fullmatch(line):
             raise Refused("chunk")  # an extension, a sign, a space
         self._left = int(line, 16)
         self._body += self._left
+        self._count += 1
         if self._body > self._limit:
             raise Refused("too-large", 413)
-        self._read = self._chunk if self._left else self._last_line
-        return b"%x\r\n" % self._left if self._left else b""
+        if self._left == 0:
+            self._read = self._last_line
+        elif self._count > FREE_CHUNKS and self._body < self._count * SMALL_BYTES:
+            raise Refused("small-chunks")
 
-    def _chunk(self) -> bytes | None:
-        taken = self._taken()
-        if not self._left:
-            self._read = self._chunk_end
-        return taken
-
-    def _chunk_end(self) -> bytes | None:
-        line = self._line(2)
-        if line is None:
-            return None
-        self._read = self._chunk_line
-        return b"\r\n"
+    def _joined_so_far(self) -> bytes | None:
+        """None where nothing is ready and the body has not ended."""
+        joined, ended = self._joined, self._read != self._chunks
+        ready = len(joined) if ended else len(joined) - len(joined) % JOINED_BYTES
+        cut = [bytes(joined[at : min(at + JOINED_BYTES, ready)]) for at in range(0, ready, JOINED_BYTES)]
+        del joined[:ready]
+        passed = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in cut)
+        return passed if passed or ended else None
 
     def _last_line(self) -> bytes | None:
-        line = self._line(2)  # any trailer is longer
-        if line is None:
+        if len(self._rest) < 2:
             return None
+        if self._rest[:2] != b"\r\n":
+            raise Refused("chunk")  # a trailer
+        del self._rest[:2]
         self._read = self._head
         return b"0\r\n\r\n"

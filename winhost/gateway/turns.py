@@ -93,6 +93,9 @@ class Turns:
                 self._free.release()
 
     async def _place(self, model: str, until: float) -> None:
+        if not self._free.locked():  # at once: in a burst, whoever need not wait must not be counted with those who do
+            await self._free.acquire()
+            return
         try:
             await asyncio.wait_for(self._free.acquire(), max(0.01, until - asyncio.get_running_loop().time()))
         except asyncio.TimeoutError:  # another class before Python 3.11
