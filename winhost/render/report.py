@@ -39,7 +39,6 @@ from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q", "unsupported": "u", "note": "n"}
 """CSS classes of verdicts and severities: short, because a report on hundreds of hosts has tens of thousands."""
@@ -343,15 +342,11 @@ class Sections:
     def __init__(self) -> None:
         self._first: dict[bytes, tuple[str, str]] = {}
 
-    def once(self, host: ReportHost, html: "Markup", section: str) -> "Markup":
-        """The section of a host, or a link to that of another host with the same text."""
-        from markupsafe import Markup
-
+    def twin(self, host: ReportHost, html: str, section: str) -> tuple[str, str] | None:
+        """The id and the host of a section with the same text; None for the first of them."""
         own = (f"{host.id}-{section}", host.name)
         first = self._first.setdefault(sha256(html.encode()).digest(), own)
-        if first == own:
-            return html
-        return Markup('<p>The same as for <a href="#{}">{}</a>.</p>').format(first[0], visible(first[1]))
+        return None if first == own else first
 
 
 def chapter_of(
@@ -360,7 +355,7 @@ def chapter_of(
     """The chapter of one host. brief: only the verdicts and the reasons that decide them."""
     host = _host(read, id_, needs)
     template = _environment().get_template("brief.html.j2" if brief else "host.html.j2")
-    html = template.render(host=host, once=partial(sections.once, host))
+    html = template.render(host=host, twin=partial(sections.twin, host))
     html = _BEFORE_BLOCKS.sub("", html)
     if brief:
         decisive = (variant.decisive.code for variant in (host.best, *host.others) if variant.decisive)
