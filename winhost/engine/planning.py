@@ -6,6 +6,7 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
+from winhost.connect.wire_errors import error_of
 from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
 from winhost.core.dataclass import dataclass
 from winhost.core.order import NoInstance, differences
@@ -250,13 +251,15 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     """Raises PlanRefused, and UsageError for a VM or card that is not there, for a value that cannot be, or for a path
-    of another system.
+    of another system; and why the Linux of the host could not be asked, where the plan needs what it says.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {request.path}")
     try:
         return _make_plan(facts, request)
     except MissingFact as missing:
+        if silent := error_of(missing, facts.host):
+            raise silent from missing
         grounds = RefusalGrounds(request.path, NOT_PLANNABLE, (f"{unread(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
 
