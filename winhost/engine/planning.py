@@ -7,8 +7,9 @@ from typing import Protocol
 from winhost import __version__
 from winhost.compat.assess import recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
+from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity
 from winhost.core.dataclass import dataclass
+from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences
 from winhost.core.rules import RESTART
 from winhost.core.steps import DesiredResource, Step
@@ -28,7 +29,7 @@ from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
-from winhost.resources.shared import ACCESS, RUNNING, SEED
+from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
 
 class PathPlanner(Protocol):
@@ -352,22 +353,39 @@ def _deferred(desired: DesiredResource, until: str) -> Deferred:
 def _until_there(
     desired: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
 ) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """The same, but what cannot be looked at yet waits, too, though it needs no decision: where nothing is there that
-    it could be compared with, nothing could be put back either.
+    """Defer what the facts do not tell yet: nothing could be put back that it was not compared with. Where facts of a
+    Linux lack what they were not asked for by name, the changes that come after it in order wait with it.
     """
-    awaited = [(each, _awaited(each, facts)) for each in desired]
-    later = [_deferred(each, until) for each, until in awaited if until]
-    return tuple(each for each, until in awaited if not until), (*deferred, *later)
+    host = host_answers(facts)
+    awaited = {identity(each.resource, each.key): _awaited(each, host) for each in desired}
+    unread = [host.rules[resource].place for (resource, _), until in awaited.items() if until == READING]
+    for each in desired:
+        id_ = identity(each.resource, each.key)
+        if unread and not awaited[id_] and host.rules[each.resource].place > min(unread) and _changes(each, host):
+            awaited[id_] = READING
+    later = [_deferred(each, until) for each in desired if (until := awaited[identity(each.resource, each.key)])]
+    now = tuple(each for each in desired if not awaited[identity(each.resource, each.key)])
+    return now, (*deferred, *later)
 
 
-def _awaited(desired: DesiredResource, facts: Facts) -> str | None:
+def _awaited(desired: DesiredResource, host: HostAnswers) -> str | None:
     try:
-        differences(desired, host_answers(facts))
+        differences(desired, host)
+        return None
     except MissingFact as missing:
-        return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
+        if isinstance(missing.missing, Unavailable):
+            return missing.missing.unavailable
+        unread = missing.missing == NOT_THERE
     except NoInstance:
-        return None  # said once it is judged
-    return None
+        unread = True
+    return READING if unread and desired.resource in LINUX else None  # anything else is said once it is judged
+
+
+def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
+    try:
+        return differences(desired, host) is not None
+    except (MissingFact, NoInstance):
+        return False
 
 
 def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> None:
