@@ -12,10 +12,9 @@ import click
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.new_vm_options import with_public_key
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import PlanOptions, Power, pinned
+from winhost.cli.plan_options import PlanOptions, Power, read_settings
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
@@ -61,9 +60,7 @@ def plan(
 ) -> int:
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
-    asked = PlanOptions(
-        path, vm, cards, high, low, power, playbook, pinned(with_public_key(settings)), allow_unverified
-    )
+    asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
     # What is wrong with the words themselves is told once, before any host is asked.
     joining = _joining()
     if joining:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 import yaml
 
-from winhost.cli.new_vm_options import fault_of_options
+from winhost.cli.new_vm_options import fault_of_options, with_public_key
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
@@ -155,7 +155,12 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
     )
 
 
-def pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
+def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `--set`, with what the files say that they name. Raises BadParameter."""
+    return _pinned(with_public_key(settings))
+
+
+def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
     """With the SHA-256 of a disk image that lies beside the plan, as it is now. Raises BadParameter."""
     source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
     names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
