@@ -8,6 +8,7 @@ from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
+from winhost.hardware.mmio import over_cap
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
@@ -50,10 +51,12 @@ class DdaPlanner:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What is not known of a host that never sleeps, or of a new VM on several sockets; cards that could go and
-        stay, because nobody named one.
+        """What is not known of a host that never sleeps, of a large window, or of a new VM on several sockets; cards
+        that could go and stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
+        if self._request.high is not None and (above := over_cap(self._request.high)):
+            general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
         if (asked := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.cards, parse_size(asked.memory), asked.cpus))
         if self._request.cards:
