@@ -32,7 +32,7 @@ def from_missing_fact(missing: MissingFact) -> WinhostError:
         "NotKnown",
         what=visible(str(missing)),
         meaning="This command needs it, and winhost never guesses.",
-        hint="Read the host again, as an administrator: winhost detect",
+        hint="Read the host again, as an administrator: winhost detect HOST -o facts",
     )
 
 

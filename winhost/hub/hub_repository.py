@@ -32,7 +32,7 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
 _MOST_PAGES = 100
 _MOST: Bytes = 16 * MiB
 _COMPARE = "Compare name and revision with the hub"
-_OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Without it: start from a file of examples/workloads"
+_OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another one that has the model: --hub URL"
 
 
 def not_listed(model: str, why: str, hint: str) -> WinhostError:
