@@ -8,14 +8,13 @@ from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
-from winhost.hardware.mmio import over_cap
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
-from winhost.paths.dda_mmio import with_width
+from winhost.paths.dda_mmio import cautions_of_high, with_width
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
@@ -55,8 +54,7 @@ class DdaPlanner:
         that could go and stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
-        if self._request.high is not None and (above := over_cap(self._request.high)):
-            general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
+        general += tuple(cautions_of_high(self._request.high))
         if (asked := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.cards, parse_size(asked.memory), asked.cpus))
         if self._request.cards:

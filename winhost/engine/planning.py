@@ -17,7 +17,7 @@ from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.offline_copies import from_copies
 from winhost.knowledge.catalogue import remedies
-from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
@@ -105,7 +105,7 @@ class RefusalGrounds:
     """Why a path is refused.
 
     because: sentences; codes: of the reasons; helps: what would change it; choices: options of `winhost plan` with
-    which it would work; instead: another option for this host.
+    which it would work; instead: another option for this host; still: what refuses the plan with --allow-unverified.
     """
 
     path: str
@@ -115,6 +115,7 @@ class RefusalGrounds:
     helps: tuple[str, ...] = ()
     choices: str | None = None
     instead: str | None = None
+    still: str | None = None
 
 
 class PlanRefused(EndOfRun):
@@ -156,7 +157,10 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
     if grounds.verdict == NOT_PLANNABLE:
         yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
     if grounds.verdict == Verdict.UNVERIFIED and fresh:
-        yield "Plan it all the same: --allow-unverified"
+        if grounds.still:
+            yield f"With --allow-unverified it is still refused: {grounds.still}"
+        else:
+            yield "Plan it all the same: --allow-unverified"
     if grounds.instead and fresh:
         yield f"This host can do: {grounds.instead}"
 
@@ -268,7 +272,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
 def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     planned = PLANNERS[request.path]()(facts, request)
     verdict = planned.verdict
-    _refuse(facts, planned, request.document.allow_unverified)
+    _refuse(facts, request, planned)
     stage = _stage(facts, request, planned, number=1)
     return Plan(
         host=facts.host,
@@ -388,9 +392,9 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
         return False
 
 
-def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> None:
+def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner) -> None:
     verdict = planned.verdict
-    bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
+    bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
     grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
@@ -404,8 +408,19 @@ def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> N
         helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
         choices=_choices(planned),
         instead=_instead(facts, verdict),
+        still=_still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None,
     )
     raise PlanRefused(facts.host, grounds)
+
+
+def _still(facts: HostFacts, request: PathRequest) -> str | None:
+    try:
+        make_plan(facts, request.with_options(allow_unverified=True))
+    except PlanRefused as refused:
+        return " ".join(refused.grounds.because)
+    except WinhostError as error:
+        return error.what
+    return None
 
 
 def _choices(planned: PathPlanner) -> str | None:
