@@ -1,11 +1,10 @@
-"""What errors, refusals and verdicts advise: each command of winhost and each option that stands in a text for users."""
+"""What errors, refusals and verdicts advise: each command and each option of winhost in a text for users."""
 
 import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import click
 
@@ -86,17 +85,6 @@ def every_text() -> Iterator[Text]:
             yield Text(str(path.relative_to(HOUSE)), " ".join(path.read_text("utf-8").split()))
 
 
-def mentions(text: str) -> Iterator[tuple[str, click.Command, list[str]]]:
-    """Each mention of a command: its words, and what follows them as it would be typed."""
-    for found in MENTION.finditer(text):
-        words = found[1].split()
-        for length in (2, 1):
-            name = " ".join(words[:length])
-            if name in commands():
-                yield name, commands()[name], words[length:]
-                break
-
-
 @dataclass(frozen=True)
 class Site:
     """A place that raises an error. name: its code, or its first words where it has none; texts: what users read."""
@@ -110,16 +98,37 @@ class Site:
         return {each for text in self.texts for each in OPTION.findall(text)} & options()
 
 
+OTHERS = ("agent/", "bundle/", "lab/", "recipes/", "resources/", "cli/commands/")
+"""Rooms whose texts name options of other programs, or of winhost in its help."""
+DECLARED = {"option", "argument", "Field"}
+
+
 def sites() -> Iterator[Site]:
-    """All errors and refusals of the product."""
+    """All errors and refusals of the product, then each text beside them that names an option."""
     errors = error_classes()
     for file in sources(HOUSE):
+        place = str(file.path.relative_to(HOUSE))
+        seen = docstrings(file.every(ast.Expr))
+        seen |= {id(part) for joined in file.every(ast.JoinedStr) for part in joined.values}
         for call in file.every(ast.Call):
-            if last_name(call.func) not in {*errors, *TOLD_BY} and not is_of_super(call.func):
+            name = last_name(call.func)
+            if name in {*errors, *TOLD_BY} or is_of_super(call.func):
+                yield _raised(call, place)
+            elif name not in DECLARED:
                 continue
-            told = [*call.args, *(each.value for each in call.keywords if each.arg != "param_hint")]
-            texts = tuple(text for each in told for _, text in sorted(texts_within(each)))
-            code = next((each.value for each in call.keywords if each.arg == "code"), call.args[0] if call.args else None)
-            named = text_of(code) if isinstance(code, ast.Constant) else None
-            name = named if named and re.fullmatch(r"[A-Za-z][\w.-]*", named) else next(iter(texts), "")
-            yield Site(name, f"{file.path.relative_to(HOUSE)}:{call.lineno}", texts)
+            seen |= {id(part) for part in ast.walk(call)}
+        if not place.startswith(OTHERS):
+            for node in (*file.every(ast.JoinedStr), *file.every(ast.Constant)):
+                text = text_of(node)
+                if text and " " in text.strip() and id(node) not in seen:
+                    yield Site(text.strip(), f"{place}:{node.lineno}", (text,))
+
+
+def _raised(call: ast.Call, place: str) -> Site:
+    told = [*call.args, *(each.value for each in call.keywords if each.arg != "param_hint")]
+    texts = tuple(text for each in told for _, text in sorted(texts_within(each)))
+    code = next((each.value for each in call.keywords if each.arg == "code"), call.args[0] if call.args else None)
+    named = text_of(code) if isinstance(code, ast.Constant) else None
+    known = named and re.fullmatch(r"[A-Za-z][\w.-]*", named)
+    first = next((text for each in told if (text := text_of(each))), next(iter(texts), ""))
+    return Site(named if known and named else first, f"{place}:{call.lineno}", texts)

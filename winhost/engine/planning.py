@@ -229,10 +229,11 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
         refuse_full(facts, desired)
         PLANNERS[request.path]()(facts, request).check(desired)
     except Refusal as refusal:
-        raise _undecided(facts, request, refusal) from refusal
+        raise undecided(facts, request, refusal) from refusal
 
 
-def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
+def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
+    """The error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
     return PlanRefused(facts.host, RefusalGrounds(request.path, "refused", because, (refusal.code,)))
 
@@ -262,6 +263,8 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
         raise of_other_system(facts, f"the path {request.path}")
     try:
         return _make_plan(facts, request)
+    except Refusal as refusal:
+        raise undecided(facts, request, refusal) from refusal
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
@@ -336,7 +339,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number:
         here = tuple(from_copies(each, request.document.offline) for each in expanded)
         desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
-        raise _undecided(facts, request, refusal) from refusal
+        raise undecided(facts, request, refusal) from refusal
     if not facts.is_linux:
         deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
