@@ -129,7 +129,8 @@ def _asked_of(asked: PlanOptions, facts: HostFacts) -> "tuple[PathRequest, Fit |
 
 
 def _named_with(asked: PlanOptions, joining: "PlannedStack", facts: Facts) -> frozenset[Id]:
-    return joining.named(facts, _asked_of(asked, HostFacts(facts))[0])
+    known = HostFacts(facts)
+    return _joined(known, _asked_of(asked, known)[0], joining)[0].playbook.named
 
 
 def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
