@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
-import yaml
 
 from winhost.cli.new_vm_options import fault_of_options, with_public_key
 from winhost.core.answers import Json
@@ -18,7 +17,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import kinds_at
+from winhost.model.yamlfile import kinds_at, value_of
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
@@ -218,9 +217,6 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
 def _parsed_value(path: str, name: str, value: str) -> Json:
     """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
-        parsed = value
+    parsed = value_of(value)
     none = parsed is None and type(None) in kinds
     return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
