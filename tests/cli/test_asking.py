@@ -125,7 +125,11 @@ def test_another_vm_is_asked_for_anew(line: Line, halted: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("--set", "network=nat"), "vm, card, high, low, power"), (("--set", "high=huge"), "is not a size")],
+    [
+        (("--set", "network=nat"), "settings.network: unknown key"),
+        (("--set", "high=huge"), "is not a size"),
+        (("--set", "new_vm.guest.key=@not-there.pub"), "not-there.pub cannot be read"),
+    ],
 )
 def test_what_a_path_does_not_have_cannot_be_chosen(line: Line, halted: str, words: tuple[str, ...], says: str) -> None:
     said = line("resume", halted, *words, "--yes")

@@ -82,7 +82,7 @@ def test_a_token_stands_in_a_file_of_its_own_and_nowhere_else() -> None:
     (secret,) = (each for each in list[Any](found.entries) if each["resource"] == "SecretFile")
     assert secret["desired"] == {"secret": "env:K3S_TOKEN"}
     assert not any(each["resource"] == "ClusterObjects" for each in list[Any](found.entries))
-    assert any("winhost render kubernetes prints its manifests" in note for note in found.notes)
+    assert any("winhost render kubernetes WORKLOAD prints its manifests" in note for note in found.notes)
 
 
 def test_a_cluster_that_starts_keeps_its_secrets() -> None:

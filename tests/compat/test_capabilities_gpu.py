@@ -1,6 +1,7 @@
 """What GPUs can do on each way: bounds of versions, cards of every kind, amounts and settings."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,16 @@ def test_only_nvidias_drivers_are_read_as_such() -> None:
 )
 def test_how_much_there_is(capability: str, variant: str, situation: Mapping[str, Any], measure: str | None) -> None:
     assert offered(variant, situation)[capability].measure == measure
+
+
+def test_a_partition_count_of_nothing_divides_nothing() -> None:
+    facts = host(kept("partitionable")).document
+    gpus = facts.resources["PartitionableGpu"]
+    assert isinstance(gpus, tuple)
+    zero = tuple(replace(gpu, state={**gpu.state, "valid_counts": [0, 2]}) for gpu in gpus)
+    odd = HostFacts(replace(facts, resources={**facts.resources, "PartitionableGpu": zero}))
+    found = {each.capability: each.measure for each in offers(Target(odd, "gpu-p"))}
+    assert found["gpu-memory"] == "at most 22.5 GiB for a VM"
 
 
 @pytest.mark.parametrize("variant", [variant for variant in ALL_VARIANTS if variant.startswith(("wsl2", "wslc"))])

@@ -97,6 +97,8 @@ def test_nothing_can_be_stated_of_cards_that_nobody_lists() -> None:
         ("Nothing.x=1", "'Nothing.x' cannot be stated"),
         ("os=win11-pro\x1b[2J", "is none of"),
         ("PciDevice.acs=[1", "acs: "),
+        (f"PciDevice.acs={'[' * 5000}", "acs: "),
+        ("PciDevice.acs=2026-13-45", "acs: "),
     ],
 )
 def test_what_cannot_be_stated_is_one_sentence(text: str, wrong: str) -> None:

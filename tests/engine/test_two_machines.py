@@ -18,14 +18,18 @@ from tests.engine.two_machines import (
     two_machines,
 )
 from tests.errors import raises
+from winhost.cli.foreign_errors import from_missing_fact
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
-from winhost.core.answers import Unknown
+from winhost.core.answers import MissingFact, Unknown
 from winhost.engine import planning
-from winhost.engine.planning import PlanRefused, check_plan, make_plan
+from winhost.engine.failures import EndOfRun
+from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.verify import verify_plan
+from winhost.model.errors import Exit
 from winhost.model.plan import PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.registry import LINUX, titled
 
 
@@ -118,15 +122,44 @@ def test_a_lost_answer_of_linux_is_settled_by_reading_again(
 def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_way_on(here: TwoMachines) -> None:
     plan = here.plan()
     here.shows = bytes(32)
-    with pytest.raises(PlanRefused) as caught:
+    with raises("OutOfReach") as caught:
         here.apply(plan)
-    assert "presented a host key other than the known one" in caught.value.meaning
+    assert "presented a host key other than the known one" in caught.value.what
+    assert isinstance(caught.value, EndOfRun)
     assert caught.value.run == here.run
     answer = here.facts().resources["LinuxSystem"]
     assert isinstance(answer, Unknown)
     assert (answer.unknown.category, answer.unknown.code) == ("SecurityError", "Winhost.HostKeyRefused")
     here.shows = None
     assert here.resume().holds
+
+
+def test_a_refused_logon_is_the_error_of_the_logon_at_planning_and_in_a_run(here: TwoMachines) -> None:
+    plan = here.plan()
+
+    def around(moment: str, entry: Any) -> None:
+        if moment == "after" and entry["event"] == "end":
+            here.distro.keys = ["ssh-ed25519 AAAA somebody"]
+
+    here.around = around
+    with raises("OutOfReach") as caught:
+        here.apply(plan)
+    assert "refused the logon: user root" in caught.value.what
+    assert "ssh.key in fleet.yaml" in caught.value.what
+    assert isinstance(caught.value, EndOfRun)
+    assert [label for label, _ in caught.value.next_steps] == ["Continue", "Roll back"]
+    with raises("KeyRefused") as refused:
+        here.plan()
+    assert (caught.value.exit_code, refused.value.exit_code) == (Exit.UNREACHABLE, Exit.UNREACHABLE)
+    with raises("KeyRefused"):
+        verify_plan(check_plan(plan), HostFacts(here.facts()))
+    assert from_missing_fact(_missing(here)).exit_code == Exit.UNREACHABLE
+
+
+def _missing(here: TwoMachines) -> MissingFact:
+    with pytest.raises(MissingFact) as caught:
+        HostFacts(here.facts()).the(LinuxSystem)
+    return caught.value
 
 
 def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> None:
@@ -190,9 +223,11 @@ def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines)
 
 def test_without_a_key_in_the_fleet_file_the_run_says_what_to_add(here: TwoMachines) -> None:
     here.ssh = None
-    with pytest.raises(PlanRefused) as caught:
+    with raises("Halted") as caught:
         here.apply(here.plan())
-    assert "hosts.desk-01.ssh.key" in caught.value.meaning
+    assert "hosts.desk-01.ssh.key" in caught.value.what
+    assert isinstance(caught.value, EndOfRun)
+    assert "--set" not in str(caught.value.hint)
 
 
 def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> None:

@@ -75,6 +75,7 @@ class Say:
     low_why: tuple[str, ...] = ()
     remedy: tuple[str, ...] = ()
     doubts: list[str] | None = None
+    over_cap: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Outcome:
             "placed": {each.card.name: each.start for each in window.pieces},
             "source": window.cards[0].source.value,
         }
-        self.texts |= {"why": window.why}
+        self.texts |= {"why": window.why, "over_cap": window.over_cap or ""}
         self.said["doubts"] = window.doubts
 
     def low(self, window: LowWindow) -> None:
@@ -168,7 +169,7 @@ def test_windows_are_as_the_case_says(case: Case) -> None:
     out, say = run(case), Say(**case.say)
     assert out.said.get("refused") == say.refused, out.texts
     for key, want in vars(say).items():
-        if key in ("why", "low_why", "remedy"):
+        if key in ("why", "low_why", "remedy", "over_cap"):
             assert [part for part in want if part not in out.texts.get(key, "")] == [], out.texts
         elif key == "doubts":
             assert want is None or same_doubts(want, out.said["doubts"]), out.said["doubts"]

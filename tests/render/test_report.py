@@ -25,6 +25,7 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
 from winhost.model.workloadfile import load_workload
+from winhost.paths.dda_mmio import with_width
 from winhost.render.fact_text import columns, fitted
 from winhost.render.machine_view import machine
 from winhost.render.memory_bars import memory
@@ -252,8 +253,8 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
     assert fitted(text, room) == shown
 
 
-def layout_of(host: str) -> Layout:
-    facts = read(host)
+def layout_of(host: str, address_width: int | None = None) -> Layout:
+    facts = with_width(HostFacts(read(host)), address_width).document
     numbers = {card.location: number for number, card in enumerate(HostFacts(facts).cards, 1)}
     made = layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None
@@ -279,10 +280,17 @@ def test_windows_are_to_scale_and_numbered_as_the_cards() -> None:
 
 
 def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
-    made = layout_of("server2025-8gpu")
+    made = layout_of("server2025-role-installed", address_width=38)
     assert made.refused is not None
-    assert "262,656 MiB" in made.refused
+    assert "38 physical address bits" in made.refused
     assert made.cards == len([piece for piece in made.strips[0].pieces if piece.kind == "card"]) == 2
+
+
+def test_a_window_above_what_one_tool_reports_is_drawn_whole_with_that_doubt() -> None:
+    made = layout_of("server2025-8gpu")
+    assert made.refused is None
+    assert made.cards == len([piece for piece in made.strips[0].pieces if piece.kind == "card"]) == 8
+    assert "262,656 MiB" in made.doubts[-1]
 
 
 def test_bars_of_memory_hold_every_line_of_the_budget() -> None:

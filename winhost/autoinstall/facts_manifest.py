@@ -49,7 +49,8 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     if linux is None or linux.disk is None or linux.label is None:
         raise _not_prepared(
             f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
-            "First: winhost plan HOST --path dual-boot, apply it, and read the host again with winhost detect",
+            "First: winhost plan HOST --path dual-boot, apply it, and read the host again: "
+            "winhost detect HOST -o facts",
         )
     disk = _disk(facts, linux.disk).state
     roles = {

@@ -24,7 +24,8 @@ def read_known_disks(path: Path) -> Sequence[KnownDisk]:
         return of_facts(HostFacts(read_facts(path)))
     except MissingFact as missing:
         what = f"{visible(str(path))} does not say which partitions there are: {missing}"
-        raise UsageError("NoPartitions", what=what, hint="Read the host again: winhost detect") from missing
+        hint = "Read the host again: winhost detect HOST -o facts"
+        raise UsageError("NoPartitions", what=what, hint=hint) from missing
 
 
 def of_manifest(manifest: DiskManifest) -> KnownDisk:

@@ -26,11 +26,13 @@ def from_click(error: click.ClickException) -> UsageError:
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
     """A fact that was not read, and without which a command cannot go on."""
-    return WinhostError(
+    from winhost.connect.wire_errors import error_of  # errors that users make do without
+
+    return error_of(missing) or WinhostError(
         "NotKnown",
         what=visible(str(missing)),
         meaning="This command needs it, and winhost never guesses.",
-        hint="Read the host again, as an administrator: winhost detect",
+        hint="Read the host again, as an administrator: winhost detect HOST -o facts",
     )
 
 

@@ -11,33 +11,35 @@ import click
 
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.new_vm_options import with_public_key
+from winhost.cli.foreign_errors import from_missing_fact, from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import PlanOptions, Power, pinned
+from winhost.cli.plan_options import PlanOptions, Power, read_settings
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
 from winhost.cli.stack_options import stack_words
 from winhost.cli.watch import Watch
-from winhost.core.answers import Id
+from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
-from winhost.engine.planning import make_plan
+from winhost.engine.planning import make_plan, undecided
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
+from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:
     from winhost.cli.planned_stack import PlannedStack
+    from winhost.cluster.node_request import ClusterStack
     from winhost.compat.needs import Fit
     from winhost.compat.stated import Statement
+    from winhost.serving.stack import Stack
 
 
 def plan(
@@ -61,9 +63,7 @@ def plan(
 ) -> int:
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
-    asked = PlanOptions(
-        path, vm, cards, high, low, power, playbook, pinned(with_public_key(settings)), allow_unverified
-    )
+    asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
     # What is wrong with the words themselves is told once, before any host is asked.
     joining = _joining()
     if joining:
@@ -129,7 +129,8 @@ def _asked_of(asked: PlanOptions, facts: HostFacts) -> "tuple[PathRequest, Fit |
 
 
 def _named_with(asked: PlanOptions, joining: "PlannedStack", facts: Facts) -> frozenset[Id]:
-    return joining.named(facts, _asked_of(asked, HostFacts(facts))[0])
+    known = HostFacts(facts)
+    return _joined(known, _asked_of(asked, known)[0], joining)[0].playbook.named
 
 
 def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
@@ -151,7 +152,7 @@ def _planned(
     try:
         facts = _known(read, assumed)
         plain, best = _asked_of(asked, facts)
-        request, served = joining.joined(facts, plain) if joining else (plain, None)
+        request, served = _joined(facts, plain, joining)
         made = make_plan(facts, request)
 
         def tell(doing: str, done: Bytes, whole: Bytes) -> None:
@@ -172,9 +173,22 @@ def _planned(
         file = into.write(made) if into else None
     except WinhostError as error:
         return error
+    except MissingFact as missing:
+        return from_missing_fact(missing)
     return PlannedHost(
         made.host, made.request.path, made.variant, best.verdict if best else None, str(file) if file else None, made
     )
+
+
+def _joined(
+    facts: HostFacts, plain: PathRequest, joining: "PlannedStack | None"
+) -> "tuple[PathRequest, Stack | ClusterStack | None]":
+    if joining is None:
+        return plain, None
+    try:
+        return joining.joined(facts, plain)
+    except Refusal as refusal:
+        raise undecided(facts, plain, refusal) from refusal
 
 
 @dataclass(frozen=True)

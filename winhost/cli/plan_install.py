@@ -95,7 +95,8 @@ def plan(
         )
         made.storage()
     except MissingFact as missing:
-        raise UsageError("FactMissing", what=f"{missing}", hint="Read the host again: winhost detect") from missing
+        hint = f"Read the host again: winhost detect {visible(known.host)} -o facts"
+        raise UsageError("FactMissing", what=f"{missing}", hint=hint) from missing
     except ValueError as wrong:
         raise click.UsageError(visible(str(wrong))) from None
     write_whole(output.required_path, [written_install_plan(made)])

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
-import yaml
 
-from winhost.cli.new_vm_options import fault_of_options
+from winhost.cli.new_vm_options import fault_of_options, with_public_key
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import kinds_at
+from winhost.model.yamlfile import kinds_at, value_of
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
@@ -155,7 +154,12 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
     )
 
 
-def pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
+def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `--set`, with what the files say that they name. Raises BadParameter."""
+    return _pinned(with_public_key(settings))
+
+
+def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
     """With the SHA-256 of a disk image that lies beside the plan, as it is now. Raises BadParameter."""
     source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
     names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
@@ -213,9 +217,6 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
 def _parsed_value(path: str, name: str, value: str) -> Json:
     """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
-        parsed = value
+    parsed = value_of(value)
     none = parsed is None and type(None) in kinds
     return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed

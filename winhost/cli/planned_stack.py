@@ -16,9 +16,8 @@ from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
-from winhost.core.answers import Id, Json
+from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.facts import Facts
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy
 from winhost.paths.path_request import PathRequest
@@ -59,10 +58,6 @@ class PlannedStack:
         parts.check_keys()
         if beyond and not self.words.allow:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
-
-    def named(self, facts: Facts, request: PathRequest) -> frozenset[Id]:
-        """What of a host is to be read for it. Raises as `joined`."""
-        return self.joined(HostFacts(facts), request)[0].playbook.named
 
     def joined(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         """The request with what serves the workload. Raises as `stack` does, and as the hub and the registry do."""

@@ -1,8 +1,10 @@
 """winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the request."""
 
+import copy
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import click
 from winhost.cli.options import Size
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import decided
+from winhost.cli.plan_options import decided, read_settings
 from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_stage
 from winhost.cli.values import format_value
+from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.planning import request_of
 from winhost.engine.run import preview_amended
@@ -46,7 +49,7 @@ def resume(
         if not (vm or cards or settings):
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
-        request = _requested(request_of(record.plan), vm, cards, settings)
+        request = requested(request_of(record.plan), vm, cards, settings)
         amendment, given = _planned_again(record, request, shlex.join(words), context, given, yes)
         return given
 
@@ -76,14 +79,30 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def _requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
-    """The request with other values. Raises click.UsageError for what the path does not have."""
-    if request.path in _OPTIONS:
-        named = [*settings, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)]
-        return _with_options(request, named, _OPTIONS[request.path])
-    if vm or cards:
+def requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
+    """The request with other values. Raises click.UsageError for what the path does not have, and as an image does."""
+    options = _OPTIONS.get(request.path, {})
+    if not options and (vm or cards):
         raise click.UsageError(f"--vm and --card do not belong to {request.path}; its settings are chosen with --set")
-    return request.with_playbook(decided(request.playbook, settings))
+    named = [*(setting for setting in settings if setting.partition("=")[0] in options)]
+    others = tuple(setting for setting in settings if setting not in named)
+    if others:
+        request = _with_settings(request, read_settings(others))
+    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)], options)
+
+
+def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRequest:
+    """What was pinned for an image is pinned anew for another one."""
+    kept = copy.deepcopy(request.playbook.settings)
+    for begin, group, pin in _PINS:
+        if any(setting.startswith(begin) for setting in settings):
+            reduce(lambda inner, name: inner.get(name) or {}, group, kept).pop(pin, None)
+    request = request.with_playbook(decided(request.playbook.with_settings(kept), settings))
+    if disk_images.is_open(request):
+        from winhost.cli.new_vm_image import with_image  # with all that finds images
+
+        request = with_image(request, lambda doing, done, whole: None)
+    return request
 
 
 def _with_options(
@@ -91,16 +110,14 @@ def _with_options(
 ) -> PathRequest:
     chosen: dict[str, list[object]] = {}
     for setting in named:
-        name, equals, value = setting.partition("=")
-        if not (equals and value.strip()) or name not in options:
-            raise click.BadParameter(
-                f"{visible(setting)!r} is not NAME=VALUE with one of the names {', '.join(options)}", param_hint="--set"
-            )
+        name, _, value = setting.partition("=")
+        if not value.strip():
+            raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
         chosen.setdefault(name, []).append(options[name](value))
     values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
     if "card" in chosen:
         values["cards"] = tuple(chosen["card"])
-    return request.with_options(**values)
+    return request.with_options(**values) if values else request
 
 
 def _size(value: str) -> object:
@@ -111,7 +128,14 @@ def _power(value: str) -> object:
     return click.Choice(["as-found", "running", "off"]).convert(value, None, None)
 
 
-# What --set names of a path whose playbook has no settings, as the options of `plan` do.
+# Settings of which one was pinned by a hash: how they begin, the group that has the pin, and its name there.
+_PINS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("new_vm.image.", ("new_vm", "image"), "pinned"),
+    ("system.installer=", ("system",), "sha256"),
+    ("system.mirror=", ("system",), "sha256"),
+)
+
+# What --set names besides the settings of a path: what `plan` has options for.
 _OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
     "dda": {"vm": str, "card": str, "high": _size, "low": _size, "power": _power}
 }

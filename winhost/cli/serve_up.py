@@ -147,7 +147,8 @@ class Starting:
             "UnitMissing",
             what=f"{self._host}: {source}: there is no unit {unit}",
             meaning="It was removed, or was never installed to its end.",
-            hint="winhost runs shows runs to resume; a new plan puts it back: winhost plan",
+            hint="winhost runs shows runs to resume; a new plan puts it back: "
+            f"winhost plan {self._host} --workload WORKLOAD",
             host=self._host,
         )
 

@@ -135,7 +135,7 @@ def _notes(facts: HostFacts) -> Iterator[str]:
     if updates in LACKING_UPDATES:
         yield (
             f"Security updates of python3-aiohttp, with which the gateway runs: {LACKING_UPDATES[updates]}. Or let the "
-            "gateway have locked wheels: winhost plan --gateway-wheels"
+            f"gateway have locked wheels: winhost plan {facts.host} --workload WORKLOAD --gateway-wheels"
         )
 
 

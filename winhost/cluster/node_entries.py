@@ -56,7 +56,7 @@ def _refuse_another(facts: HostFacts) -> None:
             "AlreadyNode",
             what=f"{visible(facts.host)} is a node of a cluster already: it listens at {', '.join(sorted(listens))}",
             meaning="winhost makes no second one of it, and changes none that it did not make.",
-            hint="Put the workload into that cluster: winhost render kubernetes",
+            hint="Put the workload into that cluster: winhost render kubernetes WORKLOAD",
             host=facts.host,
         )
 
@@ -87,7 +87,7 @@ def _notes(request: NodeRequest) -> Iterator[str]:
     yield _STAYS
     if request.join is not None:
         yield f"joins {request.join.server}; {_PORTS}"
-        yield "the workload is not put into that cluster: winhost render kubernetes prints its manifests"
+        yield "the workload is not put into that cluster: winhost render kubernetes WORKLOAD prints its manifests"
     if request.wsl is not None:
         yield "WSL: all GPUs are one device to Kubernetes, swap is off, and bridged networking is preferred"
 
@@ -97,7 +97,7 @@ def _spans(host: str, wide: list[str]) -> RefusedError:
         "SpansNodes",
         what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
         meaning="It also needs LeaderWorkerSet, which winhost does not install.",
-        hint="Join a cluster that has both (--join), then: winhost render kubernetes",
+        hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
         host=host,
     )
 

@@ -36,7 +36,6 @@ WITHOUT_NVSWITCH = ("Pascal", "Volta")  # of these only the DGX-2 has any, and n
 
 REFUSALS = {
     "mmio.address-width": (unsupported, "dda.window-address-width"),
-    "mmio.over-cap": (unverified, "dda.window-over-cap"),
     "mmio.low-full": (unsupported, "dda.window-low-full"),
     "mmio.unknown-bars": (unverified, "dda.bars-unknown"),
 }
@@ -285,6 +284,16 @@ def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
         say, code = REFUSALS[refused.code]
         return say(code, observed=refused.sentence)
     return None
+
+
+@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
+def window_over_cap(facts: HostFacts, selection: Selection) -> Finding | None:
+    """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
+    try:
+        above = windows(facts, selection).high.over_cap
+    except MmioRefused:
+        return None
+    return unverified("dda.window-over-cap", observed=above) if above else None
 
 
 @rule("dda", unknown=NOTES, each=ASSIGNMENT)

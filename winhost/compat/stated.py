@@ -125,16 +125,9 @@ def _statement(text: str) -> Statement:
     if resource not in WINDOWS or prop not in _properties(WINDOWS[resource]):
         known = [*WORDS, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
         raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
-    return _checked(Statement(text, resource, {prop: _yaml(value)}))
+    from winhost.model.yamlfile import value_of  # with the parser, which words do without
 
-
-def _yaml(value: str) -> Json:
-    import yaml
-
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        return value
+    return _checked(Statement(text, resource, {prop: value_of(value)}))
 
 
 def _properties(resource: ResourceType) -> tuple[str, ...]:

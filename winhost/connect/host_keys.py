@@ -26,6 +26,8 @@ _ALGORITHMS = {
 class HostKeyRefused(WireError):
     """The machine answers, but shows another key than the known one, or one that nobody vouches for."""
 
+    category = "SecurityError"
+
     def __init__(self, host: str, detail: str, *, at: str = "", unknown: str = "", kind: str = "ssh-ed25519") -> None:
         """unknown: where its key may be named, if none was known; kind: of the key that it showed."""
         on_the_machine = f"ssh-keygen -lf /etc/ssh/ssh_host_{_file_of(kind)}_key.pub"

@@ -14,30 +14,22 @@ from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
 from winhost.connect.wire_errors import (
-    AuthenticationFailed,
     SessionDropped,
     TimedOut,
     Unreachable,
     WireError,
+    fault_of,
     one_line,
 )
-from winhost.core.answers import Id, Json, Key, RemoteFault, Unknown
+from winhost.core.answers import Id, Json, Key, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import UsageError, WinhostError
+from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleet import Host
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
-    (HostKeyRefused, "SecurityError"),
-    (AuthenticationFailed, "AuthenticationError"),
-    (TimedOut, "OperationTimeout"),
-    (WireError, "ConnectionError"),
-    (UsageError, "InvalidArgument"),
-)
 
 
 def _open(target: SshTarget, program: str) -> Agent:
@@ -153,7 +145,7 @@ class WindowsWithLinuxAgent(Agent):
                 # It was opened long ago; a distro that was started since has forgotten it.
                 log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
                 return self._read_linux(answers, settled)
-            return dict.fromkeys(resources, Unknown(_fault(error)))
+            return dict.fromkeys(resources, Unknown(fault_of(error)))
 
     def _enter(self, answers: Answers, doing: str) -> Agent:
         """Now; a guest that runs within the patience of whoever asks, because it may be starting."""
@@ -197,10 +189,3 @@ class WindowsWithLinuxAgent(Agent):
             with suppress(WinhostError):
                 self._linux.close()
             self._linux = None
-
-
-def _fault(error: WinhostError) -> RemoteFault:
-    """Why a Linux could not be asked, as facts carry it."""
-    category = next((category for kind, category in _CATEGORIES if isinstance(error, kind)), "NotSpecified")
-    message = ". ".join(filter(None, (error.what, error.hint)))
-    return RemoteFault(category, f"Winhost.{error.code}", message=one_line(message))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from winhost.core.answers import Json, RemoteFault
-from winhost.model.errors import DriftError, Exit, WinhostError, visible
+from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
+from winhost.model.errors import DriftError, Exit, UsageError, WinhostError, visible
 
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
 
@@ -98,6 +98,7 @@ class WireError(WinhostError):
     """
 
     exit_code = Exit.UNREACHABLE
+    category = "ConnectionError"  # of the fault that facts carry
     host: str
 
     @staticmethod
@@ -200,6 +201,8 @@ class AuthenticationFailed(WireError):
     those of a logon to Windows.
     """
 
+    category = "AuthenticationError"
+
     def __init__(
         self,
         host: str,
@@ -227,6 +230,8 @@ class TimedOut(WireError):
     """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet; timeouts: the
     part of the host in fleet.yaml that has them.
     """
+
+    category = "OperationTimeout"
 
     def __init__(
         self, host: str, detail: str, *, at: str = "", opening: bool = False, timeouts: str = "transport"
@@ -328,3 +333,26 @@ class Drifted(DriftError):
             host=host,
         )
         self.differences = differences
+
+
+_SSH = "ssh"  # in the place of a cmdlet: no agent runs a program of this name
+_OURS = "Winhost."
+_FAMILIES: Mapping[str, type[WinhostError]] = {"InvalidArgument": UsageError, "NotSpecified": WinhostError}
+
+
+def fault_of(error: WinhostError) -> RemoteFault:
+    """Why the Linux of a host could not be asked, as facts carry it."""
+    usage = "InvalidArgument" if isinstance(error, UsageError) else "NotSpecified"
+    category = error.category if isinstance(error, WireError) else usage
+    first = f"{error.what}." if error.meaning or error.hint else error.what
+    message = " ".join(filter(None, (first, error.meaning, error.hint)))
+    return RemoteFault(category, f"{_OURS}{error.code}", cmdlet=_SSH, message=one_line(message))
+
+
+def error_of(missing: MissingFact, host: str | None = None) -> WinhostError | None:
+    """The same error again, with its code and exit code, if a fact is missing because a Linux could not be asked."""
+    found = missing.missing
+    if not isinstance(found, Unknown) or found.unknown.cmdlet != _SSH or not found.unknown.code.startswith(_OURS):
+        return None
+    family = _FAMILIES.get(found.unknown.category, WireError)
+    return family(found.unknown.code.removeprefix(_OURS), what=found.unknown.message, host=host)

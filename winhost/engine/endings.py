@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from winhost.connect.ways_in import GuestSilent
-from winhost.connect.wire_errors import WireError
+from winhost.connect.wire_errors import WireError, error_of
 from winhost.core.answers import MissingFact
 from winhost.engine.failures import EndOfRun, halted
 from winhost.engine.open_run import OpenRun
@@ -40,6 +40,8 @@ def _ending(
 ) -> WinhostError | KeyboardInterrupt:
     """The error with the ways on and back, where there are any."""
     host, back = run.record.host, run.record.going_back
+    if isinstance(error, MissingFact):
+        error = error_of(error, host) or error
     if isinstance(error, UploadInterrupted):
         return _stopped(run)
     if isinstance(error, MissingFact):

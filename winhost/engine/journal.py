@@ -27,7 +27,7 @@ def damaged(path: Path, line: int, why: str) -> UsageError:
         "Damaged",
         what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
         meaning="It cannot be relied on for going on or going back. The lines before this one can still be read.",
-        hint="Restore the file from a copy, or plan again from the host as it is now: winhost plan",
+        hint="Restore the file from a copy, or plan again from the host as it is now: winhost plan HOST",
     )
 
 

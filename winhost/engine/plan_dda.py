@@ -14,7 +14,7 @@ from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
-from winhost.paths.dda_mmio import with_width
+from winhost.paths.dda_mmio import cautions_of_high, with_width
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
@@ -50,10 +50,11 @@ class DdaPlanner:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What is not known of a host that never sleeps, or of a new VM on several sockets; cards that could go and
-        stay, because nobody named one.
+        """What is not known of a host that never sleeps, of a large window, or of a new VM on several sockets; cards
+        that could go and stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
+        general += tuple(cautions_of_high(self._request.high))
         if (asked := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.cards, parse_size(asked.memory), asked.cpus))
         if self._request.cards:

@@ -18,6 +18,7 @@ from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.shape import property_validator
+from winhost.resources.shared import READING
 
 
 def read_plan(path: Path) -> CheckedPlan:
@@ -74,8 +75,8 @@ def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
 
 def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Finding]:
     yield from _unknown_risks((*here, "asks"), deferred.asks)
-    for name in ("resource", "until"):
-        if getattr(deferred, name) not in RESOURCE_TYPES:
+    for name, value in (("resource", deferred.resource), ("until", deferred.until)):
+        if value not in RESOURCE_TYPES and (name, value) != ("until", READING):
             yield (*here, name), "is no resource of this winhost"
 
 

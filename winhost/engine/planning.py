@@ -6,8 +6,10 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
-from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
+from winhost.connect.wire_errors import error_of
+from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity
 from winhost.core.dataclass import dataclass
+from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences
 from winhost.core.rules import RESTART
 from winhost.core.steps import DesiredResource, Step
@@ -15,7 +17,7 @@ from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.offline_copies import from_copies
 from winhost.knowledge.catalogue import remedies
-from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
@@ -27,7 +29,7 @@ from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
-from winhost.resources.shared import ACCESS, RUNNING, SEED
+from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
 
 class PathPlanner(Protocol):
@@ -103,7 +105,7 @@ class RefusalGrounds:
     """Why a path is refused.
 
     because: sentences; codes: of the reasons; helps: what would change it; choices: options of `winhost plan` with
-    which it would work; instead: another option for this host.
+    which it would work; instead: another option for this host; still: what refuses the plan with --allow-unverified.
     """
 
     path: str
@@ -113,6 +115,7 @@ class RefusalGrounds:
     helps: tuple[str, ...] = ()
     choices: str | None = None
     instead: str | None = None
+    still: str | None = None
 
 
 class PlanRefused(EndOfRun):
@@ -154,7 +157,10 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
     if grounds.verdict == NOT_PLANNABLE:
         yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
     if grounds.verdict == Verdict.UNVERIFIED and fresh:
-        yield "Plan it all the same: --allow-unverified"
+        if grounds.still:
+            yield f"With --allow-unverified it is still refused: {grounds.still}"
+        else:
+            yield "Plan it all the same: --allow-unverified"
     if grounds.instead and fresh:
         yield f"This host can do: {grounds.instead}"
 
@@ -223,10 +229,11 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
         refuse_full(facts, desired)
         PLANNERS[request.path]()(facts, request).check(desired)
     except Refusal as refusal:
-        raise _undecided(facts, request, refusal) from refusal
+        raise undecided(facts, request, refusal) from refusal
 
 
-def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
+def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
+    """The error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
     return PlanRefused(facts.host, RefusalGrounds(request.path, "refused", because, (refusal.code,)))
 
@@ -250,13 +257,17 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     """Raises PlanRefused, and UsageError for a VM or card that is not there, for a value that cannot be, or for a path
-    of another system.
+    of another system; and why the Linux of the host could not be asked, where the plan needs what it says.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {request.path}")
     try:
         return _make_plan(facts, request)
+    except Refusal as refusal:
+        raise undecided(facts, request, refusal) from refusal
     except MissingFact as missing:
+        if silent := error_of(missing, facts.host):
+            raise silent from missing
         grounds = RefusalGrounds(request.path, NOT_PLANNABLE, (f"{unread(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
 
@@ -264,7 +275,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
 def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     planned = PLANNERS[request.path]()(facts, request)
     verdict = planned.verdict
-    _refuse(facts, planned, request.document.allow_unverified)
+    _refuse(facts, request, planned)
     stage = _stage(facts, request, planned, number=1)
     return Plan(
         host=facts.host,
@@ -328,7 +339,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number:
         here = tuple(from_copies(each, request.document.offline) for each in expanded)
         desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
-        raise _undecided(facts, request, refusal) from refusal
+        raise undecided(facts, request, refusal) from refusal
     if not facts.is_linux:
         deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
@@ -349,27 +360,44 @@ def _deferred(desired: DesiredResource, until: str) -> Deferred:
 def _until_there(
     desired: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
 ) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """The same, but what cannot be looked at yet waits, too, though it needs no decision: where nothing is there that
-    it could be compared with, nothing could be put back either.
+    """Defer what the facts do not tell yet: nothing could be put back that it was not compared with. Where facts of a
+    Linux lack what they were not asked for by name, the changes that come after it in order wait with it.
     """
-    awaited = [(each, _awaited(each, facts)) for each in desired]
-    later = [_deferred(each, until) for each, until in awaited if until]
-    return tuple(each for each, until in awaited if not until), (*deferred, *later)
+    host = host_answers(facts)
+    awaited = {identity(each.resource, each.key): _awaited(each, host) for each in desired}
+    unread = [host.rules[resource].place for (resource, _), until in awaited.items() if until == READING]
+    for each in desired:
+        id_ = identity(each.resource, each.key)
+        if unread and not awaited[id_] and host.rules[each.resource].place > min(unread) and _changes(each, host):
+            awaited[id_] = READING
+    later = [_deferred(each, until) for each in desired if (until := awaited[identity(each.resource, each.key)])]
+    now = tuple(each for each in desired if not awaited[identity(each.resource, each.key)])
+    return now, (*deferred, *later)
 
 
-def _awaited(desired: DesiredResource, facts: Facts) -> str | None:
+def _awaited(desired: DesiredResource, host: HostAnswers) -> str | None:
     try:
-        differences(desired, host_answers(facts))
+        differences(desired, host)
+        return None
     except MissingFact as missing:
-        return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
+        if isinstance(missing.missing, Unavailable):
+            return missing.missing.unavailable
+        unread = missing.missing == NOT_THERE
     except NoInstance:
-        return None  # said once it is judged
-    return None
+        unread = True
+    return READING if unread and desired.resource in LINUX else None  # anything else is said once it is judged
 
 
-def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> None:
+def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
+    try:
+        return differences(desired, host) is not None
+    except (MissingFact, NoInstance):
+        return False
+
+
+def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner) -> None:
     verdict = planned.verdict
-    bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
+    bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
     grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
@@ -383,8 +411,19 @@ def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> N
         helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
         choices=_choices(planned),
         instead=_instead(facts, verdict),
+        still=_still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None,
     )
     raise PlanRefused(facts.host, grounds)
+
+
+def _still(facts: HostFacts, request: PathRequest) -> str | None:
+    try:
+        make_plan(facts, request.with_options(allow_unverified=True))
+    except PlanRefused as refused:
+        return " ".join(refused.grounds.because)
+    except WinhostError as error:
+        return error.what
+    return None
 
 
 def _choices(planned: PathPlanner) -> str | None:

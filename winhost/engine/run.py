@@ -200,6 +200,8 @@ class Runner(OpenRun):
         retry_options = amending.words(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
             return error.in_run(self.name, retry_options)
+        if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed: no other request mends that
+            return error
         return halted(self.record.host, self.name, error, retry_options=retry_options)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> bool:

@@ -15,7 +15,7 @@ from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
-HIGH_CAP = 262_656 * MiB  # 256.5 GiB, measured by one tool (ExHyperV) on its hosts; unverified
+HIGH_CAP = 262_656 * MiB  # 256.5 GiB, as one tool (ExHyperV) reports of its hosts: a warning, and no limit
 HIGH_DEFAULT = 512 * MiB  # ends at 64 GiB, within the addresses of any processor that runs Hyper-V
 HIGH_SLACK = GiB  # for what else a guest may put there
 HIGH_LEAST = 64 * GiB  # what is set for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
@@ -52,6 +52,11 @@ class HighWindow:
         """The first address after the window at its `size`, to which the host's physical addresses must reach."""
         return self.base + self.size
 
+    @property
+    def over_cap(self) -> str | None:
+        """A sentence about its floor, where even that is above the cap."""
+        return over_cap(self.floor, self.cap)
+
 
 @dataclass(frozen=True)
 class LowWindow:
@@ -80,15 +85,20 @@ def high_window(
     """Size the window above 4 GiB for these cards in one VM.
 
     `address_width` in bits, None where the host does not report it; `cap` None to go without the unverified one.
-    Where these leave no space for the BARs that cards may grow to, the surveyed ones count, with a doubt. Raises
-    MmioRefused (`mmio.over-cap`, `mmio.address-width`) when the floor is beyond them; the slack gives way before that.
+    Where these leave no space for the BARs that cards may grow to, the surveyed ones count, with a doubt. The slack
+    gives way before either. Raises MmioRefused (`mmio.address-width`) when the floor is beyond the width.
     """
+    surveyed = any(card.surveyed for card in cards)
     try:
-        return _high_window(cards, base, address_width, cap)
+        window = _high_window(cards, base, address_width, cap)
     except MmioRefused:
-        if not any(card.surveyed for card in cards):
+        if not surveyed:
             raise
-    return _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+        return _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+    if window.over_cap and surveyed:
+        smaller = _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+        return window if smaller.over_cap else smaller
+    return window
 
 
 def _as_surveyed(card: CardBars) -> CardBars:
@@ -106,14 +116,13 @@ def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | No
     claims = [claim(card.bars64) for card in asking]
     found = extremes(claims, base)
     floor, least = (align(end - base, STEP) for end in (found.most, found.least))
-    beyond = _beyond(floor, base, address_width, cap)
-    if beyond:
-        remedy = _instead(asking, base, beyond.given)
-        raise MmioRefused(beyond.code, beyond.sentence, remedy, need=floor, given=beyond.given)
+    if (width := _beyond_width(floor, base, address_width)) is not None:
+        sentence, given = width
+        raise MmioRefused("mmio.address-width", sentence, _instead(asking, base, given), need=floor, given=given)
     pieces = layout(asking, claims, found.order, base)
     orders = count_orders(claims)
     newer = extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
-    chosen, because = _high_size(cards, max(floor, newer), _reach(base, address_width, cap))
+    chosen, because = _high_size(cards, max(floor, newer), _reach(floor, base, address_width, cap))
     sources = dict.fromkeys(card.why for card in cards if card.why)
     return HighWindow(
         cards=tuple(cards),
@@ -136,8 +145,10 @@ def _newer(need: Bytes, chosen: Bytes) -> list[str]:
     return [f"Newer Linux guests, which put config windows before the BARs, would need {mib(need)} of high window."]
 
 
-def check_high(asked: Bytes, window: HighWindow) -> Bytes:
-    """The size that a user asks for, if it works; else raises MmioRefused, with `mmio.high-too-small` or as above."""
+def check_high(asked: Bytes, window: HighWindow, *, allow_unverified: bool = False) -> Bytes:
+    """The size that a user asks for, if it works; else raises MmioRefused: `mmio.high-too-small`, `mmio.step`,
+    `mmio.address-width`; `mmio.over-cap` unless the window has to be above that cap, or `allow_unverified`.
+    """
     if asked < window.floor:
         raise MmioRefused(
             "mmio.high-too-small",
@@ -147,9 +158,13 @@ def check_high(asked: Bytes, window: HighWindow) -> Bytes:
             given=asked,
         )
     _check_step(asked)
-    beyond = _beyond(asked, window.base, window.address_width, window.cap)
-    if beyond:
-        raise MmioRefused(beyond.code, beyond.sentence, f"Set {size(window.size)}.", need=asked, given=beyond.given)
+    if (width := _beyond_width(asked, window.base, window.address_width)) is not None:
+        sentence, given = width
+        raise MmioRefused("mmio.address-width", sentence, f"Set {size(window.size)}.", need=asked, given=given)
+    above = None if window.over_cap or allow_unverified else over_cap(asked, window.cap)
+    if above:
+        remedy = f"Set {size(window.size)}. To try the larger window all the same: --allow-unverified."
+        raise MmioRefused("mmio.over-cap", above, remedy, need=asked, given=window.cap)
     return asked
 
 
@@ -165,38 +180,32 @@ def _high_size(cards: Sequence[CardBars], need: Bytes, reach: Bytes | None) -> t
     return wanted, f"Set is {size(wanted)}: {because}."
 
 
-def _reach(base: Bytes, address_width: int | None, cap: Bytes | None) -> Bytes | None:
-    ends = [] if cap is None else [cap]
+def _reach(floor: Bytes, base: Bytes, address_width: int | None, cap: Bytes | None) -> Bytes | None:
+    ends = [] if cap is None or floor > cap else [cap]
     if address_width is not None:
         ends.append((1 << address_width) - base)
     return min(ends, default=None)
 
 
-@dataclass(frozen=True)
-class _Beyond:
-    """The limit that a window exceeds, and how large it may be."""
+def _beyond_width(need: Bytes, base: Bytes, address_width: int | None) -> tuple[str, Bytes] | None:
+    """A sentence about addresses that the host does not have, and how large a window may be."""
+    if address_width is None or base + need <= 1 << address_width:
+        return None
+    sentence = (
+        f"A high window of {mib(need)} from {size(base)} up ends at {size(base + need)}, but the host's "
+        f"{address_width} physical address bits end at {size(1 << address_width)}."
+    )
+    return sentence, max(0, (1 << address_width) - base)
 
-    code: str
-    sentence: str
-    given: Bytes
 
-
-def _beyond(need: Bytes, base: Bytes, address_width: int | None, cap: Bytes | None) -> _Beyond | None:
-    if address_width is not None and base + need > 1 << address_width:
-        return _Beyond(
-            "mmio.address-width",
-            f"A high window of {mib(need)} from {size(base)} up ends at {size(base + need)}, but the host's "
-            f"{address_width} physical address bits end at {size(1 << address_width)}.",
-            max(0, (1 << address_width) - base),
-        )
-    if cap is not None and need > cap:
-        return _Beyond(
-            "mmio.over-cap",
-            f"A high window of {mib(need)} is above the {mib(cap)} that Hyper-V has been seen to take at most "
-            "(measured by one tool, unverified).",
-            cap,
-        )
-    return None
+def over_cap(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
+    """A sentence about a high window above what Hyper-V has been seen to accept."""
+    if cap is None or need <= cap:
+        return None
+    return (
+        f"A high window of {mib(need)} is above the {mib(cap)} that one tool reports as the most that Hyper-V accepts "
+        "(unverified)."
+    )
 
 
 def _instead(cards: Sequence[CardBars], base: Bytes, given: Bytes) -> str:

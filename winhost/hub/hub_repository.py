@@ -31,8 +31,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
 _MOST_PAGES = 100
 _MOST: Bytes = 16 * MiB
+# A plan takes it from the workload file.
+_BY_REFERENCE = "--token env:HF_TOKEN, or token: env:HF_TOKEN of the model in the workload file"
 _COMPARE = "Compare name and revision with the hub"
-_OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Without it: start from a file of examples/workloads"
+_OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another one that has the model: --hub URL"
 
 
 def not_listed(model: str, why: str, hint: str) -> WinhostError:
@@ -154,14 +156,15 @@ class HubRepository:
         status, code = answer.status, answer.headers.get("x-error-code", "")
         if status == 429:
             wait = _seconds(answer)
-            hint = f"Run the command again{f' in {wait} s' if wait else ' later'}; with --token more is allowed"
+            when = f"in {wait} s" if wait else "later"
+            hint = f"Run the command again {when}; with a token more is allowed: {_BY_REFERENCE}"
             return not_listed(self.model, "the hub allows no more requests for now (429)", hint)
         if code == "GatedRepo" or (status == 403 and not code):
             why = f"it is gated: its licence has to be accepted first ({status})"
-            return not_listed(self.model, why, f"Accept it at {self.page}, and name a token: --token env:HF_TOKEN")
+            return not_listed(self.model, why, f"Accept it at {self.page}, and name a token: {_BY_REFERENCE}")
         if status in (401, 403):
             why = f"the hub has no such model, or it is private ({status})"
-            hint = "The token may not read it, or has expired" if self.token else "To read it: --token env:HF_TOKEN"
+            hint = "The token may not read it, or has expired" if self.token else f"To read it: {_BY_REFERENCE}"
             return not_listed(self.model, why, f"{_COMPARE}. {hint}")
         if code == "RevisionNotFound":
             return not_listed(self.model, f"the hub has no revision {self.revision} of it", f"See {self.page}")

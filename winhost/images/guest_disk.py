@@ -67,7 +67,7 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
             "OtherDisk",
             what=f"the image with SHA-256 {image.sha256} became a disk with {made}, and the plan has {sha256}",
             meaning="The plan was made by another version of winhost, which writes disks otherwise.",
-            hint="Make the plan again with this one: winhost plan",
+            hint="Make the plan again with this one: winhost plan HOST",
         )
     return GuestDisk(disk, made, disk.stat().st_size, source.stat().st_size)
 

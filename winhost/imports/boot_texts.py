@@ -15,7 +15,7 @@ INFO = re.compile(r"<MsInfo>|^BIOS Mode\t", re.MULTILINE)
 _MODE = re.compile(r"BIOS Mode(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(UEFI|Legacy)\b")
 _MODE_ANYWHERE = re.compile(r"<!\[CDATA\[UEFI\]\]>")  # no other value of the summary is that word
 _SECURE = re.compile(r"Secure Boot State(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(On|Off|Unsupported)\b")
-_NUMBERS = Unreported("the firmware's variables alone say it: winhost detect")
+_NUMBERS = Unreported("the firmware's variables alone say it: winhost detect HOST")
 _OTHERS = ("current", "next", "order", "entries")
 
 

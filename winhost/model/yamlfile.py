@@ -426,6 +426,14 @@ def _entry(loc: Loc) -> Loc:
 # ---- what a model expects at a place
 
 
+def value_of(text: str) -> Any:
+    """A value of the command line as YAML has it, or else the text itself."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a day that no calendar has
+        return text
+
+
 def kinds_at(model: type[Any], loc: Loc) -> list[object]:
     """The types that may stand there, unions taken apart; none where nothing may."""
     kinds: list[object] = [model]

@@ -269,7 +269,8 @@ def _files(model: WantedModel) -> Iterator[_File]:
         path = PurePosixPath(found[4]) if found else PurePosixPath()
         outside = path.is_absolute() or not path.parts or any(part in ("..", ".winhost") for part in path.parts)
         if found is None or outside or "\\" in line or ":" in found[4] or not line.isprintable():
-            raise _not_brought(f"'{visible(line[:200])}' is no file of a model", "Make the plan again: winhost plan")
+            why = f"'{visible(line[:200])}' is no file of a model"
+            raise _not_brought(why, "Make the plan again: winhost plan HOST")
         yield _File(found[1], found[2], int(found[3]), found[4])
 
 

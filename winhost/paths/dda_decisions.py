@@ -238,14 +238,17 @@ class DdaDecisions(ContainersInside):
         for each in desired:
             if each.resource == VmMmio.resource_type.name and each.key["vm"] == self.vm["id"]:
                 if "high" in each.desired:
-                    mmio.check_high(each.desired["high"], self._windows.high)
+                    self._check_high(each.desired["high"], self._windows)
                 if "low" in each.desired:
                     mmio.check_low(each.desired["low"], self._windows.low)
+
+    def _check_high(self, asked: Bytes, needed: MmioWindows) -> None:
+        mmio.check_high(asked, needed.high, allow_unverified=self._request.allow_unverified)
 
     def _check_asked(self) -> None:
         """Before the VM can be read: the chosen cards' need is a minimum, whatever else the VM has."""
         if self._request.high is not None:
-            mmio.check_high(self._request.high, windows(self._facts, Selection(self._cards, None)).high)
+            self._check_high(self._request.high, windows(self._facts, Selection(self._cards, None)))
         if self._request.low is not None:
             mmio.check_low(self._request.low, windows(self._facts, Selection(self._cards, None)).low)
 

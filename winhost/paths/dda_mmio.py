@@ -1,6 +1,6 @@
 """The MMIO windows for the cards of a VM."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -10,6 +10,8 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.cards import bars_of
 from winhost.hardware.processors import narrowest
+from winhost.model.reason import Severity
+from winhost.model.refusal import Caution
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
@@ -61,6 +63,12 @@ def _said(need: Bytes, window: str, card: bars.CardBars) -> str:
 def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
     """Cached: two rules and the plan ask for the same windows."""
     return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
+
+
+def cautions_of_high(asked: Bytes | None) -> Iterator[Caution]:
+    """What is known of a high window that the user sets, beyond whether it holds the cards."""
+    if asked is not None and (above := mmio.over_cap(asked)):
+        yield Caution("mmio.over-cap", Severity.UNVERIFIED, above)
 
 
 def forget() -> None:

@@ -90,7 +90,7 @@ def _most(facts: HostFacts, cards: Sequence[Card], numbers: Mapping[str, int]) -
 
 def _drawn(needed: MmioWindows | None, numbers: Sequence[int], refusal: MmioRefused | None) -> Layout:
     strips = (_high(needed.high, numbers), _low(needed.low, numbers)) if needed else ()
-    doubts = needed.high.doubts if needed else ()
+    doubts = (*needed.high.doubts, *filter(None, [needed.high.over_cap])) if needed else ()
     if refusal is None:
         return Layout(len(numbers), strips, doubts)
     return Layout(len(numbers), strips, doubts, refusal.sentence, refusal.remedy)

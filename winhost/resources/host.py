@@ -33,7 +33,7 @@ class WrongState(UsageError):
         super().__init__(
             "WrongState",
             what=f"the facts of {resource} do not have the shape of this resource: {faults}",
-            hint="Read the host again with this winhost: winhost detect",
+            hint="Read the host again with this winhost: winhost detect HOST -o facts",
         )
         self.faults = faults
 

@@ -9,6 +9,7 @@ ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be rea
 SEED = "VmSeed"  # until it has told the guest of a new VM who may log on, nothing in that can be read either
 BESIDE = "UbuntuInstaller"  # it keeps how the Linux that takes turns with Windows is known
 RUNNING = "RunningSystem"  # which of the two runs: what is in that Linux can be read only while it does
+READING = "a new reading of the host"  # a Linux tells what it does not list only when it is asked by name
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 
 # ---- what rests on an instance

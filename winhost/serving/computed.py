@@ -121,7 +121,7 @@ def _ram(case: Case) -> Computed:
     whole = -(-ram.used // GiB)
     taken = f"{gib(ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
     # What .wslconfig calls GB is GiB.
-    return Computed(f"{whole}GB", f"{taken}; winhost plan --path wsl2 --set 'memory={whole} GiB' writes it")
+    return Computed(f"{whole}GB", f"{taken}; winhost plan HOST --path wsl2 --set 'memory={whole} GiB' writes it")
 
 
 def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:

@@ -98,7 +98,8 @@ def memory(target: Target) -> str | None:
 def _largest_slice(target: Target) -> str | None:
     """Largest partition: a GPU's memory divided by its smallest partition count."""
     cut = [(memory_of(card), partitions(target.facts, card)) for card in gpus(target)]
-    slices = [_rounded(vram // min(gpu.valid_counts)) for vram, gpu in cut if gpu and gpu.valid_counts]
+    counts = [(vram, [count for count in gpu.valid_counts if count > 0]) for vram, gpu in cut if gpu]
+    slices = [_rounded(vram // min(valid)) for vram, valid in counts if valid]
     return f"at most {', '.join(sorted(set(slices)))} for a VM" if slices else None
 
 

@@ -114,5 +114,5 @@ def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
 def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     """Raises CmdletError."""
     if not linux.part(ServedEngines).serves():
-        message = "The endpoint does not serve: its models do not answer. Next: winhost serve status"
+        message = "The endpoint does not serve: its models do not answer. Next: winhost serve status HOST"
         raise refused("NotServing", "ObjectNotFound", message)

@@ -68,6 +68,7 @@ def await_endpoint(key: Key, desired: State, how: State) -> None:
             failed = [unit for unit in serving_file()["units"] if run("systemctl", "is-failed", "--", unit).code == 0]
             if failed or time.monotonic() > over:
                 why = f"{', '.join(failed)} failed" if failed else "its models do not answer"
-                message = f"The endpoint does not serve: {why}. /ready says: {said[:500]}. Next: winhost serve status"
+                message = f"The endpoint does not serve: {why}. /ready says: {said[:500]}."
+                message = f"{message} Next: winhost serve status HOST"
                 raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
             time.sleep(2)
