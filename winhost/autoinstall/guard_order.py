@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
-from winhost.autoinstall.storage_section import DiskChoice
+from winhost.autoinstall.storage_section import DiskChoice, Scheme, partition_order
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
@@ -41,15 +41,17 @@ def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str
         "size": disk.size,
         "sector": disk.sector,
         "label": disk.label,
-        "partitions": [_partition(each) for each in disk.partitions],
+        "partitions": [partition_order(each) for each in disk.partitions],
     }
     esp = disk.one(PartitionRole.ESP).guid
     return _order(disk.machine, [wanted], report) | {"windows_esp": windows_esp or esp, "linux_esp": esp}
 
 
-def order_whole(machine: MachineIdentity, disks: Sequence[WholeDisk], report: str | None = None) -> dict[str, Any]:
-    """For whole disks."""
-    return _order(machine, [_whole(each) for each in disks], report)
+def order_whole(
+    machine: MachineIdentity, disks: Sequence[WholeDisk], scheme: Scheme, report: str | None = None
+) -> dict[str, Any]:
+    """For whole disks, and what becomes of them."""
+    return _order(machine, [_whole(each) for each in disks], report) | {"raid": scheme.raid, "lvm": scheme.lvm}
 
 
 def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report: str | None) -> dict[str, Any]:
@@ -58,15 +60,10 @@ def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report:
     return order | ({"report": report} if report else {})
 
 
-def _partition(each: PartitionRecord) -> dict[str, Any]:
-    told = {"guid": each.guid, "offset": each.offset, "size": each.size, "type": each.type, "role": str(each.role)}
-    return told | ({"filesystem": each.filesystem} if each.filesystem else {})
-
-
 def _whole(disk: WholeDisk) -> dict[str, Any]:
     name = {"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}
     wipe = {"wipe": disk.wipe} if disk.wipe else {}
-    partitions = [_partition(each) for each in disk.partitions]
+    partitions = [partition_order(each) for each in disk.partitions]
     return {
         "id": disk.choice.id,
         "use": "whole",

@@ -113,7 +113,7 @@ class InstallPlan:
         # A consent that stands in the file was typed by nobody.
         named = {each.choice.id: each.choice.guid if each.choice.guid in wiped else None for each in self.whole}
         disks = [replace(each, wipe=named[each.choice.id]) for each in self.whole]
-        return order_whole(self.machine, disks, report)
+        return order_whole(self.machine, disks, self.scheme, report)
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:

@@ -1,8 +1,10 @@
-"""Runs in the installer before it writes: compares this machine and its disks with guard.json beside it, byte for byte.
+"""Runs in the installer before it writes: compares this machine and its disks with guard.json beside it, byte for byte,
+and what the installer would write with what follows from that.
 
-Constant, and of the standard library alone. It reads tables itself, as numbers that the kernel gives partitions are not
-those of Windows, and writes one file: the installer's own, whose storage section matches no disk until then.
-Whatever is not as it was told ends with 1 and a line that says which code it is, before the first write to a disk.
+Constant, and of the standard library alone but for the reader of YAML that every such installer has. It reads tables
+itself, as numbers that the kernel gives partitions are not those of Windows, and writes one file: the installer's own,
+whose storage section matches no disk until then. Whatever is not as it was told ends with 1 and a line that says which
+code it is, before the first write to a disk. It runs before the other early commands, and once more behind them.
 """
 
 from __future__ import annotations
@@ -21,18 +23,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-UNRESOLVED = "WINHOST-UNRESOLVED"
+from winhost.autoinstall.installer_storage import (
+    AGAIN,
+    UNRESOLVED,
+    GuardStop,
+    check_commands,
+    check_storage,
+    installer_document,
+    section_of,
+)
+
 NO_DISKS = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # what holds no table of its own, or a member's
 BLANK = 4 << 20  # bytes at both ends of what passes as blank, beside having no signature that libblkid knows
 BLKID_NOTHING, BLKID_SEVERAL = 2, 8
-
-
-class GuardStop(Exception):
-    """Why nothing may be written: a code, and what was found."""
-
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(f"{code}: {words}")
-        self.code = code
 
 
 class TableEntry(NamedTuple):
@@ -305,8 +308,10 @@ def resolved(storage: Any, found: dict[str, InstallDisk]) -> Any:
     return {**storage, "config": config}
 
 
-def check(folder: Path, root: Path) -> None:
-    """Raises GuardStop, or writes /autoinstall.yaml below root; JSON is YAML."""
+def check(folder: Path, root: Path, *, again: bool = False) -> None:
+    """Raises GuardStop, or writes /autoinstall.yaml below root, as JSON, which YAML is. again: after the other early
+    commands, when the file names the disks already, and the installer reads it next.
+    """
     order = json.loads((folder / "guard.json").read_text("utf-8"))
     check_firmware(root)
     check_machine(order, root)
@@ -318,9 +323,12 @@ def check(folder: Path, root: Path) -> None:
         check_disk(wanted, found[wanted["id"]], root)
     if len({disk.path for disk in found.values()}) != len(order["disks"]):
         raise GuardStop("order", "two disks of the order are the same one")
-    file = root / "autoinstall.yaml"
-    installer = json.loads(file.read_text("utf-8"))
-    installer["storage"] = resolved(installer["storage"], found)
+    file, started_by = root / "autoinstall.yaml", root / "cdrom/autoinstall.yaml"
+    installer, unresolved = installer_document(file), section_of(order)
+    for each in [installer, *([installer_document(started_by)] if started_by.exists() else [])]:
+        check_commands(each, str(folder))
+    check_storage(installer, resolved(unresolved, found) if again else unresolved)
+    installer["storage"] = resolved(unresolved, found)
     beside = file.with_suffix(".resolved")
     beside.unlink(missing_ok=True)  # it holds what the file holds, and is root's alone as well
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
@@ -330,10 +338,10 @@ def check(folder: Path, root: Path) -> None:
     beside.replace(file)
 
 
-def main(folder: Path, root: Path = Path("/")) -> int:
+def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
     words = ""
     try:
-        check(folder, root)
+        check(folder, root, again=again)
     except GuardStop as stop:
         words = str(stop)
     except OSError as error:
@@ -357,4 +365,4 @@ def report(folder: Path, stopped: bool, words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve().parent))
+    sys.exit(main(Path(__file__).absolute().parent, again=sys.argv[1:] == [AGAIN]))
