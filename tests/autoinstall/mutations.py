@@ -155,6 +155,8 @@ def of_target(manifest: DiskManifest) -> Iterator[Mutation]:
     node = f"/dev/{DISK}p{number}"
     for name, (at, data) in SIGNATURES.items():
         yield Mutation(f"target holds {name}", "target-not-blank", wrote(target.offset + at, data))
+    middle = target.offset + target.size // 2
+    yield Mutation("target holds data in its middle", "target-not-blank", wrote(middle, b"somebody's"))
     yield Mutation("target holds data at its end", "target-not-blank", wrote(target.end - 16, b"somebody's"))
     for label in ("Games", "WINHOST-deadbeef"):
         data = ntfs(label, target.size, manifest.sector)

@@ -9,6 +9,7 @@ machine and put the paths of its disks in.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,22 @@ class GuardStop(Exception):
     def __init__(self, code: str, words: str) -> None:
         super().__init__(f"{code}: {words}")
         self.code = code
+
+
+def plain(serial: str) -> str:
+    """A serial number without what Windows, NVMe and SCSI put around it."""
+    return (
+        re.sub(r"^(eui|naa|nvme|uuid|t10)\.", "", serial.strip().lower().rstrip(".")).replace("_", "").replace(" ", "")
+    )
+
+
+def says_nothing(serial: str) -> bool:
+    """Whether this is what disks say that have no number of their own: dashes, blanks, zeros."""
+    return not plain(serial).strip("-.0")
+
+
+def letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 # --- The section ------------------------------------------------------------------------------------------------------
