@@ -2,6 +2,7 @@
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,11 +20,12 @@ from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.autoinstall import fetch_settings, installer_boot, installer_guard, installer_storage
 from winhost.autoinstall.guard_order import order_beside
-from winhost.autoinstall.install_document import SCRIPTS
-from winhost.autoinstall.installer_storage import AGAIN
+from winhost.autoinstall.install_document import FETCHED, SCRIPTS
+from winhost.autoinstall.installer_storage import AGAIN, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.autoinstall.medium_files import script
 from winhost.autoinstall.storage_section import beside_windows
+from winhost.lab.played_installer import writes_as_ordered
 
 needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")
 BY_HAND = {f"{sector}": manifest_of(SMALL, sector) for sector in (512, 4096)}
@@ -192,6 +194,20 @@ def test_the_scripts_of_the_installer_stand_alone(tmp_path: Path) -> None:
     assert (ran.returncode, "unreadable: " in ran.stderr) == (1, True), ran.stderr  # there is no order beside it
 
 
+@needs_blkid
+def test_the_guard_of_the_medium_is_one_text_that_does_the_same(tmp_path: Path) -> None:
+    """No module of it takes a name of another."""
+    tree = ast.parse(script("guard.py"))
+    names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    names += [ast.unparse(each) for node in tree.body if isinstance(node, ast.Assign) for each in node.targets]
+    assert len(set(names)) == len(names)
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    told(rig.folder / "guard.py", script("guard.py"))
+    run = runpy.run_path(str(rig.folder / "guard.py"))["main"]
+    assert [run(rig.folder, rig.root), run(rig.folder, rig.root, again=True)] == [0, 0]
+    check_resolved(rig, BY_HAND["512"])
+
+
 # --- The installer's file ---------------------------------------------------------------------------------------------
 
 
@@ -269,6 +285,20 @@ def test_an_edit_stops_it_in_each_of_these_forms(
     rig.edit(wrapped_in(edit[2]))
     as_yaml(rig)
     assert stops(rig, capsys) == edit[1]
+
+
+def test_the_simulated_installer_stops_at_the_same_edits() -> None:
+    manifest = BY_HAND["512"]
+
+    def settings() -> dict[str, Any]:
+        document = {"early-commands": guard_commands(FETCHED), "storage": beside_windows(manifest)}
+        return {"autoinstall": document, "guard": order_beside(manifest)}
+
+    assert writes_as_ordered(settings())
+    for name, _, edit in EDITS:
+        edited = settings()
+        edit(edited["autoinstall"])
+        assert not writes_as_ordered(edited), name
 
 
 @needs_blkid
