@@ -192,6 +192,36 @@ def second_disk(key: str = BLANK, **changes: Any) -> None:
     Path(f"{HOST}.json").write_text(json.dumps(document))
 
 
+def test_each_of_several_disks_is_consented_to(
+    line: Line, disk: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_disk()
+    words = ("--disk", disk["guid"], "--disk", BLANK, "--raid", "1")
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, *words, "-o", "install.json").code == 0
+    lines = [each.line for each in read_install_plan(Path("install.json")).whole]
+    media = ("install", "media", "install.json", "--mirror", "nowhere/", "-o", "x.iso")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    piped = line(*media).err
+    assert all(piped.count(each) == 2 for each in lines), piped
+    for typed, consents in (
+        (f"{disk['guid']}\n", False),
+        (f"{disk['guid']}\n{disk['guid']}", False),
+        (f"{BLANK}\n{disk['guid']}", False),
+        (f"{disk['guid']}\n{BLANK}", True),
+    ):
+        monkeypatch.setattr("sys.stdin", Terminal(f"{typed}\n"))
+        assert ("that is not the disk" not in line(*media).err) is consents, typed
+    Path("consent.txt").write_text(f"{lines[1]}\n")
+    said = line(*media, "--consent-file", "consent.txt")
+    assert (said.code, f"does not quote the disk {disk['guid']}" in " ".join(said.err.split())) == (3, True), said.err
+    Path("consent.txt").write_text("\n".join(lines))
+    assert "does not quote" not in line(*media, "--consent-file", "consent.txt").err
+    assert (
+        line("install", "plan", f"{HOST}.json", *MACHINE, *("--disk", BLANK) * 2, "--raid", "1", "-o", "y.json").code
+        == 2
+    )
+
+
 @needs_xorriso
 def test_a_blank_disk_is_consented_to_as_well(
     line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch

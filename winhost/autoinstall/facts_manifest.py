@@ -126,7 +126,7 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
     """Raises RefusedError (DiskUnfit)."""
     state = disk.state
     if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
-        why = f"it is {bus}, which is not the machine's own, or not a disk to Linux"
+        why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"
     elif state.style not in ("GPT", "RAW"):
         why = f"its partition table is {visible(state.style)}, so that neither it nor its partitions have GUIDs"
     elif says_nothing(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):

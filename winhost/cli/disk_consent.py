@@ -18,10 +18,14 @@ def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[
     """Names of the disks, each of which somebody consented to lose. Raises RefusedError (NotTyped)."""
     for disk in disks:
         _show(host, disk)
-        if file is None:
+        if file is None and sys.stdin.isatty():
             _ask(disk)
     if file is not None:
         _compare(_lines(file), disks, file)
+    elif disks and not sys.stdin.isatty():
+        lines = "\n".join(visible(disk.line) for disk in disks)
+        hint = f"Start this command at a terminal, or name a file with these lines: --consent-file FILE\n{lines}"
+        raise _not_typed("nobody is at a terminal to consent to the loss of each disk", hint)
     return [disk.name for disk in disks]
 
 
@@ -38,12 +42,7 @@ def _show(host: str, disk: WholeDisk) -> None:
 
 
 def _ask(disk: WholeDisk) -> None:
-    if not sys.stdin.isatty():
-        raise _not_typed(
-            "nobody is at a terminal to consent to the loss of each disk",
-            f"Type it at a terminal, or name a file that has this line for each disk: --consent-file FILE\n"
-            f"{visible(disk.line)}",
-        )
+    """Raises click.Abort for Ctrl-C."""
     kind = "GUID" if disk.choice.guid else "serial number"
     typed = str(click.prompt(f"To go on, type its {kind}", err=True, default="", show_default=False))
     if not _quotes(typed, disk):
