@@ -118,7 +118,7 @@ def test_each_entry_starts_once_and_windows_stays_first(rig: BootRig) -> None:
     assert (installer["role"], installer["before"]["BootCurrent"]) == ("installer", [INSTALLER])
     assert installer["before"]["BootNext"] == []  # consumed
     assert installer["before"]["BootOrder"][:2] == [WINDOWS, INSTALLER]
-    assert installer["guard"] == 0
+    assert (installer["guard"], installer["again"]) == (0, 0), installer["said"]
     assert installer["disk"]["path"] == "/dev/vda"
     assert installer["order"][0] == 0, installer["order"]
     assert installer["after"]["BootOrder"][:3] == [WINDOWS, UBUNTU, INSTALLER]
