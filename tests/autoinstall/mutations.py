@@ -5,10 +5,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.autoinstall.layouts import guid_of
 from tests.autoinstall.made_disk import BOOT_SECTORS, ntfs, put, write_table
 from tests.autoinstall.rig import Rig, told
+from winhost.autoinstall.installer_storage import FETCHING
 from winhost.autoinstall.manifest import LINUX_TYPE, DiskManifest, PartitionRecord, PartitionRole
 from winhost.model.units import KiB, MiB
 
@@ -153,6 +155,8 @@ def of_target(manifest: DiskManifest) -> Iterator[Mutation]:
     node = f"/dev/{DISK}p{number}"
     for name, (at, data) in SIGNATURES.items():
         yield Mutation(f"target holds {name}", "target-not-blank", wrote(target.offset + at, data))
+    middle = target.offset + target.size // 2
+    yield Mutation("target holds data in its middle", "target-not-blank", wrote(middle, b"somebody's"))
     yield Mutation("target holds data at its end", "target-not-blank", wrote(target.end - 16, b"somebody's"))
     for label in ("Games", "WINHOST-deadbeef"):
         data = ntfs(label, target.size, manifest.sector)
@@ -183,22 +187,169 @@ def of_order(_: DiskManifest) -> Iterator[Mutation]:
 
         return change
 
-    def storage(old: str, new: str) -> Change:
-        def change(rig: Rig, _: DiskManifest) -> None:
-            file = rig.root / "autoinstall.yaml"
-            file.write_text(file.read_text().replace(old, new))
-
-        return change
-
     yield Mutation("no order", "unreadable", lambda rig, _: (rig.folder / "guard.json").unlink())
     yield Mutation("half an order", "defect", lambda rig, _: told(rig.folder / "guard.json", '{"machine": {'))
     yield Mutation("an order without a machine", "defect", edited(machine={}))
-    yield Mutation("an installer's file of somebody else", "order", storage("WINHOST-UNRESOLVED", "S5XNNG0R"))
-    yield Mutation("an installer's file for other disks", "order", storage('"disk-0"', '"disk-9"'))
+
+
+Edit = Callable[[dict[str, Any]], None]
+LARGEST_DISK = {"name": "direct", "match": {"size": "largest"}}
+
+
+def action(name: str, **changes: object) -> Edit:
+    """A key that becomes None is taken out."""
+
+    def edit(document: dict[str, Any]) -> None:
+        (one,) = (each for each in document["storage"]["config"] if each["id"] == name)
+        one.update(changes)
+        for key in [key for key, value in one.items() if value is None]:
+            del one[key]
+
+    return edit
+
+
+def more(*actions: dict[str, Any]) -> Edit:
+    return lambda document: document["storage"]["config"].extend(actions)
+
+
+def without(*names: str) -> Edit:
+    def edit(document: dict[str, Any]) -> None:
+        config = document["storage"]["config"]
+        document["storage"]["config"] = [each for each in config if each["id"] not in names]
+
+    return edit
+
+
+def both(*edits: Edit) -> Edit:
+    return lambda document: [edit(document) for edit in edits] and None
+
+
+def storage(**changes: object) -> Edit:
+    return lambda document: document["storage"].update(changes)
+
+
+def section(value: object) -> Edit:
+    return lambda document: document.update(storage=value)
+
+
+def commands(change: Callable[[list[Any]], list[Any]]) -> Edit:
+    return lambda document: document.update({"early-commands": change(document["early-commands"])})
+
+
+def beside_others(document: dict[str, Any]) -> None:
+    """The installer refuses other keys there."""
+    whole = {"autoinstall": dict(document), "storage": {"layout": LARGEST_DISK}}
+    document.clear()
+    document.update(whole)
+
+
+COMMANDS: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "nothing before": lambda _: [],
+    "the guard once": lambda all_: all_[:1],
+    "the guard last only": lambda all_: all_[1:],
+    "a command before the guard": lambda all_: ["wipefs -a /dev/sda", *all_],
+    "a command after the guard": lambda all_: [*all_, ["sh", "-c", "sed -i s/x/y/ /autoinstall.yaml"]],
+    "the guard of another folder": lambda all_: [each.replace("guard.py", "other/guard.py") for each in all_],
+    "the guard whose end is ignored": lambda all_: [f"{each} || true" for each in all_],
+}
+
+
+def file_edits(manifest: DiskManifest) -> Iterator[tuple[str, str, Edit]]:
+    """What an editor may do to the installer's file, with the code of the stop."""
+    for what, edit in (storage_edits(manifest) | partition_edits(manifest)).items():
+        yield what, "storage", edit
+    for what, change in COMMANDS.items():
+        yield what, "early-commands", commands(change)
+    yield "keys beside `autoinstall`", "installer-file", beside_others
+
+
+def storage_edits(manifest: DiskManifest) -> dict[str, Edit]:
+    roles = {each.role: f"partition-{each.guid}" for each in manifest.partitions}
+    windows, target, esp = roles[PartitionRole.WINDOWS], roles[PartitionRole.TARGET], roles[PartitionRole.ESP]
+    ext4 = {"type": "format", "id": "format-more", "volume": windows, "fstype": "ext4"}
+    return {
+        "formats Windows": more(ext4),
+        "formats Windows in place of the target": both(
+            action(f"format-{target}", volume=windows), action(windows, wipe="superblock")
+        ),
+        "formats the EFI system partition": action(f"format-{esp}", preserve=None),
+        "mounts Windows as root": action(f"mount-{target}", device=f"format-{esp}"),
+        "the disk is made anew": action("disk-0", preserve=False),
+        "the disk is wiped": action("disk-0", preserve=False, wipe="superblock-recursive"),
+        "the disk gets another kind of table": action("disk-0", ptable="msdos"),
+        "another disk by its path": action("disk-0", serial=None, path="/dev/sdb"),
+        "another disk by its serial number": action("disk-0", serial="S5XNNG0R", path=None),
+        "the largest disk": action("disk-0", serial=None, path=None, match={"size": "largest"}),
+        "a second disk": more({"type": "disk", "id": "disk-9", "path": "/dev/sdb", "wipe": "superblock"}),
+        "another name for the disk": action("disk-0", id="disk-9"),
+        "a layout": section({"layout": LARGEST_DISK}),
+        "a layout beside the actions": storage(layout=LARGEST_DISK),
+        "no actions": storage(config=[]),
+        "actions that are no list": storage(config={}),
+        "no section": lambda document: document.pop("storage") and None,
+        "a misspelt section": lambda document: document.update(storag=document.pop("storage")),
+        "an empty section": section({}),
+        "a section that is null": section(None),
+        "a swap file": storage(swap={"size": "8G"}),
+        "other boot entries are removed": storage(grub={"remove_duplicate_entries": True}),
+        "grub as it is by default": storage(grub={}),
+        "one partition twice": both(without(target), more(dict.fromkeys(["type", "id"], "partition"))),
+        "a partition more": more({"type": "partition", "id": "p", "device": "disk-0", "size": -1}),
+        "the order of partitions": lambda document: document["storage"]["config"].reverse(),
+        "asks for disks": lambda document: document.update({"interactive-sections": ["network", "storage"]}),
+        "asks for everything": lambda document: document.update({"interactive-sections": ["*"]}),
+        "asks, by a word": lambda document: document.update({"interactive-sections": "storage"}),
+    }
+
+
+def partition_edits(manifest: DiskManifest) -> dict[str, Edit]:
+    edits: dict[str, Edit] = {}
+    for each in manifest.partitions:
+        role, name = each.role, f"partition-{each.guid}"
+        edits |= {
+            f"{role} left out": without(name, f"format-{name}", f"mount-{name}"),
+            f"{role} not preserved": action(name, preserve=False),
+            f"{role} larger": action(name, size=1 << 40),
+            f"{role} moved": action(name, offset=5 << 20),
+            f"{role} resized": action(name, resize=True, size=2 << 20),
+            f"{role} of another type": action(name, partition_type=OTHER),
+            f"{role} by another number": action(name, number=9),
+        }
+        if role is not PartitionRole.TARGET:
+            edits[f"{role} wiped"] = action(name, wipe="zero")
+    return edits
+
+
+def wrapped_in(edit: Edit) -> Edit:
+    """The same below the key `autoinstall`, as in a cloud-config."""
+
+    def change(document: dict[str, Any]) -> None:
+        edit(document)
+        inner = dict(document)
+        document.clear()
+        document["autoinstall"] = inner
+
+    return change
+
+
+def of_file(manifest: DiskManifest) -> Iterator[Mutation]:
+    for what, code, edit in file_edits(manifest):
+        yield Mutation(f"file: {what}", code, lambda rig, _, edit=edit: rig.edit(edit))  # type: ignore[misc]
+    for name, text in {"neither": "storage: [\n", "a list": "[]\n", "a word": "storage\n"}.items():
+        change: Change = lambda rig, _, text=text: told(rig.root / "autoinstall.yaml", text)  # type: ignore[misc] # noqa: E731
+        yield Mutation(f"file: {name}", "installer-file", change)
     yield Mutation("no file of the installer", "unreadable", lambda rig, _: (rig.root / "autoinstall.yaml").unlink())
+    yield Mutation("the medium runs the guard once", "early-commands", _medium_without_the_last)
 
 
-FAMILIES = (each_partition, of_table, of_disk, of_contents, of_target, of_machine, of_order)
+def _medium_without_the_last(rig: Rig, _: DiskManifest) -> None:
+    """Settings that were fetched are whole; the file that the installer began with runs no guard at its end."""
+    started = json.loads((rig.root / "autoinstall.yaml").read_text())
+    started["early-commands"] = [FETCHING, started["early-commands"][0], "mkfs.ext4 /dev/sda"]
+    told(rig.root / "cdrom/autoinstall.yaml", json.dumps(started))
+
+
+FAMILIES = (each_partition, of_table, of_disk, of_contents, of_target, of_machine, of_order, of_file)
 
 
 def mutations(manifest: DiskManifest) -> list[Mutation]:

@@ -10,6 +10,7 @@ from typing import Any
 from tests.autoinstall.layouts import MACHINE
 from winhost.autoinstall.guard_order import order_beside
 from winhost.autoinstall.installer_guard import InstallDisk, main
+from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRole
 from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import Bytes, MiB
@@ -46,10 +47,17 @@ class Rig:
 
     def order(self, order: dict[str, Any], storage: dict[str, Any]) -> None:
         told(self.folder / "guard.json", json.dumps(order))
-        told(self.root / "autoinstall.yaml", json.dumps({"version": 1, "storage": storage}))
+        document = {"version": 1, "early-commands": guard_commands(str(self.folder)), "storage": storage}
+        told(self.root / "autoinstall.yaml", json.dumps(document))
 
-    def guard(self) -> int:
-        return main(self.folder, self.root)
+    def guard(self, *, again: bool = False) -> int:
+        return main(self.folder, self.root, again=again)
+
+    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the installer's file as somebody does with an editor."""
+        document = json.loads((self.root / "autoinstall.yaml").read_text())
+        change(document)
+        told(self.root / "autoinstall.yaml", json.dumps(document))
 
     @property
     def resolved(self) -> dict[str, Any]:

@@ -1,20 +1,31 @@
 """The guard: it lets the machine pass that it was told of, and stops at anything else before the first write."""
 
 import ast
+import json
+import runpy
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.autoinstall.layouts import OWN_DISK, SMALL, WITH_BITLOCKER, manifest_of
 from tests.autoinstall.made_disk import made_by_hand, made_by_tools, missing_tools, ntfs, put, tool, write_table
-from tests.autoinstall.mutations import DISK, Mutation, mutations
-from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of
-from winhost.autoinstall import installer_boot, installer_guard
+from tests.autoinstall.mutations import DISK, Edit, Mutation, file_edits, mutations, wrapped_in
+from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of, told
+from tests.processes import PATIENCE_S
+from tests.rows import each_row
+from winhost.autoinstall import fetch_settings, installer_boot, installer_guard, installer_storage
 from winhost.autoinstall.guard_order import order_beside
+from winhost.autoinstall.install_document import FETCHED, SCRIPTS
+from winhost.autoinstall.installer_storage import AGAIN, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
+from winhost.autoinstall.medium_files import script
 from winhost.autoinstall.storage_section import beside_windows
+from winhost.lab.played_installer import writes_as_ordered
 
 needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")
 BY_HAND = {f"{sector}": manifest_of(SMALL, sector) for sector in (512, 4096)}
@@ -26,13 +37,13 @@ def _sbin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 
 
-def stops(rig: Rig, capsys: pytest.CaptureFixture[str]) -> str:
+def stops(rig: Rig, capsys: pytest.CaptureFixture[str], *, again: bool = False) -> str:
     """The code with which it stopped; nothing of the disk and of the installer's file is other than before."""
     file = rig.root / "autoinstall.yaml"
     before = file.read_bytes() if file.exists() else b""
     disks = [rig.device(name) for name in (DISK, "sdb") if rig.device(name).exists()]
     digests = [digest(disk) for disk in disks]
-    assert rig.guard() == 1
+    assert rig.guard(again=again) == 1
     assert [digest(disk) for disk in disks] == digests
     assert (file.read_bytes() if file.exists() else b"") == before
     words = capsys.readouterr().err.splitlines()[-1]
@@ -62,10 +73,10 @@ def test_there_are_as_many_mutations_as_the_docs_say() -> None:
     assert len(CASES) >= 40
     assert len({each.name for _, each in CASES.values()}) == len(CASES)
     codes = {each.code for _, each in CASES.values()}
-    source = Path(installer_guard.__file__).read_text("utf-8")
     raised = {
         node.args[0].value
-        for node in ast.walk(ast.parse(source))
+        for module in (installer_guard, installer_storage)
+        for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8")))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) == "GuardStop"
         and isinstance(node.args[0], ast.Constant)
@@ -74,7 +85,7 @@ def test_there_are_as_many_mutations_as_the_docs_say() -> None:
 
 
 # Stops that these cases do not meet: of whole disks, which have their own below, and of programs that fail.
-OTHERS = {"no-blkid", "ambiguous", "partition-twice", "sector-size", "not-blank"}
+OTHERS = {"no-blkid", "ambiguous", "partition-twice", "sector-size", "no-consent", "disk-model", "not-blank", "order"}
 
 
 @needs_blkid
@@ -167,13 +178,135 @@ def test_without_blkid_nothing_passes(
     assert stops(rig, capsys) == "no-blkid"
 
 
-def test_the_scripts_of_the_installer_stand_alone() -> None:
-    for module in (installer_guard, installer_boot):
+def test_the_scripts_of_the_installer_stand_alone(tmp_path: Path) -> None:
+    for module in (installer_guard, installer_storage, installer_boot, fetch_settings):
         source = Path(str(module.__file__)).read_text("utf-8")
         tree = ast.parse(source, feature_version=(3, 10))
         names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         names |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-        assert {str(name).split(".")[0] for name in names} <= sys.stdlib_module_names
+        others = {str(name) for name in names if str(name).split(".")[0] not in sys.stdlib_module_names}
+        assert {name for name in others if not name.startswith("winhost.autoinstall.installer_")} <= {"yaml"}
+    for name in SCRIPTS:
+        (tmp_path / name).write_text(script(name))
+    ran = subprocess.run(
+        [sys.executable, "-I", tmp_path / "guard.py", AGAIN], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (ran.returncode, "unreadable: " in ran.stderr) == (1, True), ran.stderr  # there is no order beside it
+
+
+@needs_blkid
+def test_the_guard_of_the_medium_is_one_text_that_does_the_same(tmp_path: Path) -> None:
+    """No module of it takes a name of another."""
+    tree = ast.parse(script("guard.py"))
+    names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    names += [ast.unparse(each) for node in tree.body if isinstance(node, ast.Assign) for each in node.targets]
+    assert len(set(names)) == len(names)
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    told(rig.folder / "guard.py", script("guard.py"))
+    run = runpy.run_path(str(rig.folder / "guard.py"))["main"]
+    assert [run(rig.folder, rig.root), run(rig.folder, rig.root, again=True)] == [0, 0]
+    check_resolved(rig, BY_HAND["512"])
+
+
+# --- The installer's file ---------------------------------------------------------------------------------------------
+
+
+EDITS = list(file_edits(BY_HAND["512"]))
+
+
+@needs_blkid
+@each_row("edit", EDITS)
+def test_an_edit_of_the_file_stops_each_check(
+    edit: tuple[str, str, Edit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the medium; and by an early command, after the guard has completed the file."""
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    file = rig.root / "autoinstall.yaml"
+    good = file.read_text()
+    rig.edit(edit[2])
+    assert stops(rig, capsys) == edit[1]
+    file.write_text(good)
+    assert rig.guard() == 0
+    rig.edit(edit[2])
+    assert stops(rig, capsys, again=True) == edit[1]
+
+
+@needs_blkid
+def test_the_last_check_compares_everything_once_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = BY_HAND["512"]
+    rig = rig_of(tmp_path, manifest, made_by_hand)
+    assert stops(rig, capsys, again=True) == "storage"  # nothing has put the disks in
+    assert rig.guard() == 0
+    good = rig.resolved
+    assert rig.guard(again=True) == 0
+    assert rig.resolved == good
+    put(rig.device(DISK), manifest.one(PartitionRole.ESP).offset, bytes(4096))
+    assert stops(rig, capsys, again=True) == "filesystem"
+
+
+def same(_: dict[str, Any]) -> None:
+    pass
+
+
+def other_words(document: dict[str, Any]) -> None:
+    """The same section as somebody else may write it."""
+    for each in document["storage"]["config"]:
+        each.setdefault("preserve", False)
+        each.setdefault("wipe", None)
+        if "partition_type" in each:
+            each["partition_type"] = each["partition_type"].upper()
+
+
+def as_yaml(rig: Rig) -> None:
+    """As the installer writes what cloud-init has merged."""
+    file = rig.root / "autoinstall.yaml"
+    told(file, "# a comment\n" + yaml.safe_dump(json.loads(file.read_text())))
+
+
+@needs_blkid
+@pytest.mark.parametrize("yaml_too", [False, True])
+@each_row("change", [same, other_words, wrapped_in(same), wrapped_in(other_words)])
+def test_each_form_that_the_installer_takes_passes(change: Edit, yaml_too: bool, tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    rig.edit(change)
+    if yaml_too:
+        as_yaml(rig)
+    assert rig.guard() == 0
+    check_resolved(rig, BY_HAND["512"])
+    assert rig.guard(again=True) == 0
+
+
+@needs_blkid
+@each_row("edit", EDITS[::7])
+def test_an_edit_stops_it_in_each_of_these_forms(
+    edit: tuple[str, str, Edit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    rig.edit(wrapped_in(edit[2]))
+    as_yaml(rig)
+    assert stops(rig, capsys) == edit[1]
+
+
+def test_the_simulated_installer_stops_at_the_same_edits() -> None:
+    manifest = BY_HAND["512"]
+
+    def settings() -> dict[str, Any]:
+        document = {"early-commands": guard_commands(FETCHED), "storage": beside_windows(manifest)}
+        return {"autoinstall": document, "guard": order_beside(manifest)}
+
+    assert writes_as_ordered(settings())
+    for name, _, edit in EDITS:
+        edited = settings()
+        edit(edited["autoinstall"])
+        assert not writes_as_ordered(edited), name
+
+
+@needs_blkid
+def test_commands_of_others_may_stand_between(tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, BY_HAND["512"], made_by_hand)
+    rig.edit(lambda document: document["early-commands"].insert(1, "date > /run/began"))
+    assert rig.guard() == 0
+    assert rig.guard(again=True) == 0
 
 
 # --- With real tools, in files as large as mkfs wants them -----------------------------------------------------------
@@ -183,6 +316,7 @@ REAL_CASES = [
     pytest.param(manifest, each, id=f"{sector}: {each.name}")
     for sector, manifest in BY_TOOLS.items()
     for each in mutations(manifest)
+    if not each.name.startswith("file: ")  # it is the same whatever made the file systems
 ]
 
 

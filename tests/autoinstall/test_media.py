@@ -13,8 +13,8 @@ from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.autoinstall.guard_order import order_beside
-from winhost.autoinstall.install_document import PYTHON
 from winhost.autoinstall.installer_guard import main as guard
+from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.medium_files import (
     MENU,
     SHIM,
@@ -106,7 +106,12 @@ def test_the_menu_neither_asks_nor_waits() -> None:
         for line in menu("192.0.2.9::192.0.2.1:255.255.255.0::eno1:off").decode().splitlines()
         if "linux" in line
     )
-    assert {"autoinstall", "noprompt", "ip=192.0.2.9::192.0.2.1:255.255.255.0::eno1:off"} <= set(line)
+    assert {
+        "autoinstall",
+        "subiquity.autoinstallpath=/cdrom/autoinstall.yaml",
+        "noprompt",
+        "ip=192.0.2.9::192.0.2.1:255.255.255.0::eno1:off",
+    } <= set(line)
 
 
 def test_media_without_settings_name_no_disk_and_hold_no_secret(tmp_path: Path) -> None:

@@ -15,14 +15,9 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.autoinstall import settings_server
 from winhost.autoinstall.fetch_settings import main as fetch
-from winhost.autoinstall.install_document import (
-    PYTHON,
-    InstallSettings,
-    install_document,
-    new_host_key,
-    written_install,
-)
+from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.install_progress import InstallEvent, InstallPhase, InstallProgress, parsed_event
+from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.known_disks import of_manifest
 from winhost.autoinstall.lint_autoinstall import lint_autoinstall
 from winhost.autoinstall.medium_files import script
@@ -73,7 +68,7 @@ def test_windows_is_next_where_it_fails_and_first_where_it_does_not() -> None:
     assert "LOCAL" in DOCUMENT["late-commands"][1]  # Windows keeps the clock in local time
     in_utc = install_document(replace(SETTINGS, local_time=False), beside_windows(MANIFEST), KEY)
     assert in_utc["late-commands"] == DOCUMENT["late-commands"][:1]
-    assert DOCUMENT["early-commands"] == [f"{PYTHON} /cdrom/winhost/guard.py"]
+    assert DOCUMENT["early-commands"] == [f"{PYTHON} /cdrom/winhost/guard.py{last}" for last in ("", " again")]
 
 
 def test_a_kernel_that_there_is_not_is_refused() -> None:

@@ -13,6 +13,7 @@ from tests.autoinstall.made_media import made_image, signed_program
 from tests.autoinstall.stand_in_bmc import CD, PASSWORD, S1, StandInBmc, served_bmc, system, things
 from tests.cli.conftest import Line, Said
 from tests.images.mirror import signer
+from tests.rows import each_row
 from tests.schemas import faults
 from winhost.autoinstall.install_plan import read_install_plan
 from winhost.autoinstall.lint_autoinstall import lint_autoinstall
@@ -114,36 +115,206 @@ def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, A
     assert Path("staged/autoinstall.yaml").stat().st_mode & 0o777 == 0o600
 
 
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def plan_whole(line: Line, *disks: str) -> Said:
+    named = [word for disk in disks for word in ("--disk", disk)]
+    return line("install", "plan", f"{HOST}.json", *MACHINE, *named, "-o", "install.json", "--force")
+
+
 @needs_xorriso
 def test_whole_disks_are_wiped_for_whoever_types_them(
     line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = line("install", "plan", f"{HOST}.json", *MACHINE, "--disk", disk["guid"], "--lvm", "-o", "install.json")
+    said = plan_whole(line, disk["guid"])
     assert said.code == 0, said.err
     assert "Lost: esp partition" in " ".join(said.out.split())
+    assert "Windows starts from it" in " ".join(said.out.split())
     named = f"{disk['model']}, 1,863.02 GiB, {disk['guid']}"
-    for typed, code in ((disk["guid"], 3), ("", 3), ("yes", 3), (named, 0)):
-        monkeypatch.setattr("sys.stdin", io.StringIO(f"{typed}\n"))
+    for typed, code in ((disk["model"], 3), ("", 3), ("yes", 3), (disk["guid"][:-1], 3), (disk["guid"], 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(f"{typed}\n"))
         made = line("install", "media", "install.json", "--mirror", mirror, "-o", f"{code}.iso")
         assert made.code == code, made.err
         assert Path(f"{code}.iso").exists() == (code == 0)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert line("install", "media", "install.json", "--mirror", mirror, "-o", "nobody.iso").code == 3
+        assert named in made.err
+        assert "Windows starts from it" in made.err
     order = json.loads(read_from_image(Path("0.iso"), "winhost/guard.json"))
-    assert [each["wipe"] for each in order["disks"]] == [disk["guid"]]
+    (told,) = order["disks"]
+    assert (told["wipe"], told["model"]) == (disk["guid"], disk["model"])
     assert "windows_esp" not in order
 
 
-def test_a_disk_without_a_table_is_called_by_its_unique_id(line: Line, disk: dict[str, Any]) -> None:
+@needs_xorriso
+def test_a_pipe_consents_to_nothing_and_a_file_only_to_what_it_quotes(
+    line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert plan_whole(line, disk["guid"]).code == 0
+    media = ("install", "media", "install.json", "--mirror", mirror)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{disk['guid']}\n"))
+    piped = line(*media, "-o", "piped.iso")
+    assert (piped.code, "--consent-file" in piped.err) == (3, True)
+    quoted = read_install_plan(Path("install.json")).whole[0].line
+    assert quoted in piped.err
+    another = quoted.replace(disk["guid"], TARGET)
+    for text, code in (
+        ("", 3),
+        (f"# {quoted}\n", 3),
+        (f"{another}\n", 3),
+        (f"{quoted}\n{another}\n", 3),
+        (f"{quoted.replace(disk['model'], 'EMPTY DISK')}\n", 3),
+        (f"# spare machine, ticket 4711\n\n{quoted}\n", 0),
+        (f"{disk['guid']}\n", 0),
+    ):
+        Path("consent.txt").write_text(text)
+        made = line(*media, "--consent-file", "consent.txt", "-o", "quoted.iso", "--force")
+        assert (made.code, Path("quoted.iso").exists()) == (code, code == 0), made.err
+        Path("quoted.iso").unlink(missing_ok=True)
+    assert line(*media, "--consent-file", "nowhere.txt", "-o", "quoted.iso").code == 2
+    Path("consent.txt").write_bytes(b"\xff\xfe\0")
+    assert line(*media, "--consent-file", "consent.txt", "-o", "quoted.iso").code == 2
+    assert not Path("piped.iso").exists()
+
+
+BLANK = "eui.0025385B71B0C0DE"
+
+
+def second_disk(key: str = BLANK, **changes: Any) -> None:
+    """The host has one without a table beside its own."""
     document = json.loads(Path(f"{HOST}.json").read_text())
-    blank = {**disk, "guid": None, "style": "RAW", "boot": False, "system": False, "number": 1}
-    document["resources"]["Disk"].append({"key": {"disk": "eui.0025385B71B0C0DE"}, "state": blank})
+    first = document["resources"]["Disk"][0]
+    other = {**first["state"], "guid": None, "style": "RAW", "boot": False, "system": False, "number": 1, **changes}
+    document["resources"]["Disk"] = [first, {"key": {"disk": key}, "state": other}]
     Path(f"{HOST}.json").write_text(json.dumps(document))
-    words = (f"{HOST}.json", *MACHINE, "--disk", "eui.0025385B71B0C0DE", "-o", "install.json")
-    said = line("install", "plan", *words)
+
+
+def test_each_of_several_disks_is_consented_to(
+    line: Line, disk: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_disk()
+    words = ("--disk", disk["guid"], "--disk", BLANK, "--raid", "1")
+    assert line("install", "plan", f"{HOST}.json", *MACHINE, *words, "-o", "install.json").code == 0
+    lines = [each.line for each in read_install_plan(Path("install.json")).whole]
+    media = ("install", "media", "install.json", "--mirror", "nowhere/", "-o", "x.iso")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    piped = line(*media).err
+    assert all(piped.count(each) == 2 for each in lines), piped
+    for typed, consents in (
+        (f"{disk['guid']}\n", False),
+        (f"{disk['guid']}\n{disk['guid']}", False),
+        (f"{BLANK}\n{disk['guid']}", False),
+        (f"{disk['guid']}\n{BLANK}", True),
+    ):
+        monkeypatch.setattr("sys.stdin", Terminal(f"{typed}\n"))
+        assert ("that is not the disk" not in line(*media).err) is consents, typed
+    Path("consent.txt").write_text(f"{lines[1]}\n")
+    said = line(*media, "--consent-file", "consent.txt")
+    assert (said.code, f"does not quote the disk {disk['guid']}" in " ".join(said.err.split())) == (3, True), said.err
+    Path("consent.txt").write_text("\n".join(lines))
+    assert "does not quote" not in line(*media, "--consent-file", "consent.txt").err
+    assert (
+        line("install", "plan", f"{HOST}.json", *MACHINE, *("--disk", BLANK) * 2, "--raid", "1", "-o", "y.json").code
+        == 2
+    )
+
+
+@needs_xorriso
+def test_a_blank_disk_is_consented_to_as_well(
+    line: Line, disk: dict[str, Any], mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_disk()
+    assert plan_whole(line, BLANK).code == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert line("install", "media", "install.json", "--mirror", mirror, "-o", "nobody.iso").code == 3
+    monkeypatch.setattr("sys.stdin", Terminal(f"{BLANK}\n"))
+    made = line("install", "media", "install.json", "--mirror", mirror, "-o", "blank.iso")
+    assert made.code == 0, made.err
+    assert "LUKS, ZFS or RAID looks so, too" in " ".join(made.err.split())
+    (told,) = json.loads(read_from_image(Path("blank.iso"), "winhost/guard.json"))["disks"]
+    assert (told["serial"], told["wipe"]) == (BLANK, BLANK)
+
+
+@each_row(
+    "key, changes, why",
+    [
+        *((key, {}, "no serial number") for key in ("_", " ", ".", "", "0000_0000_0000_0000.", "eui.0000000000000000")),
+        (BLANK, {"style": "MBR"}, "Clear-Disk -Number 1"),
+        (BLANK, {"style": "MBR", "system": True}, "its partition table is MBR"),
+        (BLANK, {"style": "Unknown"}, "its partition table is Unknown"),
+        *(
+            (BLANK, {"bus": bus}, why)
+            for bus, why in {
+                "USB": "on USB",
+                "SD": "memory card",
+                "MMC": "memory card",
+                "iSCSI": "on iSCSI",
+                "Fibre Channel": "Fibre Channel",
+                "Spaces": "Storage Spaces",
+                "Storage Spaces": "Storage Spaces",
+                "File Backed Virtual": "a file of Windows",
+                "Virtual": "a file of Windows",
+            }.items()
+        ),
+        (BLANK, {"health": "unhealthy"}, "unhealthy"),
+        (BLANK, {"read_only": True}, "read-only"),
+        (BLANK, {"model": " "}, "no model"),
+    ],
+)
+def test_a_disk_that_is_none_for_ubuntu_is_refused(
+    key: str, changes: dict[str, Any], why: str, line: Line, disk: dict[str, Any]
+) -> None:
+    second_disk(key, **changes)
+    said = plan_whole(line, key)
+    assert (said.code, why in " ".join(said.err.split())) == (3, True), said.err
+    assert not Path("install.json").exists()
+
+
+@each_row(
+    "changes, why",
+    [
+        ({"bus": "RAID"}, "behind a RAID controller"),
+        ({"bus": "SCSI"}, "nobody has seen how Linux shows a disk on SCSI"),
+        ({"model": "Msft Virtual Disk", "bus": "SAS"}, "it is a virtual disk"),
+        ({"health": "warning"}, "warning"),
+        ({"health": "unknown"}, "unknown"),
+        ({"offline": True}, "offline"),
+    ],
+)
+def test_what_speaks_against_a_disk_is_named_where_its_loss_is_consented_to(
+    changes: dict[str, Any], why: str, line: Line, disk: dict[str, Any]
+) -> None:
+    second_disk(**changes)
+    assert plan_whole(line, BLANK).code == 0
+    assert why in " ".join(read_install_plan(Path("install.json")).whole[0].heed)
+    assert why in " ".join(line("install", "media", "install.json", "-o", "x.iso").err.split())
+
+
+def test_a_plan_that_names_fewer_models_than_disks_is_refused(line: Line, disk: dict[str, Any]) -> None:
+    assert plan_whole(line, disk["guid"]).code == 0
+    good = json.loads(Path("install.json").read_text())
+    (whole,) = good["whole"]
+    for change, why in (
+        ({"whole": [{key: value for key, value in whole.items() if key != "model"}]}, "model"),
+        ({"whole": [{**whole, "model": "_"}]}, "has no model"),
+        ({"whole": [{**whole, "choice": {**whole["choice"], "guid": None, "serial": "_"}}]}, "nothing names it"),
+        ({"whole": [whole, whole]}, "it names a disk twice"),
+    ):
+        Path("install.json").write_text(json.dumps({**good, **change}))
+        said = line("install", "media", "install.json", "-o", "x.iso")
+        assert (said.code, why in " ".join(said.err.split())) == (2, True), said.err
+        assert "ValueError" not in said.err
+
+
+def test_a_disk_without_a_table_is_called_by_its_unique_id(line: Line, disk: dict[str, Any]) -> None:
+    second_disk()
+    said = plan_whole(line, BLANK)
     assert said.code == 0, said.err
     (wanted,) = read_install_plan(Path("install.json")).order()["disks"]
-    assert (wanted["serial"], wanted["partitions"], "guid" in wanted) == ("eui.0025385B71B0C0DE", [], False)
+    assert (wanted["serial"], wanted["partitions"], "guid" in wanted) == (BLANK, [], False)
 
 
 def test_a_consent_in_the_file_was_typed_by_nobody(line: Line, disk: dict[str, Any]) -> None:

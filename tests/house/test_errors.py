@@ -29,7 +29,7 @@ WhichVm WritableByAll WritableByOthers WrongDocument WrongHost WrongState WrongU
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend NoCriu
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
-NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared NotTyped
+NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared DiskUnfit NotTyped
 BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
 NotInPods

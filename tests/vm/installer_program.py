@@ -46,9 +46,12 @@ def act(role: str, told: str) -> dict[str, object]:
         resolved = json.loads(Path("/autoinstall.yaml").read_text())["storage"]["config"][0]
         if code:
             return {"guard": code, "said": words, "disk": resolved, "back": run("/cdrom/winhost/boot.py", "windows")}
+        again, words = run("/cdrom/winhost/guard.py", "again")
         enter("ubuntu")
         VARIABLES.write("BootOrder", [0x12, *VARIABLES.read("BootOrder")])  # as grub-install does
-        return {"guard": code, "disk": resolved, "order": run("/cdrom/winhost/boot.py", "order")}
+        Path("/target/boot/efi/EFI/ubuntu").mkdir(parents=True)
+        last = run("/cdrom/winhost/boot.py", "order")
+        return {"guard": code, "again": again, "said": words, "disk": resolved, "order": last}
     elif told == "arm":
         VARIABLES.write("BootNext", [VARIABLES.entry(ESP, INSTALLER)])  # by what it starts, whatever its number is now
     return {}

@@ -21,6 +21,7 @@ from tests.vm.qemu_vm import CODE, FIRMWARE, FLASH, QEMU, WITHOUT_KEYS, NoQemu, 
 from tests.vm.small_linux import NoLinux, make_linux
 from winhost.autoinstall.guard_order import order_beside
 from winhost.autoinstall.install_document import SCRIPTS
+from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import PartitionRole
 from winhost.autoinstall.medium_files import script
 from winhost.autoinstall.storage_section import beside_windows
@@ -41,8 +42,9 @@ class BootRig:
         self._accelerator = accelerator()
         self.folder, self.disk, self._variables = folder, folder / "disk", folder / "variables.fd"
         self._variables.write_bytes((FIRMWARE / WITHOUT_KEYS).read_bytes())
-        storage = {"version": 1, "storage": beside_windows(MANIFEST)}
-        files = {"program.py": (HERE / "installer_program.py").read_text(), "autoinstall.yaml": json.dumps(storage)}
+        early = {"version": 1, "early-commands": guard_commands("/cdrom/winhost")}
+        document = early | {"storage": beside_windows(MANIFEST)}
+        files = {"program.py": (HERE / "installer_program.py").read_text(), "autoinstall.yaml": json.dumps(document)}
         # It restarts once it has been said what came of it.
         files |= {"usr/bin/systemctl": "#!/bin/busybox sh\nexit 0\n"}
         files |= {"options.py": "import struct\nimport uuid\n\n\n" + _function("option")}
@@ -116,7 +118,7 @@ def test_each_entry_starts_once_and_windows_stays_first(rig: BootRig) -> None:
     assert (installer["role"], installer["before"]["BootCurrent"]) == ("installer", [INSTALLER])
     assert installer["before"]["BootNext"] == []  # consumed
     assert installer["before"]["BootOrder"][:2] == [WINDOWS, INSTALLER]
-    assert installer["guard"] == 0
+    assert (installer["guard"], installer["again"]) == (0, 0), installer["said"]
     assert installer["disk"]["path"] == "/dev/vda"
     assert installer["order"][0] == 0, installer["order"]
     assert installer["after"]["BootOrder"][:3] == [WINDOWS, UBUNTU, INSTALLER]

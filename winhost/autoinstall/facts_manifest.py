@@ -3,13 +3,16 @@
 Read after Windows has made the partition for Ubuntu, or, where Ubuntu gets whole disks, of those with a table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from winhost.autoinstall.guard_order import WholeDisk
+from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import (
     ESP_TYPE,
+    LDM_TYPES,
     MSR_TYPE,
     RECOVERY_TYPE,
+    SPACES_TYPE,
     DiskManifest,
     MachineIdentity,
     PartitionRecord,
@@ -31,6 +34,21 @@ from winhost.resources.windows.secure_boot.resource import SecureBoot
 
 _BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"
+# Buses as Windows names them, without blanks. Never: what other machines may use, what is carried away, and what only
+# Windows puts together.
+_NEVER = {
+    "usb": "on USB",
+    "sd": "a memory card",
+    "mmc": "a memory card",
+    "iscsi": "on iSCSI",
+    "fibrechannel": "on Fibre Channel",
+    "spaces": "a volume of Storage Spaces",
+    "storagespaces": "a volume of Storage Spaces",
+    "filebackedvirtual": "a file of Windows",
+    "virtual": "a file of Windows",
+}
+_PLAIN = ("nvme", "sata", "ata", "sas")
+_VIRTUAL = ("virtual", "qemu", "vbox", "virtio")
 
 
 def machine_of(facts: HostFacts) -> MachineIdentity:
@@ -92,27 +110,73 @@ def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
 
 def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
     """Disks by the GUIDs of their tables, or without one by their unique ids; no wipe is consented to. Raises
-    RefusedError (NotPrepared), MissingFact.
+    RefusedError (NotPrepared, DiskUnfit), MissingFact.
     """
     found = []
     for number, name in enumerate(names):
         disk = _disk(facts, name)
+        _refuse_unfit(disk)
         guid, serial = disk.state.guid, None if disk.state.guid else disk.key["disk"]
         records = tuple(_record(facts, each, None) for each in _partitions(facts, guid)) if guid else ()
         choice = DiskChoice(f"disk-{number}", disk.state.size, guid, serial)
-        found.append(WholeDisk(choice, disk.state.sector, records))
+        found.append(WholeDisk(choice, disk.state.sector, disk.state.model, records, tuple(_to_heed(disk, records))))
     return found
+
+
+def _refuse_unfit(disk: Instance[Disk]) -> None:
+    """Raises RefusedError (DiskUnfit)."""
+    state = disk.state
+    if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
+        why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"
+    elif state.style not in ("GPT", "RAW"):
+        why = f"its partition table is {visible(state.style)}, so that neither it nor its partitions have GUIDs"
+    elif says_nothing(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):
+        why = "it has no table and no serial number of its own, so that the installer could not tell it from others"
+    elif not letters(state.model):
+        why = "it has no model, which the installer compares"
+    elif state.health == "unhealthy":
+        why = "Windows calls it unhealthy"
+    elif state.read_only:
+        why = "it is read-only"
+    else:
+        return
+    hint = "Name another disk."
+    if state.style == "MBR" and not (state.boot or state.system):
+        hint += (
+            " Or, once what is on it is kept elsewhere, give it another table on the host, and read that again: "
+            f"Clear-Disk -Number {state.number} -RemoveData; Initialize-Disk -Number {state.number} -PartitionStyle GPT"
+        )
+    what = f"Ubuntu cannot get the disk {visible(state.model)} ({visible(disk.key['disk'])}): {why}"
+    raise RefusedError("DiskUnfit", what=what, hint=hint)
+
+
+def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Iterator[str]:
+    """What the consent to the loss of this disk names."""
+    state, types = disk.state, {each.type for each in partitions}
+    bus = state.bus.casefold()
+    if state.guid is None:
+        yield "Windows finds no partition table; to Windows a disk of LVM, LUKS, ZFS or RAID looks so, too"
+    if state.boot or state.system:
+        yield "Windows starts from it"
+    if state.offline:
+        yield "Windows leaves it offline, as it does with the copy of another disk"
+    if bus not in _PLAIN:
+        of_raid = "it is behind a RAID controller: it may be several disks, and Linux may see those"
+        yield (
+            of_raid if bus == "raid" else f"nobody has seen how Linux shows a disk on {visible(state.bus)} (unverified)"
+        )
+    if any(word in state.model.casefold() for word in _VIRTUAL):
+        yield "it is a virtual disk"
+    if state.health != "healthy":
+        yield f"Windows says of its health: {visible(state.health)}"
+    if types & {SPACES_TYPE, *LDM_TYPES}:
+        yield "it belongs to Storage Spaces or to dynamic disks: volumes that it shares with other disks go, too"
 
 
 def authorities_of(facts: HostFacts) -> tuple[str, ...] | None:
     """Whose signatures the firmware asks for; None with Secure Boot off. Raises MissingFact."""
     found = facts.the(SecureBoot)
     return found.authorities if found.state == "on" else None
-
-
-def model_of(facts: HostFacts, name: str) -> str:
-    """What is written on the disk."""
-    return _disk(facts, name).state.model
 
 
 def _made(facts: HostFacts, name: str) -> OwnPartition | None:

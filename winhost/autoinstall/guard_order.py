@@ -3,31 +3,46 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
-from winhost.autoinstall.storage_section import DiskChoice
+from winhost.autoinstall.storage_section import DiskChoice, Scheme, partition_order
 from winhost.core.dataclass import dataclass
-from winhost.model.units import Bytes
+from winhost.model.units import Bytes, gib
 
 SCHEMA = "winhost.guard-order/1"
 
 
 @dataclass(frozen=True)
 class WholeDisk:
-    """A disk that Ubuntu gets whole, with what is on it now. wipe: the GUID that somebody typed to consent to that.
+    """A disk that Ubuntu gets whole, with what is on it now. heed: what speaks against that, for whoever consents.
 
-    guid: None where there is no table; serial: as either system writes it, and then the only name that the disk has.
+    wipe: the GUID or serial number that somebody typed, or quoted in a file, to consent to its loss.
     """
 
     choice: DiskChoice
     sector: Bytes
+    model: str
     partitions: tuple[PartitionRecord, ...] = ()
+    heed: tuple[str, ...] = ()
     wipe: str | None = None
 
     def __post_init__(self) -> None:
-        if self.choice.guid is None and not self.choice.serial:
+        if says_nothing(self.choice.guid or self.choice.serial or ""):
             raise ValueError(f"{self.choice.id} has neither a GUID nor a serial number: nothing names it")
-        if self.wipe is not None and self.wipe != self.choice.guid:
-            raise ValueError(f"the consent names {self.wipe}, and {self.choice.id} is {self.choice.guid}")
+        if not letters(self.model):
+            raise ValueError(f"{self.choice.id} has no model, which the installer compares")
+        if self.wipe is not None and self.wipe != self.name:
+            raise ValueError(f"the consent names {self.wipe}, and {self.choice.id} is {self.name}")
+
+    @property
+    def name(self) -> str:
+        """The GUID of its table, or without one its serial number."""
+        return self.choice.guid or str(self.choice.serial)
+
+    @property
+    def line(self) -> str:
+        """As it is shown to whoever consents to its loss."""
+        return f"{self.model}, {gib(self.choice.size)}, {self.name}"
 
 
 def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str | None = None) -> dict[str, Any]:
@@ -41,15 +56,17 @@ def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str
         "size": disk.size,
         "sector": disk.sector,
         "label": disk.label,
-        "partitions": [_partition(each) for each in disk.partitions],
+        "partitions": [partition_order(each) for each in disk.partitions],
     }
     esp = disk.one(PartitionRole.ESP).guid
     return _order(disk.machine, [wanted], report) | {"windows_esp": windows_esp or esp, "linux_esp": esp}
 
 
-def order_whole(machine: MachineIdentity, disks: Sequence[WholeDisk], report: str | None = None) -> dict[str, Any]:
-    """For whole disks."""
-    return _order(machine, [_whole(each) for each in disks], report)
+def order_whole(
+    machine: MachineIdentity, disks: Sequence[WholeDisk], scheme: Scheme, report: str | None = None
+) -> dict[str, Any]:
+    """For whole disks, and what becomes of them."""
+    return _order(machine, [_whole(each) for each in disks], report) | {"raid": scheme.raid, "lvm": scheme.lvm}
 
 
 def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report: str | None) -> dict[str, Any]:
@@ -58,21 +75,14 @@ def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report:
     return order | ({"report": report} if report else {})
 
 
-def _partition(each: PartitionRecord) -> dict[str, Any]:
-    told = {"guid": each.guid, "offset": each.offset, "size": each.size, "type": each.type, "role": str(each.role)}
-    return told | ({"filesystem": each.filesystem} if each.filesystem else {})
-
-
 def _whole(disk: WholeDisk) -> dict[str, Any]:
-    name = {"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}
-    wipe = {"wipe": disk.wipe} if disk.wipe else {}
-    partitions = [_partition(each) for each in disk.partitions]
     return {
         "id": disk.choice.id,
         "use": "whole",
-        **name,
-        **wipe,
+        **({"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}),
+        **({"wipe": disk.wipe} if disk.wipe else {}),
+        "model": disk.model,
         "size": disk.choice.size,
         "sector": disk.sector,
-        "partitions": partitions,
+        "partitions": [partition_order(each) for each in disk.partitions],
     }

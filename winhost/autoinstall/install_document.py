@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from winhost.autoinstall.installer_storage import PYTHON, guard_commands
 from winhost.autoinstall.storage_section import Action
 from winhost.core.dataclass import dataclass
 from winhost.images.seed import GuestSeed, network_config, user_data
@@ -14,9 +15,12 @@ from winhost.model.errors import UsageError
 
 # The medium is mounted there; a file that is fetched comes to the other place.
 ON_MEDIUM, FETCHED = "/cdrom/winhost", "/run/winhost"
-SCRIPTS = {"guard.py": "installer_guard.py", "boot.py": "installer_boot.py", "fetch.py": "fetch_settings.py"}
-# The installer is a snap, whose own paths and libraries are no business of the system's Python.
-PYTHON = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/bin/python3 -I"
+# Each of modules of ours that become one text.
+SCRIPTS = {
+    "guard.py": ("installer_storage.py", "installer_guard.py"),
+    "boot.py": ("installer_boot.py",),
+    "fetch.py": ("fetch_settings.py",),
+}
 _KERNELS = ("generic", "hwe")
 # The installer leaves the key in these two, and cloud-init has it by then.
 _FORGET = (
@@ -77,7 +81,7 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     document: Action = {
         "version": 1,
         "refresh-installer": {"update": False},
-        "early-commands": [f"{PYTHON} {scripts}/guard.py"],
+        "early-commands": guard_commands(scripts),
         "locale": "en_US.UTF-8",
         "keyboard": {"layout": "us"},
         "timezone": settings.timezone,

@@ -64,7 +64,7 @@ class NewSystem:
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets, with their models. One of the two.
+    """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets. One of the two.
 
     authorities: whose signatures the firmware takes; None where Secure Boot is off. gpus: by their PCI ids.
     windows_esp: the EFI system partition of Windows, which may be on another disk than beside. local_time: what a
@@ -77,7 +77,6 @@ class InstallPlan:
     installer: str
     beside: DiskManifest | None = None
     whole: tuple[WholeDisk, ...] = ()
-    models: tuple[str, ...] = ()
     scheme: Scheme = field(default_factory=Scheme)
     authorities: tuple[str, ...] | None = None
     gpus: tuple[str, ...] = ()
@@ -91,6 +90,9 @@ class InstallPlan:
             raise ValueError(f"schema is {self.schema[:60]!r}, not {SCHEMA!r}")
         if (self.beside is None) == (not self.whole):
             raise ValueError("it has to name a partition beside Windows, or whole disks")
+        names = [each.name for each in self.whole]
+        if len({*names, *(each.choice.id for each in self.whole)}) != 2 * len(names):
+            raise ValueError("it names a disk twice")
         if unknown := set(self.extras) - set(EXTRAS):
             raise ValueError(f"there is no {min(unknown)!r} to install; there is {' and '.join(EXTRAS)}")
         InstallerRelease(self.installer)
@@ -107,13 +109,12 @@ class InstallPlan:
         return whole_disks([each.choice for each in self.whole], self.scheme)
 
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
-        """What the guard compares. wiped: GUIDs of the disks whose wipe was consented to."""
+        """What the guard compares. wiped: names of the disks whose loss was consented to."""
         if self.beside is not None:
             return order_beside(self.beside, report, self.windows_esp)
         # A consent that stands in the file was typed by nobody.
-        named = {each.choice.id: each.choice.guid if each.choice.guid in wiped else None for each in self.whole}
-        disks = [replace(each, wipe=named[each.choice.id]) for each in self.whole]
-        return order_whole(self.machine, disks, report)
+        disks = [replace(each, wipe=each.name if each.name in wiped else None) for each in self.whole]
+        return order_whole(self.machine, disks, self.scheme, report)
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:

@@ -1,8 +1,10 @@
-"""Runs in the installer before it writes: compares this machine and its disks with guard.json beside it, byte for byte.
+"""Runs in the installer before it writes: compares this machine and its disks with guard.json beside it, byte for byte,
+and what the installer would write with what follows from that.
 
-Constant, and of the standard library alone. It reads tables itself, as numbers that the kernel gives partitions are not
-those of Windows, and writes one file: the installer's own, whose storage section matches no disk until then.
-Whatever is not as it was told ends with 1 and a line that says which code it is, before the first write to a disk.
+Constant, and of the standard library alone but for the reader of YAML that every such installer has. It reads tables
+itself, as numbers that the kernel gives partitions are not those of Windows, and writes one file: the installer's own,
+whose storage section matches no disk until then. Whatever is not as it was told ends with 1 and a line that says which
+code it is, before the first write to a disk. It runs before the other early commands, and once more behind them.
 """
 
 from __future__ import annotations
@@ -21,18 +23,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-UNRESOLVED = "WINHOST-UNRESOLVED"
+from winhost.autoinstall.installer_storage import (
+    AGAIN,
+    UNRESOLVED,
+    GuardStop,
+    check_commands,
+    check_storage,
+    installer_document,
+    letters,
+    plain,
+    says_nothing,
+    section_of,
+)
+
 NO_DISKS = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # what holds no table of its own, or a member's
-BLANK = 4 << 20  # bytes at both ends of what passes as blank, beside having no signature that libblkid knows
+MIB, GIB = 1 << 20, 1 << 30
+# Of what passes as blank, each byte of the first GiB and of its end is zero: there are the headers of file systems, of
+# members of RAID, LVM and ZFS, and of what encrypts, of partitions that begin at any MiB of that GiB, and their copies.
+END = 8 * MIB
+SAMPLES, SAMPLE = 1024, 128 << 10  # and so many bytes behind so many MiB between them
+CUT = 8  # letters at least that two names of one model have in common, where one of them is cut
 BLKID_NOTHING, BLKID_SEVERAL = 2, 8
-
-
-class GuardStop(Exception):
-    """Why nothing may be written: a code, and what was found."""
-
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(f"{code}: {words}")
-        self.code = code
 
 
 class TableEntry(NamedTuple):
@@ -54,6 +65,7 @@ class InstallDisk:
         self.size = int(self._told("size", "0")) * 512  # whatever the sectors of the disk are
         self.sector = int(self._told("queue/logical_block_size", "512"))
         self.serials = {plain(self._told(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")}
+        self.vendor, self.model = self._told("device/vendor", ""), self._told("device/model", "")
         self.guid: str | None = None
         self.entries: list[TableEntry] = []
         header = self._header(self.sector) if self.size else None  # an empty slot of a card reader has no bytes
@@ -105,6 +117,18 @@ class InstallDisk:
         if told != seen:
             raise GuardStop("kernel-table", f"the kernel has other partitions of {self.path} than its table")
 
+    def is_called(self, model: str) -> bool:
+        """Whether the kernel has this name of Windows for it, which may say the maker or the bus first; either cuts
+        names where SCSI has no room for more.
+        """
+        wanted = {letters(model), letters(re.sub(r"^(NVMe|ATA) ", "", model))}
+        found = {letters(self.model), letters(self.vendor + self.model)}
+        for one, other in ((one, other) for one in wanted for other in found):
+            short, long = sorted((one, other), key=len)
+            if one == other != "" or (len(short) >= CUT and long.startswith(short)):
+                return True
+        return False
+
     def holders(self, number: int | None = None) -> list[str]:
         """What has this disk, or one of its partitions, in use: RAID, LVM, crypt."""
         parts = [file.parent for file in self._sys.glob("*/partition")]
@@ -115,9 +139,25 @@ class InstallDisk:
     def node(self, number: int) -> str:
         return f"{self.path}{'p' if self.path[-1].isdigit() else ''}{number}"
 
-    def is_blank(self, offset: int, size: int) -> bool:
-        ends = min(BLANK, size)
-        return not any(any(self.read(at, ends)) for at in (offset, offset + size - ends))
+    def first_trace(self, offset: int, size: int) -> int | None:
+        """Where something stands in these bytes of the disk; None where they pass as blank."""
+        zeros = bytes(MIB)
+        with self.device.open("rb") as file:
+            for at, length in looked_at(offset, size):
+                file.seek(at)
+                data = file.read(length)
+                if data != zeros[:length]:
+                    return at + len(data) - len(data.lstrip(b"\0"))
+        return None
+
+    def kind_at(self, trace: int, offset: int, end: int) -> str:
+        """What libblkid takes the bytes around a trace for, with a header at its MiB or where they begin."""
+        for at in dict.fromkeys((max(offset, trace // MIB * MIB), offset)):
+            with suppress(GuardStop):
+                found = self.signature(at, end - at)
+                if kind := found.get("TYPE") or found.get("PTTYPE"):
+                    return f"{kind} at {at}"
+        return f"data at {trace}"
 
     def signature(self, offset: int = 0, size: int | None = None) -> dict[str, str]:
         """What libblkid finds in these bytes of the disk; empty where there is nothing."""
@@ -138,6 +178,20 @@ class InstallDisk:
         return {name: value for name, _, value in pairs}
 
 
+def looked_at(offset: int, size: int) -> Iterator[tuple[int, int]]:
+    """Offsets and lengths, none longer than a MiB. Samples begin at multiples of a MiB, as partitions do, each at an
+    arbitrary one of its share of the disk, so that nothing that recurs is missed throughout.
+    """
+    begin = min(size, GIB)
+    end = min(size - begin, END)
+    for first, length in ((offset, begin), (offset + size - end, end)):
+        yield from ((at, min(MIB, first + length - at)) for at in range(first, first + length, MIB))
+    between = range(-(-(offset + begin) // MIB), (offset + size - end) // MIB)
+    for number in range(count := min(SAMPLES, len(between))):
+        low, high = (len(between) * each // count for each in (number, number + 1))
+        yield between[low + zlib.crc32(b"%d" % number) % (high - low)] * MIB, SAMPLE
+
+
 def guid_at(raw: bytes, offset: int) -> str:
     return str(uuid.UUID(bytes_le=raw[offset : offset + 16]))
 
@@ -148,13 +202,6 @@ def entries_of(array: bytes, sector: int) -> Iterator[TableEntry]:
         if any(array[at : at + 16]):
             size = (last - first + 1) * sector
             yield TableEntry(number, guid_at(array, at + 16), guid_at(array, at), first * sector, size)
-
-
-def plain(serial: str) -> str:
-    """A serial number without what Windows, NVMe and SCSI put around it."""
-    return (
-        re.sub(r"^(eui|naa|nvme|uuid|t10)\.", "", serial.strip().lower().rstrip(".")).replace("_", "").replace(" ", "")
-    )
 
 
 def disks(root: Path) -> list[InstallDisk]:
@@ -189,6 +236,8 @@ def the_disk(wanted: Any, found: list[InstallDisk]) -> InstallDisk:
         those = [disk for disk in found if disk.guid == wanted["guid"]]
         name = f"GUID {wanted['guid']}"
     else:
+        if says_nothing(wanted["serial"]):
+            raise GuardStop("order", f"the serial number {wanted['serial']!r} names no disk")
         those = [disk for disk in found if plain(wanted["serial"]) in disk.serials]
         name = f"serial number {wanted['serial']}"
     if not those:
@@ -262,17 +311,25 @@ def check_target(label: str, disk: InstallDisk, entry: TableEntry) -> None:
     found = disk.signature(entry.offset, entry.size)
     if found.get("TYPE") == "ntfs" and found.get("LABEL") == label:
         return
-    if found or not disk.is_blank(entry.offset, entry.size):
-        kind = found.get("TYPE") or found.get("PTTYPE") or "data"
+    trace = disk.first_trace(entry.offset, entry.size)
+    if found or trace is not None:
+        kind = found.get("TYPE") or disk.kind_at(trace or entry.offset, entry.offset, entry.offset + entry.size)
         raise GuardStop("target-not-blank", f"{disk.node(entry.number)} holds {kind}, and not under the label {label}")
 
 
 def check_whole(wanted: Any, disk: InstallDisk, root: Path) -> None:
-    """A disk with anything on it only where its wipe was consented to by its GUID."""
+    """Somebody consented to the wipe of this disk by its name; one without a table is to be blank all the same, since
+    nobody could say then what is on it.
+    """
     check_unused(disk, None, root)
-    is_empty = not disk.entries and not disk.signature() and disk.is_blank(0, disk.size)
-    if not is_empty and (wanted.get("wipe") is None or wanted["wipe"] != disk.guid):
-        raise GuardStop("not-blank", f"{disk.path} is not blank, and nobody consented to its wipe by its GUID")
+    if wanted.get("wipe") != (wanted.get("guid") or wanted["serial"]):
+        raise GuardStop("no-consent", f"nobody consented to the wipe of {disk.path} by its GUID or serial number")
+    if not disk.is_called(wanted["model"]):
+        raise GuardStop("disk-model", f"{disk.path} is a {disk.model or 'disk of no model'}, not a {wanted['model']}")
+    if not wanted.get("guid") and (trace := disk.first_trace(0, disk.size)) is not None:
+        kind = disk.kind_at(trace, 0, disk.size)
+        words = f"{disk.path} was told to have no partition table, and is not blank: {kind}. With a GPT it can be wiped"
+        raise GuardStop("not-blank", f"{words} by its GUID: in Windows, Initialize-Disk; then detect and plan again")
 
 
 def check_unused(disk: InstallDisk, number: int | None, root: Path) -> None:
@@ -305,8 +362,10 @@ def resolved(storage: Any, found: dict[str, InstallDisk]) -> Any:
     return {**storage, "config": config}
 
 
-def check(folder: Path, root: Path) -> None:
-    """Raises GuardStop, or writes /autoinstall.yaml below root; JSON is YAML."""
+def check(folder: Path, root: Path, *, again: bool = False) -> None:
+    """Raises GuardStop, or writes /autoinstall.yaml below root, as JSON, which YAML is. again: after the other early
+    commands, when the file names the disks already, and the installer reads it next.
+    """
     order = json.loads((folder / "guard.json").read_text("utf-8"))
     check_firmware(root)
     check_machine(order, root)
@@ -318,9 +377,12 @@ def check(folder: Path, root: Path) -> None:
         check_disk(wanted, found[wanted["id"]], root)
     if len({disk.path for disk in found.values()}) != len(order["disks"]):
         raise GuardStop("order", "two disks of the order are the same one")
-    file = root / "autoinstall.yaml"
-    installer = json.loads(file.read_text("utf-8"))
-    installer["storage"] = resolved(installer["storage"], found)
+    file, started_by = root / "autoinstall.yaml", root / "cdrom/autoinstall.yaml"
+    installer, unresolved = installer_document(file), section_of(order)
+    for each in [installer, *([installer_document(started_by)] if started_by.exists() else [])]:
+        check_commands(each, str(folder))
+    check_storage(installer, resolved(unresolved, found) if again else unresolved)
+    installer["storage"] = resolved(unresolved, found)
     beside = file.with_suffix(".resolved")
     beside.unlink(missing_ok=True)  # it holds what the file holds, and is root's alone as well
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
@@ -330,10 +392,10 @@ def check(folder: Path, root: Path) -> None:
     beside.replace(file)
 
 
-def main(folder: Path, root: Path = Path("/")) -> int:
+def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
     words = ""
     try:
-        check(folder, root)
+        check(folder, root, again=again)
     except GuardStop as stop:
         words = str(stop)
     except OSError as error:
@@ -357,4 +419,4 @@ def report(folder: Path, stopped: bool, words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve().parent))
+    sys.exit(main(Path(__file__).absolute().parent, again=sys.argv[1:] == [AGAIN]))

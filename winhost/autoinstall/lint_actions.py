@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from winhost.autoinstall.install_findings import InstallFinding, install_keys
-from winhost.autoinstall.installer_guard import UNRESOLVED
+from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.lint_document import AutoinstallContext, StorageAction
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
 

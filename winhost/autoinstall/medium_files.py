@@ -11,9 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.install_document import PYTHON, SCRIPTS, written_install
+from winhost.autoinstall.install_document import FETCHED, SCRIPTS, written_install
+from winhost.autoinstall.installer_storage import FETCHING, PYTHON, UNRESOLVED, guard_commands
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
+from winhost.model.one_text import one_text
 from winhost.model.units import Bytes, GiB, MiB, size
 
 MENU = "boot/grub/grub.cfg"
@@ -21,11 +23,12 @@ SHIM = "EFI/boot/bootx64.efi"
 SUMS = "md5sum.txt"
 FETCH = "winhost/fetch.json"
 # `autoinstall` without which the installer asks; `noprompt` without which it waits for somebody to take the medium out.
+# By `subiquity.autoinstallpath` our file goes before one of cloud-init, which a stick called CIDATA could bring.
 _MENU = """\
 set timeout=3
 menuentry "winhost: install Ubuntu on the disk that was named" {{
     set gfxpayload=keep
-    linux /casper/vmlinuz autoinstall noprompt{words} ---
+    linux /casper/vmlinuz autoinstall subiquity.autoinstallpath=/cdrom/autoinstall.yaml noprompt{words} ---
     initrd /casper/initrd
 }}
 """
@@ -40,7 +43,7 @@ def menu(address: str | None = None) -> bytes:
 
 def script(name: str) -> str:
     """The constant text of one that runs in the installer."""
-    return files(__package__).joinpath(SCRIPTS[name]).read_text(encoding="utf-8")
+    return one_text(files(__package__).joinpath(part) for part in SCRIPTS[name])
 
 
 def with_settings(
@@ -66,9 +69,9 @@ def before_settings(address: str | None = None, esp: str | None = None) -> dict[
 
     esp: of the Windows that starts next where no settings come.
     """
-    early = [f"{PYTHON} {place}" for place in ("/cdrom/winhost/fetch.py", "/run/winhost/guard.py")]
+    early = [FETCHING, *guard_commands(FETCHED)]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
-    storage = {"config": [{"type": "disk", "id": "disk-0", "serial": "WINHOST-UNRESOLVED", "preserve": True}]}
+    storage = {"config": [{"type": "disk", "id": "disk-0", "serial": UNRESOLVED, "preserve": True}]}
     document: dict[str, Any] = {"version": 1, "early-commands": early, "storage": storage}
     back: dict[str, bytes] = {}
     if esp is not None:

@@ -1,6 +1,5 @@
 """winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,17 +21,17 @@ from winhost.autoinstall.medium_files import (
 from winhost.autoinstall.remastered import remastered
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
+from winhost.cli.disk_consent import consented
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.plan_install import written_to
 from winhost.cli.wait_install import Waiting
 from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import image_cache
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
-from winhost.model.errors import Exit, RefusedError, UsageError, visible
+from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.units import size
 
@@ -59,13 +58,14 @@ def media(
     report: str | None,
     reach: str | None,
     minutes: int,
+    consent_file: Path | None,
     force: bool,
     output: Output,
 ) -> int:
     """Make installation media of a plan."""
     plan, out = read_install_plan(plan_file), output.required_path
     _check_place(out, output.folder, force)
-    wiped = _typed(plan)
+    wiped = consented(plan.host, plan.whole, consent_file)
     try:
         image = InstallerRelease(plan.installer, mirror or MEDIA_MIRROR).fetched(image_cache())
         if plan.authorities is not None:
@@ -83,37 +83,6 @@ def _check_place(out: Path, folder: bool, force: bool) -> None:
         hint = "Name another place with -o" + ("" if folder else ", or write over the file with --force")
         raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
     out.unlink(missing_ok=True) if out.is_file() else None
-
-
-def _typed(plan: InstallPlan) -> list[str]:
-    """GUIDs of the disks whose wipe somebody typed. Raises RefusedError (NotTyped)."""
-    found = []
-    for disk, words in zip(plan.whole, written_to(plan) if plan.whole else (), strict=True):
-        guid = disk.choice.guid
-        if guid is None:  # there is no table: the guard takes it only where it is blank
-            continue
-        click.echo(
-            f"Everything on this disk of {visible(plan.host)} will be lost. To go on, type its model, size and GUID:",
-            err=True,
-        )
-        click.echo(f"  {visible(words)}", err=True)
-        if _answer() != words:
-            raise RefusedError(
-                "NotTyped", what="that is not the disk; no media were made", hint="Type the line as it is shown"
-            )
-        found.append(guid)
-    return found
-
-
-def _answer() -> str:
-    """What is typed, or nothing where nobody is there to type it. Raises click.Abort for Ctrl-C."""
-    try:
-        return str(click.prompt("Disk", err=True, default="", show_default=False)).strip()
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        click.echo(err=True)
-        return ""
 
 
 def _made(

@@ -9,12 +9,12 @@ from winhost.autoinstall.facts_manifest import (
     keeps_local_time,
     machine_of,
     manifest_of_facts,
-    model_of,
     whole_disks_of,
     windows_esp_of,
 )
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
 from winhost.autoinstall.storage_section import Scheme
+from winhost.cli.disk_consent import lost_on
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file
 from winhost.cli.output import say
@@ -29,7 +29,7 @@ from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.reason import Severity, Verdict
-from winhost.model.units import gib, size
+from winhost.model.units import size
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -85,7 +85,6 @@ def plan(
             installer,
             None if disks else manifest_of_facts(known),
             tuple(whole_disks_of(known, disks)),
-            tuple(model_of(known, each) for each in disks),
             Scheme(raid, lvm),
             authorities_of(known),
             tuple(card.gpu.key["device"] for card in known.cards),
@@ -137,15 +136,13 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
     if plan.beside is not None:
         target = next(each for each in plan.beside.partitions if each.role == "target")
         return (f"partition {target.guid}, {size(target.size)} of {plan.beside.model} ({plan.beside.guid})",)
-    rows = zip(plan.whole, plan.models, strict=True)
-    return tuple(f"{model}, {gib(each.choice.size)}, {each.choice.guid or each.choice.serial}" for each, model in rows)
+    return tuple(each.line for each in plan.whole)
 
 
 def _show(made: InstallPlan, heeded: tuple[str, ...], output: Output) -> None:
-    lost = tuple(
-        f"{each.role} partition {each.guid}, {size(each.size)}" for disk in made.whole for each in disk.partitions
-    )
-    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heeded, tuple(afterwards(made)))
+    lost = tuple(each for disk in made.whole for each in lost_on(disk))
+    heed = (*heeded, *(f"{disk.model}: {each}" for disk in made.whole for each in disk.heed))
+    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heed, tuple(afterwards(made)))
 
     def show(_: PlannedInstall) -> None:
         say(f"Ubuntu {made.installer} on {planned.host} writes to {'; '.join(planned.writes)}.")

@@ -7,6 +7,8 @@ from http.client import HTTPException
 from typing import Any
 
 from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
+from winhost.autoinstall.install_document import FETCHED
+from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.found.installer import MARK, TICKET
@@ -21,7 +23,7 @@ _Order = Mapping[str, Any]
 def play_installer(machine: Machine) -> InstalledLinux | None:
     """None where it stops, with Windows as the next system: without settings, or where the guard finds a difference."""
     settings = _settings(machine)
-    if settings is None or not as_ordered(machine, settings["guard"]):
+    if settings is None or not as_ordered(machine, settings["guard"]) or not writes_as_ordered(settings):
         return None
     data = settings["autoinstall"]["user-data"]
     (admin,) = data["users"]
@@ -60,6 +62,16 @@ def as_ordered(machine: Machine, order: _Order) -> bool:
     listed = {(each["guid"], each["offset"], each["size"], each["type"]) for each in wanted["partitions"]}
     target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
     return there == listed and disks.labels.get(target, ("", ""))[1] == wanted["label"]
+
+
+def writes_as_ordered(settings: Mapping[str, Any]) -> bool:
+    """Whether the installer would do with the disk what follows from the guard's order, and runs the guard at all."""
+    try:
+        check_commands(settings["autoinstall"], FETCHED)
+        check_storage(settings["autoinstall"], section_of(settings["guard"]))
+    except GuardStop:
+        return False
+    return True
 
 
 def _install(machine: Machine, order: _Order) -> None:

@@ -96,13 +96,19 @@ def plan(**options: Any) -> int:
     metavar="MINUTES",
     help="How long to wait for the new system, with --serve or --report.",
 )
+@click.option(
+    "--consent-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A file that quotes each disk that is lost, one a line, in place of typing them at a terminal.",
+)
 @force_option
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
 def media(**options: Any) -> int:
     """Make installation media of PLAN, with a host key that is made now.
 
-    The image of Ubuntu is taken by Canonical's signature. Where a disk with something on it is wiped, its model, size
-    and GUID are to be typed.
+    The image of Ubuntu is taken by Canonical's signature. The GUID or serial number of each disk that Ubuntu gets whole
+    is to be typed at a terminal, or quoted in a file.
     """  # fmt: skip
     from winhost.cli.media_install import media as run
 

@@ -1,13 +1,12 @@
 """The Python that runs on a Linux target: the agent and one script per resource, as one constant text."""
 
-import re
-from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
 from winhost import agent
 from winhost.model.once import once
+from winhost.model.one_text import one_text
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
@@ -39,34 +38,26 @@ def files() -> dict[str, Traversable]:
 @once
 def agent_text() -> str:
     """The agent and the scripts: definitions only. The same for every target and every call; values travel as JSON."""
-    return _one_text(files().values())
+    return one_text(files().values())
 
 
 @once
 def probe_text() -> str:
     """What `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
     names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
-    return f"{_one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
+    return f"{one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
 
 
 @once
 def boot_text() -> str:
     """What `winhost boot` sends to a Linux beside Windows. It knows no resource."""
-    return f"{_one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
+    return f"{one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
 
 
 @once
 def serving_text() -> str:
     """What `winhost serve` sends to look after engines and the gateway. It knows no resource."""
-    return f"{_one_text(packaged(agent) / name for name in SERVING)}\n{_LAST_LINE}"
-
-
-def _one_text(sources: Iterable[Traversable]) -> str:
-    """All names are there already, and `__future__` may only be named at its top."""
-    first, *others = (each.read_bytes().decode("ascii").replace("\r\n", "\n") for each in sources)
-    return "\n".join(
-        [_without_imports(first, "winhost"), *(_without_imports(each, "winhost", "__future__") for each in others)]
-    )
+    return f"{one_text(packaged(agent) / name for name in SERVING)}\n{_LAST_LINE}"
 
 
 def session_text() -> str:
@@ -77,11 +68,3 @@ def session_text() -> str:
 def agent_digest() -> str:
     """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()
-
-
-def _without_imports(text: str, *packages: str) -> str:
-    """Its lines stay the same ones. Every session needs this text, and to parse it all would cost it more than sshd's
-    answer: a test holds that no other line looks like such an import.
-    """
-    imports = re.compile(rf"^from (?:{'|'.join(packages)})\b[\w.]* import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE)
-    return imports.sub(lambda found: "\n" * found[0].count("\n"), text)
