@@ -4,7 +4,6 @@
 """
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -90,7 +89,6 @@ def winhost(context: click.Context) -> None:
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: see `winhost.cli.exit_codes`."""
     prepare_streams()
-    os.umask(os.umask(0o077) | 0o022)  # nothing that winhost writes is writable by others, whatever the user's umask
     words = sys.argv[1:] if args is None else args
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)

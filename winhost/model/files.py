@@ -32,7 +32,7 @@ def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o666)
 
 
 def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o666) -> None:
-    """The file as a whole or not at all; where there was one, who may read it stays.
+    """The file as a whole or not at all; where there was one, who may open it stays.
 
     A link is refused, because the file that it leads to was not named. What is no file, such as /dev/stdout, is written
     to as it is. fill: writes what is in it, and may seek; mode: of a new file, before the umask. Raises OSError with
@@ -61,7 +61,7 @@ def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
     try:
         with os.fdopen(os.open(beside, _MAKE, mode), "wb") as file:
             if path.exists() and os.name == "posix":
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & ~0o022)
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             fill(file)
         beside.replace(path)
     except BaseException:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
-from winhost.model.writers import refuse_shared
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 
@@ -292,18 +291,7 @@ class FleetFile(Written):
 def load_fleet(path: Path) -> Fleet:
     """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
     loaded = load_placed(path, FleetFile, _disagreements)
-    if _starts_programs(loaded.value):
-        refuse_shared(path, "its `cmd:` secrets start programs as you")
     return Fleet(path, tuple(_host(loaded, name) for name in loaded.value.hosts))
-
-
-def _starts_programs(value: object) -> bool:
-    if isinstance(value, SecretRef):
-        return value.scheme == "cmd"
-    if isinstance(value, BaseModel):
-        return any(_starts_programs(each) for _, each in value)
-    each = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return any(map(_starts_programs, each))
 
 
 def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:

@@ -29,7 +29,6 @@ from winhost.model.files import TooLarge, read_within
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
-from winhost.model.writers import refuse_public
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -151,7 +150,6 @@ def _nearest(places: Mapping[Loc, Place], loc: Loc) -> Place:
 
 
 def _text(path: Path) -> str:
-    refuse_public(path)
     try:
         data = read_within(path, LARGEST)
     except TooLarge as large:
