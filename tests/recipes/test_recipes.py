@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.cases import read_cases
@@ -15,7 +13,6 @@ from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daem
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_findings import rows
 from winhost.recipes.recipe_rows import KEYS as KEYS_OF_ROWS
-from winhost.recipes.rules_of_options import _is_one_slip
 from winhost.resources.host import HostFacts
 
 FOLDER = ROOT / "tests/data/recipes"
@@ -97,13 +94,3 @@ def test_what_is_mended_stays_mended(name: str) -> None:
     assert second.mended == first.mended
     assert not [each for each in second.findings if each.fixed]
     assert {each.code for each in second.findings} <= {each.code for each in first.findings}
-
-
-@given(st.text("ab-", max_size=5), st.text("ab-", max_size=5))
-def test_a_slip_is_one_letter_more_less_other_or_two_swapped(one: str, other: str) -> None:
-    places = range(len(one) + 1)
-    slips = {one[:at] + letter + one[at:] for at in places for letter in "ab-"}
-    slips |= {one[:at] + one[at + 1 :] for at in places}
-    slips |= {one[:at] + letter + one[at + 1 :] for at in places[:-1] for letter in "ab-"}
-    slips |= {one[:at] + one[at : at + 2][::-1] + one[at + 2 :] for at in places}
-    assert _is_one_slip(one, other) == (other in slips - {one})

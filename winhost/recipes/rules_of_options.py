@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
 from winhost.recipes.recipe_text import TextEdit
-from winhost.serving.command import DEV_MODE
 from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
 
 Kind = Literal["engine", "env"]
@@ -70,49 +69,16 @@ def variables(case: RecipeCase) -> Iterator[Found]:
         if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
             yield from _by_version("env", setting, case)
         elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
-            yield _unknown("nccl-unknown", setting, renames()["nccl"].split(), case)
+            near = did_you_mean(setting.name, renames()["nccl"].split()) or "."
+            yield Found(
+                "nccl-unknown", setting.text.start, {"name": setting.name, "near": near}, _corrected(setting, near)
+            )
 
 
-def _unknown(code: str, setting: Setting, known: Collection[str], case: RecipeCase) -> Found:
-    """A name that nothing reads. It is corrected only where one slip of the fingers explains it."""
-    near = did_you_mean(setting.name, [name for name in known if name != DEV_MODE]) or "."
-    edits: Sequence[TextEdit] = ()
-    if other := _same_meaning(setting.name):
-        near = f"; vLLM has {other} instead."
-    elif (meant := _slipped(setting.name, known)) and _may_become(setting, meant, case):
-        near, edits = f"; did you mean '{meant}'?", replaced(setting.text, meant)
-    return Found(code, setting.text.start, {"name": setting.name, "near": near}, edits)
-
-
-def _same_meaning(name: str) -> str | None:
-    """The option for what looks like its variable, and the other way round."""
-    if name.startswith("VLLM_"):
-        option = f"--{name.removeprefix('VLLM_').lower().replace('_', '-')}"
-        return f"the option {option}" if option in names("engine") else None
-    variable = f"VLLM_{name.removeprefix('--').upper().replace('-', '_')}"
-    return f"the variable {variable}" if variable in names("env") and variable != DEV_MODE else None
-
-
-def _slipped(word: str, known: Iterable[str]) -> str | None:
-    """The one known name that is a single slip away: a letter more, less, other, or two swapped. None for several."""
-    found = [name for name in known if _is_one_slip(word, name)]
-    return found[0] if len(found) == 1 else None
-
-
-def _is_one_slip(one: str, other: str) -> bool:
-    """Whether their Damerau-Levenshtein distance is 1."""
-    short, long = sorted((one, other), key=len)
-    at = next((index for index, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    if len(short) < len(long):
-        return short[at:] == long[at + 1 :]
-    swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
-    return short != long and (short[at + 1 :] == long[at + 1 :] or swapped)
-
-
-def _may_become(setting: Setting, name: str, case: RecipeCase) -> bool:
-    """Whether this name may be written for the one that is set: it is set nowhere else, and opens nothing."""
-    used = {each.name for each in (*case.engine.options, *case.engine.variables)}
-    return name not in used and name != DEV_MODE and setting.text.value == setting.written
+def _corrected(setting: Setting, near: str) -> Sequence[TextEdit]:
+    """The nearest name instead of a misspelt one."""
+    found = re.search(r"'([^']+)'", near)
+    return replaced(setting.text, found[1]) if found and setting.text.value == setting.written else ()
 
 
 def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Found]:
@@ -131,7 +97,8 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         words["instead"] = f"Write {other}."
         yield Found("option-renamed", place, words, replaced(setting.text, other), doubt)
     elif not having:
-        yield _unknown(f"unknown-{noun}", setting, names(kind), case)
+        near = did_you_mean(setting.name, names(kind)) or "."
+        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, _corrected(setting, near))
     elif version < having[0]:
         yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
     else:
@@ -142,7 +109,7 @@ def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequ
     if row.get("keep"):
         return ()
     if "to" in row:
-        return replaced(setting.text, row["to"]) if _may_become(setting, row["to"], case) else ()
+        return replaced(setting.text, row["to"])
     if "as" in row:
         return replaced(setting.text, row["as"]) if setting.value is None else ()
     return case.engine.editor.remove(setting)
@@ -209,9 +176,8 @@ def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
         }
         yield Found("bad-choice", place, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
-        edits = replaced(setting.shown, f"{float(value) / 100:g}") if float(value) <= 100 else ()
-        better = f"{float(value) / 100:g}" if edits else "a share of at most 1, such as 0.9"
-        yield Found("utilization-percent", place, {"value": value, "better": better}, edits)
+        better = f"{float(value) / 100:g}" if 1 < float(value) <= 100 else "0.9"
+        yield Found("utilization-percent", place, {"value": value, "better": better}, replaced(setting.shown, better))
     elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
         power = _POWERS.index(found[2]) + 1
         lengths: dict[str, object] = {"name": name, "value": value, "small": int(float(found[1]) * 1000**power)}
