@@ -1,6 +1,8 @@
 """winhost bundle: a folder made whole or not at all."""
 
 import json
+import os
+import stat
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -50,6 +52,23 @@ def test_a_bundle_is_a_folder_with_its_sums(line: Line, plan: Path) -> None:
     assert sha256((made / "SHA256SUMS").read_bytes()).hexdigest() in said.out
     assert (made / "plan.json").read_bytes() == plan.read_bytes()
     assert list(Path("deep").iterdir()) == [made]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.parametrize(("umask", "most"), [(0o000, 0o755), (0o002, 0o755), (0o077, 0o700)])
+def test_nobody_else_may_write_what_is_made(line: Line, umask: int, most: int) -> None:
+    facts = line.facts("server2025-role-installed")
+    before = os.umask(umask)
+    try:
+        assert line("plan", "--facts", facts, "--vm", "llm-01", "-o", "plans/").code == 0
+        os.umask(umask)
+        assert line("plan", "--facts", facts, "--vm", "llm-01", "-o", "plan.json").code == 0
+        os.umask(umask)
+        assert line("bundle", "plan.json", "-o", "deep/made").code == 0
+    finally:
+        os.umask(before)
+    written = [Path("plan.json"), Path("deep"), *Path("deep").rglob("*"), *Path().glob("plans*")]
+    assert {str(each) for each in written if stat.S_IMODE(each.stat().st_mode) & ~most} == set()
 
 
 def test_the_same_plan_makes_the_same_bundle_to_the_byte(line: Line, plan: Path) -> None:

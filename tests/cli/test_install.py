@@ -112,7 +112,8 @@ def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, A
     assert there == {entry["path"] for entry in listed["files"]} | {"files.json"}
     assert "winhost/guard.py" in listed["ours"]
     assert listed["partition"] == 4 * GiB
-    assert Path("staged/autoinstall.yaml").stat().st_mode & 0o777 == 0o600
+    modes = {each: each.stat().st_mode & 0o777 for each in (Path("staged"), *Path("staged").rglob("*"))}
+    assert {path for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == set()
 
 
 class Terminal(io.StringIO):

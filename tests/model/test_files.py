@@ -48,9 +48,17 @@ def test_who_may_open_a_file_stays_and_a_new_one_is_as_it_is_asked_for(tmp_path:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.chmod(0o640)
         write_whole(file, [b"y"])
+        assert stat.S_IMODE(file.stat().st_mode) == 0o640
+        file.chmod(0o777)
+        write_whole(file, [b"z"])
+        assert stat.S_IMODE(file.stat().st_mode) == 0o755  # a script still runs, and nobody else writes it
+        write_whole(file, ["secret"], mode=0o600)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o700
+        write_whole(tmp_path / "new.json", ["x"], mode=0o666)
+        assert stat.S_IMODE((tmp_path / "new.json").stat().st_mode) == 0o644
     finally:
         os.umask(before)
-    assert (stat.S_IMODE(file.stat().st_mode), file.read_text()) == (0o640, "y")
+    assert file.read_text() == "secret"
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="this system has no such device")

@@ -4,7 +4,9 @@
 """
 
 import importlib
+import os
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -86,9 +88,22 @@ def winhost(context: click.Context) -> None:
     context.color = colour()  # every command below asks this context
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    """Of an input that others can write; warnings of libraries are no business of users."""
+    from winhost.model.writers import SharedInputWarning  # most commands warn of nothing
+
+    if issubclass(category, SharedInputWarning):
+        from winhost.cli.output import say  # likewise
+
+        say(f"warning: {message}", err=True)
+
+
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: see `winhost.cli.exit_codes`."""
     prepare_streams()
+    if os.name == "posix":
+        os.umask(os.umask(0o077) | 0o022)  # nothing that winhost makes is written by others
+    warnings.showwarning = _show_warning
     words = sys.argv[1:] if args is None else args
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)

@@ -226,7 +226,7 @@ def _write(given: Given, linted: LintedRecipe, mending: Mending) -> Path | None:
     place = mending.place or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
     if place is not None:
         refuse_other_kind(place, "mended file", mending.force)
-        mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o666
+        mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
         write_whole(place, [linted.mended], mode=mode)
     return place
 

@@ -1,7 +1,8 @@
 """winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
 
+import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import click
@@ -135,11 +136,18 @@ def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
     listed = staged(image, added)
     room = staging_size(listed)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    copy_out(image, out, listed, added)
+    with suppress(OSError):  # a mount may have no modes
+        out.chmod(0o700)
+    before = os.umask(0o077)
+    try:
+        copy_out(image, out, listed, added)
+    finally:
+        os.umask(before)
     for path, data in added.items():
         (out / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / path, [data], mode=0o600)
-    write_whole(out / _LIST, [write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))])
+    document = write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))
+    write_whole(out / _LIST, [document], mode=0o600)
     return room
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from winhost.model.errors import visible
+from winhost.model.writers import heed_writers
 from winhost.model.yamlfile import MISSING, Finding, dotted
 from winhost.paths.public_key import refuse_private
 
@@ -74,7 +75,9 @@ def _with_key(setting: str) -> str:
 
 def _public_key(file: str, option: str) -> str:
     try:
-        text = Path(file).expanduser().read_text("utf-8").strip()
+        path = Path(file).expanduser()
+        text = path.read_text("utf-8").strip()
+        heed_writers(path)
         refuse_private(text)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"

@@ -30,6 +30,7 @@ from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.reason import Severity, Verdict
 from winhost.model.units import size
+from winhost.model.writers import heed_writers
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -123,6 +124,7 @@ def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, .
 
 def _key(file: Path) -> str:
     try:
+        heed_writers(file)
         return public_key(file.read_text("utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"

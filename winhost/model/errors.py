@@ -135,12 +135,13 @@ def visible_json(document: object, *, indent: int | None = None, separators: tup
 _LONGEST_WORD = 300
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
     if len(word) > _LONGEST_WORD:
         return ""
     from difflib import get_close_matches
 
     spelled = {name.casefold(): name for name in known}
-    near = get_close_matches(word, spelled.values(), n=1) or get_close_matches(word.casefold(), spelled, n=1)
+    folded = word.casefold()
+    near = get_close_matches(word, spelled.values(), 1, cutoff) or get_close_matches(folded, spelled, 1, cutoff)
     return f"; did you mean '{visible(spelled[near[0].casefold()])}'?" if near else ""

@@ -10,6 +10,7 @@ from typing import IO
 
 from winhost.model.units import Bytes, size
 
+_SHARED = stat.S_IWGRP | stat.S_IWOTH
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
@@ -26,13 +27,15 @@ def read_within(path: Path, most: Bytes) -> bytes:
     return data
 
 
-def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o666) -> None:
+def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644) -> None:
     """The file as a whole or not at all, text in UTF-8; as `fill_whole` does it."""
     fill_whole(path, lambda file: _write(file, pieces), mode=mode)
 
 
-def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o666) -> None:
-    """The file as a whole or not at all; where there was one, who may open it stays.
+def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o644) -> None:
+    """The file as a whole or not at all; where there was one, who may read it stays, unless the new one is private.
+
+    Nobody but the owner may ever write it.
 
     A link is refused, because the file that it leads to was not named. What is no file, such as /dev/stdout, is written
     to as it is. fill: writes what is in it, and may seek; mode: of a new file, before the umask. Raises OSError with
@@ -59,9 +62,10 @@ def _write(file: IO[bytes], pieces: Iterable[str | bytes]) -> None:
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
     beside = path.with_name(f".winhost-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(os.open(beside, _MAKE, mode), "wb") as file:
+        with os.fdopen(os.open(beside, _MAKE, mode & ~_SHARED), "wb") as file:
             if path.exists() and os.name == "posix":
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+                private = 0 if mode & 0o077 else 0o077
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & ~(_SHARED | private))
             fill(file)
         beside.replace(path)
     except BaseException:

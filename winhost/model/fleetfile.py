@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
+from winhost.model.writers import heed_writers
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 
@@ -307,6 +308,7 @@ def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
     if isinstance(bundle := values.get("verify"), Path):
         values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
+        heed_writers(values["verify"])
     if values.get("verify") is False:
         values["verify_at"] = loaded.where(given["verify"][0])
     if "password" in given:

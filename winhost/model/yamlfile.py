@@ -29,6 +29,7 @@ from winhost.model.files import TooLarge, read_within
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
+from winhost.model.writers import heed_writers
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -80,6 +81,7 @@ def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterabl
     """
     document = _Document(str(path))
     data = document.read(_text(path))
+    heed_writers(path, data)
     refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
     value, findings, more = _validated(json.dumps(data), data, model)
     rest = value if value is not None or more else _rest(data, findings, model)
@@ -103,6 +105,7 @@ def load_json(path: Path, kind: type[Kind], first: Callable[[Any], None] = lambd
     text = _text(path)
     findings: list[Finding] = []
     data = _parsed_json(path, text, findings)
+    heed_writers(path, data)
     first(data)
     value, invalid, more = _validated(text, data, kind)
     findings += invalid

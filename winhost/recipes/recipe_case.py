@@ -14,6 +14,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
 from winhost.recipes.container_words import IMAGE
+from winhost.recipes.misspelt import one_slip
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
 from winhost.resources.host import Card
@@ -105,6 +106,14 @@ class RecipeCase:
         if name.startswith("--"):
             return "what else its file or its shell gives it" if self.engine.more_options else ""
         return "what its file of variables has" if self.engine.more_variables else ""
+
+    def uses(self, name: str, but: Setting) -> bool:
+        """Whether the file has this name elsewhere, or another slip that would be corrected to it."""
+        text = self.source.text.replace("_", "-") if name.startswith("-") else self.source.text
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+            return True
+        others = [each for engine in self.recipe.engines for each in (*engine.options, *engine.variables)]
+        return any(each.text.at != but.text.at and (each.name == name or one_slip(each.name, name)) for each in others)
 
     @property
     def port(self) -> str:

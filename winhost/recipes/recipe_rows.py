@@ -136,7 +136,8 @@ def _edits(mend: Mapping[str, Any], setting: Setting | None, case: RecipeCase) -
         old, new = mend["swap"]
         return replaced(setting.shown, (setting.value or "").replace(old, new))
     if "rename" in mend:
-        return replaced(setting.text, mend["rename"]) if setting.text.value == setting.name else ()
+        whole = setting.text.value == setting.name and not case.uses(mend["rename"], setting)
+        return replaced(setting.text, mend["rename"]) if whole else ()
     return editor.remove(setting) if mend.get("remove") else ()
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes, GiB
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.container_words import IMAGE, container_options, is_behind_image
+from winhost.recipes.misspelt import suggested
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
@@ -40,7 +40,7 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
         words = {
             "name": written,
             "tool": engine.program,
-            "near": did_you_mean(written, known.flags | known.valued) or ".",
+            "near": suggested(written, known.flags | known.valued),
         }
         wrong_side = written.replace("_", "-") in names("engine")
         yield Found(

@@ -14,6 +14,7 @@ from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.container_words import is_behind_image
 from winhost.recipes.engine_words import shapes
+from winhost.recipes.misspelt import meant, suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import Setting
@@ -69,16 +70,24 @@ def variables(case: RecipeCase) -> Iterator[Found]:
         if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
             yield from _by_version("env", setting, case)
         elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
-            near = did_you_mean(setting.name, renames()["nccl"].split()) or "."
+            known = renames()["nccl"].split()
+            words = {"name": setting.name, "near": suggested(setting.name, known)}
             yield Found(
-                "nccl-unknown", setting.text.start, {"name": setting.name, "near": near}, _corrected(setting, near)
+                "nccl-unknown", setting.text.start, words, _corrected(setting, meant(setting.name, known), case)
             )
 
 
-def _corrected(setting: Setting, near: str) -> Sequence[TextEdit]:
-    """The nearest name instead of a misspelt one."""
-    found = re.search(r"'([^']+)'", near)
-    return replaced(setting.text, found[1]) if found and setting.text.value == setting.written else ()
+def _corrected(setting: Setting, name: str | None, case: RecipeCase) -> Sequence[TextEdit]:
+    """This name instead of the written one, unless the file sets it already or writes something else there."""
+    if name is None or setting.text.value != setting.written or case.uses(name, setting):
+        return ()
+    return replaced(setting.text, name)
+
+
+def _option_for(variable: str) -> str | None:
+    """VLLM_SERVED_MODEL_NAME is no variable, but --served-model-name is an option."""
+    option = "--" + variable.removeprefix("VLLM_").lower().replace("_", "-")
+    return option if option in names("engine") else None
 
 
 def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Found]:
@@ -95,10 +104,15 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other := _other_negation(setting, version):
         words["instead"] = f"Write {other}."
-        yield Found("option-renamed", place, words, replaced(setting.text, other), doubt)
+        mended = () if case.uses(other, setting) else replaced(setting.text, other)
+        yield Found("option-renamed", place, words, mended, doubt)
     elif not having:
-        near = did_you_mean(setting.name, names(kind)) or "."
-        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, _corrected(setting, near))
+        known_names = [*names(kind), *(renames()["also"] if kind == "env" else ())]
+        name = meant(setting.name, known_names)
+        edits = _corrected(setting, name, case) if name and knows(kind, name, version) is not False else ()
+        option = _option_for(setting.name) if kind == "env" else None
+        near = f"; vLLM has the option {option} for this." if option else suggested(setting.name, known_names)
+        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
         yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
     else:
@@ -108,10 +122,9 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
 def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
     if row.get("keep"):
         return ()
-    if "to" in row:
-        return replaced(setting.text, row["to"])
-    if "as" in row:
-        return replaced(setting.text, row["as"]) if setting.value is None else ()
+    if new := row.get("to") or row.get("as"):
+        taken = setting.value is not None and "as" in row
+        return () if taken or case.uses(new.partition("=")[0], setting) else replaced(setting.text, new)
     return case.engine.editor.remove(setting)
 
 
