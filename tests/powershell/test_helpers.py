@@ -340,3 +340,28 @@ def test_a_rule_that_is_open_to_all_is_seen_as_that(engine: Scripts, rules: list
         assert engine.run("Find-WinhostVmAllowed") == told
     finally:
         engine.run(agent_text())
+
+
+def test_a_job_that_cannot_be_removed_hides_no_error(engine: Scripts) -> None:
+    engine.run(
+        "function Stop-VM { 'job' }; function Remove-Job { throw 'it is still there' }; "
+        "function Wait-WinhostGuest { Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' 'It runs on.' }"
+    )
+    with pytest.raises(PipelineError) as caught:
+        engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null")
+    assert caught.value.error_id == "Winhost.GuestDidNotStop"
+    engine.run("function Wait-WinhostGuest { }")
+    assert engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null 3>&1") == [
+        "The job of the shutdown could not be removed: it is still there"
+    ]
+
+
+def test_a_cleanup_that_fails_is_the_error_where_there_is_no_other(engine: Scripts) -> None:
+    engine.run(
+        "function Test-Cleanup { param([bool]$Fails) $ended = $false; "
+        "try { if ($Fails) { throw 'the first' }; $ended = $true } "
+        "finally { Invoke-WinhostCleanup $ended 'It stays' { throw 'the second' } } }"
+    )
+    for fails, error in (("$true", "the first"), ("$false", "the second")):
+        with pytest.raises(PipelineError, match=error):
+            engine.run(f"Test-Cleanup {fails}")

@@ -45,9 +45,6 @@ public static class WinhostNative
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern bool SetFirmwareEnvironmentVariableW(string name, string space, byte[] value, uint size);
 
-    [DllImport("kernel32.dll", SetLastError = true)]
-    private static extern bool GetFirmwareType(out uint kind);
-
     [DllImport("kernel32.dll")]
     private static extern IntPtr GetCurrentProcess();
 
@@ -89,16 +86,6 @@ public static class WinhostNative
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
-
-    public static string Kind()
-    {
-        uint kind;
-        if (!GetFirmwareType(out kind))
-        {
-            throw new Win32Exception();
-        }
-        return kind == 2 ? "uefi" : "bios";
-    }
 
     public static byte[] Read(string name, string space)
     {
@@ -272,8 +259,16 @@ function Import-WinhostNative {
 }
 
 function Read-WinhostFirmwareKind {
-    Import-WinhostNative
-    [WinhostNative]::Kind()
+    # What Windows notes at each start. Whoever only asks this does not start the C# compiler for it.
+    switch (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control' 'PEFirmwareType') {
+        1 {
+            return 'bios'
+        }
+        2 {
+            return 'uefi'
+        }
+    }
+    Assert-WinhostKnown $null
 }
 
 function Read-WinhostFirmwareVariable {
