@@ -1,5 +1,6 @@
 """What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
 
+import json
 import os
 import subprocess
 from base64 import b64encode
@@ -365,3 +366,26 @@ def test_a_cleanup_that_fails_is_the_error_where_there_is_no_other(engine: Scrip
     for fails, error in (("$true", "the first"), ("$false", "the second")):
         with pytest.raises(PipelineError, match=error):
             engine.run(f"Test-Cleanup {fails}")
+
+
+def test_a_restricted_language_mode_is_read_in_it(engine: Scripts, tmp_path: Path) -> None:
+    request = json.dumps({"calls": [{"resource": "Session", "verb": "get"}]})
+    (tmp_path / "agent.ps1").write_text(f"{agent_text()}\nInvoke-Winhost -Json '{request}'\n")
+    (told,) = engine.run(f"""
+        $runspace = [System.Management.Automation.Runspaces.RunspaceFactory]::CreateRunspace()
+        $runspace.Open()
+        $runspace.SessionStateProxy.LanguageMode = 'ConstrainedLanguage'
+        $shell = [System.Management.Automation.PowerShell]::Create()
+        $shell.Runspace = $runspace
+        [void]$shell.AddScript([System.IO.File]::ReadAllText('{tmp_path / "agent.ps1"}'))
+        $shell.Invoke()
+        $shell.Dispose()
+        $runspace.Dispose()
+    """)
+    (session,) = json.loads(told)["answers"][0]["instances"]
+    assert session["state"]["language_mode"] == "ConstrainedLanguage"
+    assert session["state"]["is_64bit"] is True
+    # What takes a method is unknown then, and not what it would be of somebody who may not.
+    assert {session["state"][name]["unknown"]["code"] for name in ("administrator", "execution_policy")} == {
+        "MethodInvocationNotSupportedInConstrainedLanguage"
+    }
