@@ -389,3 +389,15 @@ def test_a_restricted_language_mode_is_read_in_it(engine: Scripts, tmp_path: Pat
     assert {session["state"][name]["unknown"]["code"] for name in ("administrator", "execution_policy")} == {
         "MethodInvocationNotSupportedInConstrainedLanguage"
     }
+
+
+@pytest.mark.parametrize(("value", "kind"), [("1", "bios"), ("2", "uefi")])
+def test_uefi_or_bios_is_known_without_compiling(engine: Scripts, value: str, kind: str) -> None:
+    engine.run(f"function Read-WinhostRegistry {{ {value} }}; function Import-WinhostNative {{ throw 'compiled' }}")
+    assert engine.run("Read-WinhostFirmwareKind") == [kind]
+
+
+def test_where_the_registry_does_not_tell_uefi_or_bios_windows_is_asked(engine: Scripts) -> None:
+    engine.run("function Read-WinhostRegistry { }; function Import-WinhostNative { throw 'compiled' }")
+    with pytest.raises(PipelineError, match="compiled"):
+        engine.run("Read-WinhostFirmwareKind")

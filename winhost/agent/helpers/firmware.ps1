@@ -45,6 +45,9 @@ public static class WinhostNative
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern bool SetFirmwareEnvironmentVariableW(string name, string space, byte[] value, uint size);
 
+    [DllImport("kernel32.dll", SetLastError = true)]
+    private static extern bool GetFirmwareType(out uint kind);
+
     [DllImport("kernel32.dll")]
     private static extern IntPtr GetCurrentProcess();
 
@@ -86,6 +89,16 @@ public static class WinhostNative
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
+
+    public static string Kind()
+    {
+        uint kind;
+        if (!GetFirmwareType(out kind))
+        {
+            throw new Win32Exception();
+        }
+        return kind == 2 ? "uefi" : "bios";
+    }
 
     public static byte[] Read(string name, string space)
     {
@@ -259,7 +272,7 @@ function Import-WinhostNative {
 }
 
 function Read-WinhostFirmwareKind {
-    # What Windows notes at each start. Whoever only asks this does not start the C# compiler for it.
+    # In the registry first, for which no C# compiler is started. Microsoft documents that value for Windows PE alone.
     switch (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control' 'PEFirmwareType') {
         1 {
             return 'bios'
@@ -268,7 +281,8 @@ function Read-WinhostFirmwareKind {
             return 'uefi'
         }
     }
-    Assert-WinhostKnown $null
+    Import-WinhostNative
+    [WinhostNative]::Kind()
 }
 
 function Read-WinhostFirmwareVariable {
