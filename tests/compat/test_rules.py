@@ -283,5 +283,6 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "signed_driver",
         "tunneled",
         "sriov_refused",
+        "unsigned_scripts",
         "window_doubtful",
     }

@@ -80,6 +80,16 @@ def test_every_resource_reads_the_same_in_other_words(engine: Scripts, name: str
     same(engine, host, host, *everything(host))
 
 
+@each_row("policy", [None, "restricted", "all-signed", "remote-signed", "unrestricted"])
+def test_the_policy_for_scripts_reads_the_same(engine: Scripts, policy: str | None) -> None:
+    facts, section = hosts()["win11-pro-1gpu"]
+    found: Any = facts.resources["Session"]
+    told = tuple(Record({**record.state, "execution_policy": policy}, record.key) for record in found)
+    host = of(replace(facts, resources={**facts.resources, "Session": told}), section)
+    (answer,) = same(engine, host, host, {"resource": "Session", "verb": "get"})
+    assert answer["instances"][0]["state"]["execution_policy"] == policy
+
+
 def one_of(name: str) -> Record | None:
     """An instance that is there, if there is one."""
     return next(iter(machine("server2025-role-installed").instances(name)), None)
@@ -96,7 +106,7 @@ FOLLOW = {"ExternalSwitch", "HyperVFirewall"}  # from VmSwitch; from the build
 
 def counted() -> Iterator[tuple[str, int]]:
     # Of resources with the same key the first: what the others tell of is a part of it.
-    for name in {resource.key: name for name, resource in reversed(WINDOWS.items()) if resource.key}.values():
+    for name in {resource.key: name for name, resource in reversed(list(WINDOWS.items())) if resource.key}.values():
         # Where no host has one there is none to make several of.
         if name not in FOLLOW and any(machine(host).instances(name) for host in hosts()):
             yield from ((name, count) for count in (0, 1, 2) if (name, count) != ("Processor", 0))  # who would answer?

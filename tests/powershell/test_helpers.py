@@ -1,5 +1,6 @@
 """What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
 
+import json
 import os
 import subprocess
 from base64 import b64encode
@@ -340,3 +341,63 @@ def test_a_rule_that_is_open_to_all_is_seen_as_that(engine: Scripts, rules: list
         assert engine.run("Find-WinhostVmAllowed") == told
     finally:
         engine.run(agent_text())
+
+
+def test_a_job_that_cannot_be_removed_hides_no_error(engine: Scripts) -> None:
+    engine.run(
+        "function Stop-VM { 'job' }; function Remove-Job { throw 'it is still there' }; "
+        "function Wait-WinhostGuest { Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' 'It runs on.' }"
+    )
+    with pytest.raises(PipelineError) as caught:
+        engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null")
+    assert caught.value.error_id == "Winhost.GuestDidNotStop"
+    engine.run("function Wait-WinhostGuest { }")
+    assert engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null 3>&1") == [
+        "The job of the shutdown could not be removed: it is still there"
+    ]
+
+
+def test_a_cleanup_that_fails_is_the_error_where_there_is_no_other(engine: Scripts) -> None:
+    engine.run(
+        "function Test-Cleanup { param([bool]$Fails) $ended = $false; "
+        "try { if ($Fails) { throw 'the first' }; $ended = $true } "
+        "finally { Invoke-WinhostCleanup $ended 'It stays' { throw 'the second' } } }"
+    )
+    for fails, error in (("$true", "the first"), ("$false", "the second")):
+        with pytest.raises(PipelineError, match=error):
+            engine.run(f"Test-Cleanup {fails}")
+
+
+def test_a_restricted_language_mode_is_read_in_it(engine: Scripts, tmp_path: Path) -> None:
+    request = json.dumps({"calls": [{"resource": "Session", "verb": "get"}]})
+    (tmp_path / "agent.ps1").write_text(f"{agent_text()}\nInvoke-Winhost -Json '{request}'\n")
+    (told,) = engine.run(f"""
+        $runspace = [System.Management.Automation.Runspaces.RunspaceFactory]::CreateRunspace()
+        $runspace.Open()
+        $runspace.SessionStateProxy.LanguageMode = 'ConstrainedLanguage'
+        $shell = [System.Management.Automation.PowerShell]::Create()
+        $shell.Runspace = $runspace
+        [void]$shell.AddScript([System.IO.File]::ReadAllText('{tmp_path / "agent.ps1"}'))
+        $shell.Invoke()
+        $shell.Dispose()
+        $runspace.Dispose()
+    """)
+    (session,) = json.loads(told)["answers"][0]["instances"]
+    assert session["state"]["language_mode"] == "ConstrainedLanguage"
+    assert session["state"]["is_64bit"] is True
+    # What takes a method is unknown then, and not what it would be of somebody who may not.
+    assert {session["state"][name]["unknown"]["code"] for name in ("administrator", "execution_policy")} == {
+        "MethodInvocationNotSupportedInConstrainedLanguage"
+    }
+
+
+@pytest.mark.parametrize(("value", "kind"), [("1", "bios"), ("2", "uefi")])
+def test_uefi_or_bios_is_known_without_compiling(engine: Scripts, value: str, kind: str) -> None:
+    engine.run(f"function Read-WinhostRegistry {{ {value} }}; function Import-WinhostNative {{ throw 'compiled' }}")
+    assert engine.run("Read-WinhostFirmwareKind") == [kind]
+
+
+def test_where_the_registry_does_not_tell_uefi_or_bios_windows_is_asked(engine: Scripts) -> None:
+    engine.run("function Read-WinhostRegistry { }; function Import-WinhostNative { throw 'compiled' }")
+    with pytest.raises(PipelineError, match="compiled"):
+        engine.run("Read-WinhostFirmwareKind")

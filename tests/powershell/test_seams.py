@@ -107,7 +107,6 @@ NEVER = {
     "Read-WinhostOwnSid": "who is logged on",
     "Test-WinhostAdministrator": "who is logged on",
     "Read-WinhostGroup": "group members (ADSI)",
-    "Read-WinhostFirmwareKind": "the firmware",
     "Read-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
     "Write-WinhostFirmwareVariable": "firmware variables, and the privilege for them",
     "Read-WinhostVolumeFiles": "a volume without a drive letter",

@@ -283,6 +283,32 @@ def tells_what_it_catches(script: Script) -> Iterator[str]:
             yield f"{name}: what is caught is told to nobody"
 
 
+# An error in a cleanup takes the place of the one that it cleans up after. The first two make a warning of it.
+KEEPS_THE_FIRST = {"Invoke-WinhostAside", "Invoke-WinhostCleanup", "Close-WinhostRun"}
+CANNOT_FAIL = {"Dispose", "ReleaseMutex", "ZeroFreeBSTR"}  # of what this very function opened
+CLEANS_UP = re.compile(r"(Remove|Dismount|Unregister|Clear|Initialize|Restore|Stop)-(?!Winhost(Script)?$)")
+
+
+def keeps_the_first_error(script: Script) -> Iterator[str]:
+    for clause in script.nodes("finally_clause"):
+        for name in _reached(clause, "command_name", "member_name"):
+            if name not in KEEPS_THE_FIRST | CANNOT_FAIL:
+                yield f"finally: {name} may fail, and hide why"
+    for clause in script.nodes("catch_clause"):
+        if re.search(r"\bthrow\b|Stop-Winhost", said(clause)):
+            for name in filter(CLEANS_UP.match, _reached(clause, "command_name")):
+                yield f"catch: {name} may fail, and hide why"
+
+
+def _reached(node: Node, *types: str) -> Iterator[str]:
+    """What is called there, without what a block is handed over to and without what is tried."""
+    for child in node.children:
+        if child.type in types:
+            yield said(child)
+        elif child.type not in ("try_statement", "script_block_expression"):
+            yield from _reached(child, *types)
+
+
 def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
     """Of a text PowerShell makes a number rather than a word of an enumeration, and takes another constructor."""
     for call in calls(script):
@@ -330,6 +356,7 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
     stops_on_errors,
     is_careful,
     tells_what_it_catches,
+    keeps_the_first_error,
     gives_numbers_and_words_their_types,
     keeps_its_own_names,
     is_plain_text,

@@ -91,6 +91,17 @@ function Invoke-WinhostAside {
     }
 }
 
+function Invoke-WinhostCleanup {
+    param([bool]$Ended, [string]$What, [scriptblock]$Expression)
+    # In a finally: an error there takes the place of the one that is under way. Ended: none is, so a cleanup that fails
+    # is the error; otherwise it is a warning.
+    if ($Ended) {
+        $null = & $Expression
+        return
+    }
+    Invoke-WinhostAside $What $Expression
+}
+
 function Read-WinhostOnce {
     param([string]$Label, [scriptblock]$Expression)
     # For this batch, and until the next change. An expression sees our names before its own: it must not use them.

@@ -20,6 +20,7 @@ from winhost.resources.windows.hyperv_role.resource import INSTALLED
 from winhost.resources.windows.operating_system.resource import OsFamily
 from winhost.resources.windows.pending_reboot.resource import PendingReboot
 from winhost.resources.windows.power_plan.resource import PowerPlan
+from winhost.resources.windows.session.resource import UNSIGNED_REFUSED
 from winhost.resources.windows.vm.resource import Vm
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
@@ -110,6 +111,23 @@ def cluster_node(facts: HostFacts) -> str | None:
 def not_administrator(facts: HostFacts) -> str | None:
     """The session is not an administrator's: some facts can be read, and nothing can be changed."""
     return None if facts.session.administrator else f"logged on as {facts.session.user}"
+
+
+def language_mode(facts: HostFacts) -> str | None:
+    """PowerShell runs in a restricted language mode, which blocks method calls and types that the agent uses."""
+    mode = facts.session.language_mode
+    return None if mode == "FullLanguage" else f"PowerShell runs in {mode}"
+
+
+def powershell_32bit(facts: HostFacts) -> str | None:
+    """PowerShell is a 32-bit process, which sees another registry view and another System32."""
+    return None if facts.session.is_64bit else f"PowerShell {facts.session.powershell}, 32-bit"
+
+
+def unsigned_scripts(facts: HostFacts) -> str | None:
+    """Group policy lets Windows PowerShell run signed scripts only, or none; those of winhost are not signed."""
+    policy = facts.session.execution_policy
+    return f"the execution policy of group policy is {policy}" if policy in UNSIGNED_REFUSED else None
 
 
 def not_x64(facts: HostFacts) -> str | None:

@@ -212,22 +212,7 @@ ask("dda.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 ask("dda.host-sleeps", common.host_sleeps, note, unknown=NOTES)
 ask("dda.modern-standby", common.modern_standby, note, unknown=NOTES)
 ask("dda.not-administrator", common.not_administrator, unverified, unknown=BLOCKS)
-
-
-@rule("dda", unknown=BLOCKS)
-def language_mode(facts: HostFacts) -> Finding | None:
-    """PowerShell runs in a restricted language mode, which blocks method calls and types that the agent uses."""
-    if facts.session.language_mode != "FullLanguage":
-        return unsupported("dda.language-mode", observed=f"PowerShell runs in {facts.session.language_mode}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def powershell_32bit(facts: HostFacts) -> Finding | None:
-    """PowerShell is a 32-bit process, which sees another registry view and another System32."""
-    if not facts.session.is_64bit:
-        return unsupported("dda.powershell-32bit", observed=f"PowerShell {facts.session.powershell}, 32-bit")
-    return None
-
-
+ask("dda.language-mode", common.language_mode, unsupported, unknown=BLOCKS)
+ask("dda.powershell-32bit", common.powershell_32bit, unsupported, unknown=BLOCKS)
+ask("dda.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
 ask("dda.no-card", common.no_card, unsupported, unknown=BLOCKS)

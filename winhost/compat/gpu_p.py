@@ -87,6 +87,9 @@ def cluster_needs_datacenter(facts: HostFacts) -> Finding | None:
     return None
 
 
+ask("gpu-p.language-mode", common.language_mode, unsupported, unknown=NOTES)
+ask("gpu-p.powershell-32bit", common.powershell_32bit, unsupported, unknown=NOTES)
+ask("gpu-p.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
 ask("gpu-p.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 
 

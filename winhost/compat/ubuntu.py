@@ -27,6 +27,9 @@ def system_disk_not_gpt(facts: HostFacts) -> Finding | None:
 
 
 ask("dual-boot.reboot-pending", common.reboot_pending, unsupported, unknown=NOTES)
+ask("dual-boot.language-mode", common.language_mode, unsupported, unknown=NOTES)
+ask("dual-boot.powershell-32bit", common.powershell_32bit, unsupported, unknown=NOTES)
+ask("dual-boot.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
 ask("dual-boot.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 ask("dual-boot.domain-controller", common.domain_controller, note, unknown=NOTES)
 ask("dual-boot.cluster-node", common.cluster_node, note, unknown=NOTES)
@@ -44,6 +47,9 @@ def bare_metal_untried(facts: HostFacts) -> Finding | None:
 
 
 ask("bare-metal.not-x64", common.not_x64, unsupported, unknown=BLOCKS)
+ask("bare-metal.language-mode", common.language_mode, unsupported, unknown=NOTES)
+ask("bare-metal.powershell-32bit", common.powershell_32bit, unsupported, unknown=NOTES)
+ask("bare-metal.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
 ask("bare-metal.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 ask("bare-metal.domain-controller", common.domain_controller, note, unknown=NOTES)
 ask("bare-metal.cluster-node", common.cluster_node, note, unknown=NOTES)

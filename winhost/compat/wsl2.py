@@ -108,6 +108,9 @@ def commit_leaks(facts: HostFacts) -> Finding | None:
 
 ask("wsl2.domain-controller", common.domain_controller, unsupported, unknown=BLOCKS)
 ask("wsl2.not-administrator", common.not_administrator, note, unknown=NOTES)
+ask("wsl2.language-mode", common.language_mode, unsupported, unknown=NOTES)
+ask("wsl2.powershell-32bit", common.powershell_32bit, unsupported, unknown=NOTES)
+ask("wsl2.unsigned-scripts", common.unsigned_scripts, unsupported, unknown=NOTES)
 ask("wsl2.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 ask("wsl2.host-sleeps", common.host_sleeps, note, unknown=NOTES)
 ask("wsl2.modern-standby", common.modern_standby, note, unknown=NOTES)

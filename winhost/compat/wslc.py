@@ -38,6 +38,9 @@ def wslc_not_there(facts: HostFacts) -> Finding | None:
     return None
 
 
+ask("wslc.language-mode", common.language_mode, unsupported, unknown=NOTES)
+ask("wslc.powershell-32bit", common.powershell_32bit, unsupported, unknown=NOTES)
+ask("wslc.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
 ask("wslc.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
 ask("wslc.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 

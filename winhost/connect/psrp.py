@@ -10,6 +10,7 @@ from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_o
 from winhost.connect.wire_errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
 from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
+from winhost.model.once import once
 
 if TYPE_CHECKING:
     from pypsrp.powershell import PowerShell
@@ -65,7 +66,7 @@ class PsrpWire:
         if self._unsent:
             # In the runspace's own scope, so that what it defines stays. As a pipeline of its own it would cost every
             # command two more round trips.
-            shell.add_script(self._unsent, use_local_scope=False).add_argument(request)
+            shell.add_script(_serialized(self._unsent), use_local_scope=False).add_argument(request)
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
@@ -86,6 +87,14 @@ class PsrpWire:
             left = self._guard.left()
             ends_first = left < self._target.transport.operation_timeout
             shell.poll_invoke(timeout=ceil(left) if ends_first else None)
+
+
+@once
+def _serialized(scripts: str) -> Any:
+    """The constant text as an element, which pypsrp takes in the place of a text: it looks at each character of one."""
+    from pypsrp.serializer import Serializer
+
+    return Serializer().serialize(scripts)
 
 
 def _wsman(target: Host, guard: Guard) -> "WSMan":

@@ -272,6 +272,15 @@ function Import-WinhostNative {
 }
 
 function Read-WinhostFirmwareKind {
+    # In the registry first, for which no C# compiler is started. Microsoft documents that value for Windows PE alone.
+    switch (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control' 'PEFirmwareType') {
+        1 {
+            return 'bios'
+        }
+        2 {
+            return 'uefi'
+        }
+    }
     Import-WinhostNative
     [WinhostNative]::Kind()
 }

@@ -39,7 +39,6 @@ _HANDED_ON = (
     "Read-WinhostAttributes Path",
     "Read-WinhostOwner Path",
     "Read-WinhostFileTime Path",
-    "Read-WinhostFirmwareKind",
     "Read-WinhostVolumeFiles Root",
     "Copy-WinhostVolumeFile Source Target",
     "Remove-WinhostVolumeFile Path",

@@ -308,6 +308,10 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     if boot.get("logon_ready"):
         yield f"{windows}\\Winlogon\\AutoLogonChecked", {}
     yield f"{servicing}\\Interface", {"ServicingInProgress": 2 if boot.get("servicing") else 0}
+    if scripts := _state(machine, "Session").get("execution_policy"):
+        enabled = {"EnableScripts": 0} if scripts == "restricted" else {"EnableScripts": 1}
+        word = "".join(part.capitalize() for part in scripts.split("-"))
+        yield "SOFTWARE\\Policies\\Microsoft\\Windows\\PowerShell", {**enabled, "ExecutionPolicy": word}
     if set(policy.values()) - {None}:
         names = {
             "RequireSecureDeviceAssignment": "require_secure",

@@ -43,11 +43,15 @@ class FirmwarePart:
         self._host = host
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
+        host.registry_keys.append(self._keys)
         self._stated = {name: dict(each[0].state) for name, each in initial.items() if each and name in _RESOURCES}
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
         for resource in _RESOURCES:
             host.refusals[resource] = self._refusal
+
+    def _keys(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
+        return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def _refusal(self) -> CmdletError | None:
         return None if self._host.lab.administrator else not_administrator()

@@ -211,11 +211,6 @@ def _write_variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[
     return ()
 
 
-@answers("Read-WinhostFirmwareKind")
-def _kind(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    return [_firmware(process).kind]
-
-
 @answers("Read-WinhostFirmwareVariable", "Name", "Space")
 def _variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = _firmware(process).variable(bound["Name"], bound["Space"])

@@ -48,7 +48,7 @@ function Read-WinhostRights {
         $text = (ConvertFrom-WinhostBytes (Read-WinhostFile $path)).text
     }
     finally {
-        Remove-WinhostFile $path
+        Invoke-WinhostAside "$path could not be removed" { Remove-WinhostFile $path }
     }
     $rights = @{}
     foreach ($right in $script:WinhostRights) {
@@ -118,7 +118,7 @@ function Write-WinhostRight {
     }
     finally {
         foreach ($suffix in @('inf', 'sdb', 'jfm', 'log')) {
-            Remove-WinhostFile "$base.$suffix"
+            Invoke-WinhostAside "$base.$suffix could not be removed" { Remove-WinhostFile "$base.$suffix" }
         }
     }
 }

@@ -79,10 +79,11 @@ function Complete-WinhostJob {
         Stop-Winhost 'Winhost.JobTimedOut' 'OperationTimeout' "The task for jobs of $Account did not answer within $Seconds s."
     }
     finally {
-        Remove-WinhostFile "$folder\job-$id.json"
+        # With its answer gone nobody does the job any more, whatever becomes of its file.
         if ($null -ne $answer) {
             $answer.Dispose()
         }
+        Invoke-WinhostAside "$folder\job-$id.json could not be removed" { Remove-WinhostFile "$folder\job-$id.json" }
     }
 }
 

@@ -39,7 +39,7 @@ function Read-WinhostSupported {
         @(Receive-Job -Job $job -ErrorAction Stop)[0]
     }
     finally {
-        Remove-Job -Job $job -Force -ErrorAction Stop
+        Invoke-WinhostAside 'The job that asked for the size of the volume could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
     }
 }
 

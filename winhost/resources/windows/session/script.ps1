@@ -1,4 +1,4 @@
-# key {}   state {user: text, administrator: bool, language_mode: text, powershell: text, is_64bit: bool, simulated: bool, peers: [address]}
+# key {}   state {user: text, administrator: bool, language_mode: text, powershell: text, is_64bit: bool, execution_policy: text or null, simulated: bool, peers: [address]}
 function Get-WinhostSession {
     $state = @{
         user = Read-WinhostValue { [System.Security.Principal.WindowsIdentity]::GetCurrent().Name }
@@ -6,10 +6,30 @@ function Get-WinhostSession {
         language_mode = "$($ExecutionContext.SessionState.LanguageMode)"
         powershell = "$($PSVersionTable.PSVersion)"
         is_64bit = Read-WinhostValue { [System.Environment]::Is64BitProcess }
+        execution_policy = Read-WinhostValue { Read-WinhostExecutionPolicy }
         simulated = $false
         peers = Read-WinhostList { Find-WinhostPeers }
     }
     @{ key = @{}; state = $state }
+}
+
+function Read-WinhostExecutionPolicy {
+    # Of the computer, and of the Windows PowerShell that scheduled tasks start, whatever this process is.
+    $policies = 'SOFTWARE\Policies\Microsoft\Windows\PowerShell'
+    $enabled = Read-WinhostRegistry $policies 'EnableScripts'
+    if ($enabled -eq 0) {
+        return 'restricted'
+    }
+    if ($enabled -eq 1) {
+        $set = Read-WinhostRegistry $policies 'ExecutionPolicy'
+        foreach ($policy in @('AllSigned', 'RemoteSigned', 'Unrestricted')) {
+            # In any case of letters.
+            if ($set -eq $policy) {
+                return ConvertTo-WinhostWord $policy
+            }
+        }
+        $set
+    }
 }
 
 function Find-WinhostPeers {

@@ -208,7 +208,7 @@ function Copy-WinhostFetched {
     }
     catch {
         $why = $_.Exception.GetBaseException().Message
-        Remove-WinhostFile $Path
+        Invoke-WinhostAside "$Path could not be removed" { Remove-WinhostFile $Path }
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
     }
 }

@@ -182,15 +182,9 @@ function Copy-WinhostImage {
         }
     }
     catch {
-        $failed = $_
-        try {
-            Dismount-WinhostImage $Image
-        }
-        catch {
-            # What went wrong before it says more; and it is dismounted before the next use.
-            $null = $_
-        }
-        throw $failed
+        # It is dismounted before the next use, too.
+        Invoke-WinhostAside "$Image could not be dismounted" { Dismount-WinhostImage $Image }
+        throw
     }
     Dismount-WinhostImage $Image
 }
@@ -224,13 +218,15 @@ function Write-WinhostVolumeText {
     # Written in a folder of administrators first: .NET itself refuses paths of volumes without a letter.
     $folder = Join-WinhostInstallerFolder
     Initialize-WinhostFolder $folder 'ours'
+    $ended = $false
     try {
         Write-WinhostFile "$folder\text" ([System.Text.Encoding]::UTF8.GetBytes($Text))
         Add-WinhostVolumeFolder $Path
         Copy-WinhostVolumeFile "$folder\text" $Path
+        $ended = $true
     }
     finally {
-        Remove-WinhostFolder $folder
+        Invoke-WinhostCleanup $ended "$folder could not be removed" { Remove-WinhostFolder $folder }
     }
 }
 

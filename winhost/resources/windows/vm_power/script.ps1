@@ -50,8 +50,9 @@ function Stop-WinhostVm {
         Wait-WinhostGuest $Vm $job $within $How
     }
     finally {
-        # Or each shutdown would leave one in the session; one that still waits for its guest takes more than asking.
-        Remove-Job -Job $job -Force -ErrorAction Stop
+        # Or each shutdown would leave one in the session, with which it goes; one that still waits for its guest takes
+        # more than asking.
+        Invoke-WinhostAside 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
     }
 }
 

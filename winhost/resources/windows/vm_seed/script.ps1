@@ -177,6 +177,7 @@ function New-WinhostHostKey {
     foreach ($each in @($Path, "$Path.pub")) {
         Remove-WinhostFile $each
     }
+    $ended = $false
     try {
         $done = Invoke-WinhostNative 'OpenSSH\ssh-keygen.exe' @('-q', '-t', 'ed25519', '-N', '', '-C', 'winhost', '-f', $Path) 60
         if ($null -eq $done) {
@@ -188,10 +189,11 @@ function New-WinhostHostKey {
         }
         $private = [System.Text.Encoding]::ASCII.GetString((Read-WinhostFile $Path))
         $public = [System.Text.Encoding]::ASCII.GetString((Read-WinhostFile "$Path.pub"))
+        $ended = $true
     }
     finally {
         foreach ($each in @($Path, "$Path.pub")) {
-            Remove-WinhostFile $each
+            Invoke-WinhostCleanup $ended "$each could not be removed" { Remove-WinhostFile $each }
         }
     }
     if ($public -cnotmatch '^(ssh-ed25519 [A-Za-z0-9+/]{68}) winhost\r?\n?\z' -or $private -notlike '-----BEGIN OPENSSH PRIVATE KEY-----*') {

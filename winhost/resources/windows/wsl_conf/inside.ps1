@@ -61,11 +61,13 @@ function Send-WinhostInput {
     param($Key, [string[]]$Command, [string]$Text, [int]$Seconds)
     $path = "$(Read-WinhostJobFolder $Key.account)\input-$([System.Guid]::NewGuid().ToString('N'))"
     Write-WinhostFile $path (New-WinhostEncoding 'utf-8').GetBytes($Text)
+    $ended = $false
     try {
         Invoke-WinhostInDistro $Key $Command $path $Seconds
+        $ended = $true
     }
     finally {
-        Remove-WinhostFile $path
+        Invoke-WinhostCleanup $ended "$path could not be removed" { Remove-WinhostFile $path }
     }
 }
 

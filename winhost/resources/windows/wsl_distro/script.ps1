@@ -291,11 +291,13 @@ function Add-WinhostDistro {
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $false; conf = $null; access = $null }
     Initialize-WinhostFolder $folder 'kept' (Read-WinhostSid $Key.account)
     $files = "$(Read-WinhostProgramData)\winhost\files"
+    $ended = $false
     try {
         # The account reads the image itself, and need not be an administrator.
         Initialize-WinhostFolder $files 'everybody'
         $arguments = @('--import', $Key.distro, $folder, $staged, '--version', '2')
         $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostSlow $How 3600)
+        $ended = $true
     }
     catch {
         # WSL takes away what it began; where it still works on it, the record says whose it is.
@@ -309,7 +311,7 @@ function Add-WinhostDistro {
         throw
     }
     finally {
-        Initialize-WinhostFolder $files 'ours'
+        Invoke-WinhostCleanup $ended "Others can still read $files" { Initialize-WinhostFolder $files 'ours' }
     }
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $true; conf = $null; access = $null }
     $script:WinhostOnce = @{}
