@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from winhost.model.closed import Closed
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.images import named
+from winhost.paths.one_host import OfOneHost
 from winhost.paths.public_key import public_key
 from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import (
@@ -92,7 +93,7 @@ class Bridge(Closed):
             "one with a link, rather not the one that winhost comes through. No other one is touched."
         ),
     )
-    address: Annotated[str, AfterValidator(address_value)] = "dhcp"
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
 
