@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from tests.cli.test_new_vm import KEY, SIZED
 from tests.errors import raises
 from winhost.cli.plan_options import PlanOptions
-from winhost.paths.one_host import OwnValue, own_values, refuse_shared
+from winhost.paths.setting_values import OwnValue, own_values, refuse_shared
 
 PREPARED = (*SIZED, "--vhdx", r"D:\images\ubuntu.vhdx", "--vhdx-sha256", "2" * 64)
 UBUNTU = ("--path", "dual-boot", "--set", "system.hostname=llm-01", "--set", f"system.key={KEY}")

@@ -32,7 +32,7 @@ DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemas
 NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared NotTyped
 BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
-NotInPods
+NotInPods ForOneHost OpenToAll OpenToOthers SharedValue
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe

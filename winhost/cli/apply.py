@@ -44,7 +44,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order
-from winhost.paths.one_host import refuse_shared
+from winhost.paths.setting_values import refuse_shared
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
-from winhost.paths.one_host import refuse_for_several
 from winhost.paths.path_request import PathRequest
+from winhost.paths.setting_values import refuse_for_several
 from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from winhost.model.units import GiB, MiB, parse_size, size
 from winhost.paths.disk_space import LEAST_FOR_LINUX
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_ubuntu import NewUbuntu
-from winhost.paths.one_host import OfOneHost
-from winhost.paths.setting_values import matching
+from winhost.paths.setting_values import OfOneHost, matching
 
 _DISKS = "auto, windows, or the GUID of a disk"
 Proof = Literal["active-directory", "entra", "typed"]

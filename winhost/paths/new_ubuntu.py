@@ -27,10 +27,9 @@ from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, wanted_driver
 from winhost.paths.linux_settings import LinuxSettings
-from winhost.paths.one_host import OfOneHost
 from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import Sha256, Upload, matching
+from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
 from winhost.resources.linux.linux_system.resource import LinuxSystem

@@ -10,8 +10,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
-from winhost.paths.one_host import OfOneHost
-from winhost.paths.setting_values import Upload, matching, no_device
+from winhost.paths.setting_values import OfOneHost, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_image import VmImage
 from winhost.paths.vm_network import VmNetworkSettings, vm_network

@@ -7,8 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from winhost.images.seed import GuestAddress
 from winhost.model.closed import Closed
-from winhost.paths.one_host import OfOneHost
-from winhost.paths.setting_values import address_value
+from winhost.paths.setting_values import OfOneHost, address_value
 
 DHCP = "dhcp"
 

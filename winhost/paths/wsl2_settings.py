@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from winhost.model.closed import Closed
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.images import named
-from winhost.paths.one_host import OfOneHost
 from winhost.paths.public_key import public_key
 from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import (
@@ -18,6 +17,7 @@ from winhost.paths.setting_values import (
     Account,
     Debian,
     Name,
+    OfOneHost,
     Sha256,
     Source,
     address_value,
