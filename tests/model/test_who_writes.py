@@ -173,10 +173,10 @@ ADMINS = "D:AI(A;ID;FA;;;BA)(A;ID;FA;;;SY)"
     ],
 )
 def test_a_security_descriptor_of_windows(text: str, openness: Openness) -> None:
-    assert judged_descriptor(Path("x"), text, ME).openness is openness
+    assert judged_descriptor(text, ME)[0] == openness.name
 
 
-def test_in_a_folder_of_windows_it_counts_who_may_remove(tmp_path: Path) -> None:
+def test_in_a_folder_of_windows_it_counts_who_may_remove() -> None:
     head = f"O:{ME}G:DU{ADMINS}"
-    assert judged_descriptor(tmp_path, f"{head}(A;;0x100006;;;BU)", ME, "folder").openness is Openness.OWN
-    assert judged_descriptor(tmp_path, f"{head}(A;;0x40;;;BU)", ME, "folder").openness is Openness.EVERYONE
+    assert judged_descriptor(f"{head}(A;;0x100006;;;BU)", ME, "folder")[0] == "OWN"
+    assert judged_descriptor(f"{head}(A;;0x40;;;BU)", ME, "folder")[0] == "EVERYONE"

@@ -174,10 +174,14 @@ def writers_of(path: Path) -> Writers:
     if not path.exists() or any(whole.resolve().is_relative_to(each) for each in _SHIPPED):
         return Writers(Openness.OWN, whole, "")
     if os.name == "nt":
-        from winhost.model.windows_rights import places_on_windows as judged
+        from winhost.model.windows_rights import places_on_windows
+
+        found: Iterator[Writers] = (
+            Writers(Openness[level], place, who) for place, level, who in places_on_windows(whole)
+        )
     else:
-        judged = _on_posix
-    return max(judged(whole), key=lambda each: each.openness)
+        found = _on_posix(whole)
+    return max(found, key=lambda each: each.openness)
 
 
 # ---- Linux and macOS

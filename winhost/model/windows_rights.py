@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-from winhost.model.files import Openness, Writers
+Level: TypeAlias = Literal["OWN", "SOME", "UNTOLD", "EVERYONE"]
+"""The name of an Openness of `winhost.model.files`."""
 
 _ALLOWED = re.compile(r"\((A|XA|OA);([A-Z]*);([^;]*);[^;]*;[^;]*;([^;)]+)")
 _CONTROL = 0x40000 | 0x80000 | 0x10000000  # change its rights or owner, all
@@ -28,7 +30,7 @@ _ALL = {
 _ALL |= {"S-1-1-0": "everyone", "S-1-5-11": "every account", "S-1-5-32-545": "every user", "S-1-5-4": "every user"}
 
 
-def judged_descriptor(place: Path, text: str, own: str, kind: str = "file") -> Writers:
+def judged_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, str]:
     """By a security descriptor in SDDL. own: the SID of whoever runs winhost.
 
     Unverified: written from Microsoft's documentation of SDDL, and not tried on a Windows.
@@ -36,17 +38,17 @@ def judged_descriptor(place: Path, text: str, own: str, kind: str = "file") -> W
     owner, listed = re.search(r"O:(S-[\d-]+|[A-Z]{2})", text), text.partition("D:")[2].partition("S:(")[0]
     belongs = owner[1] if owner else ""
     if "NO_ACCESS_CONTROL" in listed:
-        return Writers(Openness.EVERYONE, place, "has no access list: everyone can write it")
+        return ("EVERYONE", "has no access list: everyone can write it")
     trusted = {own, *_ADMINISTRATORS}
-    found = Writers(Openness.OWN, place, "")
+    found: tuple[Level, str] = ("OWN", "")
     if belongs not in trusted:
-        found = Writers(Openness.SOME, place, f"belongs to another account ({belongs or 'not told'})")
+        found = ("SOME", f"belongs to another account ({belongs or 'not told'})")
     for _, flags, rights, who in _ALLOWED.findall(listed):
         if who in trusted or "IO" in re.findall("..", flags) or not _writes(rights, kind):
             continue
         if who in _ALL:
-            return Writers(Openness.EVERYONE, place, f"can be written by {_ALL[who]}")
-        found = Writers(Openness.SOME, place, f"can be written by others ({who})")
+            return ("EVERYONE", f"can be written by {_ALL[who]}")
+        found = ("SOME", f"can be written by others ({who})")
     return found
 
 
@@ -57,13 +59,13 @@ def _writes(rights: str, kind: str) -> bool:
     return bool(words & {*re.findall("..", rights)})
 
 
-def places_on_windows(path: Path) -> Iterator[Writers]:
+def places_on_windows(path: Path) -> Iterator[tuple[Path, Level, str]]:
     """The file and its folder; folders above inherit to neither what they do not say there."""
     for place in (path, path.resolve(), path.resolve().parent):
         try:
-            yield judged_descriptor(place, *_descriptor(place), "folder" if place.is_dir() else "file")
+            yield place, *judged_descriptor(*_descriptor(place), "folder" if place.is_dir() else "file")
         except (OSError, AttributeError):
-            yield Writers(Openness.UNTOLD, place, "does not tell who can write it")
+            yield place, "UNTOLD", "does not tell who can write it"
 
 
 def _descriptor(place: Path) -> tuple[str, str]:
