@@ -13,8 +13,10 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli import first_completion
 from winhost.cli.first_completion import completions
+from winhost.connect.tunnel import SshWay
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
+from winhost.model.errors import WinhostError
 from winhost.serving.deployed import PATH
 
 KEY = "key-of-alice-that-nobody-guesses"
@@ -32,6 +34,9 @@ class Session:
 
     def cuttable(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def way(self) -> SshWay | None:
+        raise WinhostError("Gone", what="the session is over")
 
     def tunnel(self, address: str, port: int) -> socket.socket:
         self.places.append((address, port))

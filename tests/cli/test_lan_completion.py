@@ -15,7 +15,8 @@ import pytest
 from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli.first_completion import completions
+from winhost.cli.first_completion import PLACE, completions
+from winhost.connect.tunnel import SshWay
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
@@ -74,10 +75,12 @@ def ended(
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[stage])
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
-    session.linux_address = lambda: own
+    session.way = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
     checks = completions(events.append, lambda: False, reached)(record, session)
-    return checks[len(DEPLOYED.engines) :], events
+    *others, place = checks
+    assert place.property == PLACE
+    return tuple(others[len(DEPLOYED.engines) :]), events
 
 
 @pytest.fixture(autouse=True)

@@ -25,14 +25,14 @@ OtherVersion
 OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
 SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode
 UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
-WhichVm OpenToAll OpenToOthers WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend NoCriu
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
 NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared DiskUnfit NotTyped
 BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine
 SavedUnusable ArchiveNotBeside
-NotInPods
+NotInPods ForOneHost OpenToAll OpenToOthers SharedValue
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe

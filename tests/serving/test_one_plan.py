@@ -38,7 +38,7 @@ def test_it_is_one_run_from_windows_to_a_completion_and_back(tmp_path: Path, pat
     assert done[-2:] == ["EngineUnit", "ServingReady"]
     said = "\n".join(next_of_served(here.host, outcome.checks))
     assert "Served: chat at" in said
-    assert f"inside the Linux of {here.host}" in said  # its SSH is not that of Windows
+    assert f"within {here.host}" in said
     facts = HostFacts(here.facts(check_plan(plan).named))
     assert all(check.holds for check in verify_plan(check_plan(plan), facts))
     back = here.rollback(CONSENTS)

@@ -90,7 +90,7 @@ def winhost(context: click.Context) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
     """Of an input that others can write; warnings of libraries are no business of users."""
-    from winhost.model.writers import SharedInputWarning  # most commands warn of nothing
+    from winhost.model.files import SharedInputWarning  # most commands warn of nothing
 
     if issubclass(category, SharedInputWarning):
         from winhost.cli.output import say  # likewise

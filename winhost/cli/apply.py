@@ -44,6 +44,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order
+from winhost.paths.setting_values import refuse_shared
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def apply(
                 hint="Apply one of them; when it has finished, the next: winhost apply PLAN",
                 host=host,
             )
+    refuse_shared((one.host, one.request.playbook.parsed_settings) for one in checked)
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from time import monotonic, sleep
 
-from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint
+from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint, reached_address
+from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import HostSession
@@ -19,7 +20,7 @@ from winhost.model.plan import Plan
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed, NotDeployed
 
-ASKED = "ServingReady"
+ASKED, PLACE = "ServingReady", "place"
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _WITHIN = 180  # seconds for one answer: the gateway itself holds a request for 120
 _BUSY, _TURN, _PAUSE = 503, 900, 5  # seconds: as long as the gateway gives an engine to start
@@ -49,14 +50,28 @@ def completions(
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
         deployed = _deployed(record)
-        if deployed is None or record.plan.request.asks_with is None:
+        if deployed is None:
             return ()
+        place = tuple(_place_of(record, deployed, session, reached))
+        if record.plan.request.asks_with is None:
+            return place
         within = tuple(_checks(record, deployed, session, tell, stop))
         if not all(each.holds for each in within):
             return within
-        return (*within, *_at_its_address(record, deployed, session, tell, reached))
+        return (*within, *_at_its_address(record, deployed, session, tell, reached), *place)
 
     return ask
+
+
+def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
+    """Where the endpoint is reached, and how SSH leads to its machine: `show_served` prints it."""
+    try:
+        way = session.way()
+    except WinhostError:
+        return  # everything is as planned all the same
+    address = reached_address(record, deployed.gateway, reached, lambda: way)
+    found: dict[str, Json] = {"address": address, "ssh": list(way.words) if way else None}
+    yield Check("Where the endpoint is reached", ASKED, PLACE, found, found, holds=True)
 
 
 def _checks(

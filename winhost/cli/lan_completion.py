@@ -2,10 +2,11 @@
 
 import http.client
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
+from winhost.connect.tunnel import SshWay
 from winhost.connect.way_there import own_address
 from winhost.core.dataclass import dataclass
 from winhost.engine.host_session import HostSession
@@ -79,9 +80,26 @@ def lan_endpoint(
         return None
     forwarded = tuple(_allowed(record, "PortForward", port))
     allowed = forwarded or tuple(_allowed(record, "FirewallPort", port))
-    mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
-    reached = host if forwarded or mirrored else bare if bare not in _ANY else session.linux_address()
+    reached = reached_address(record, gateway, host, session.way)
     return LanEndpoint(reached, int(port), gateway.tls, allowed) if reached and allowed else None
+
+
+def reached_address(
+    record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
+) -> str | None:
+    """Where this computer reaches an endpoint that listens beyond its own machine; None behind a jump host.
+
+    host: as in `lan_endpoint`; way: to the Linux that serves.
+    """
+    address, _, port = gateway.listen.rpartition(":")
+    bare = address.strip("[]")
+    mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
+    if mirrored or any(_allowed(record, "PortForward", port)):
+        return host
+    if bare not in _ANY:
+        return bare
+    found = way()
+    return found.address if found and not found.jump else None
 
 
 def _allowed(record: RunState, resource: str, port: str) -> Iterator[str]:

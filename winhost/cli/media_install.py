@@ -129,22 +129,25 @@ def _made(
 
 
 def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
-    out = output.required_path
-    if not output.folder:
+    before = os.umask(0o077)
+    try:
+        return _written_for_us(image, added, output.required_path, folder=output.folder)
+    finally:
+        os.umask(before)
+
+
+def _written_for_us(image: Path, added: dict[str, bytes], out: Path, *, folder: bool) -> int:
+    if not folder:
         remastered(image, added, out)
         return out.stat().st_size
     listed = staged(image, added)
     room = staging_size(listed)
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):  # a mount may have no modes
         out.chmod(0o700)
-    before = os.umask(0o077)
-    try:
-        copy_out(image, out, listed, added)
-    finally:
-        os.umask(before)
+    copy_out(image, out, listed, added)
     for path, data in added.items():
-        (out / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(out / path, [data], mode=0o600)
     document = write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))
     write_whole(out / _LIST, [document], mode=0o600)

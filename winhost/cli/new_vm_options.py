@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from winhost.model.errors import visible
-from winhost.model.writers import heed_writers
+from winhost.model.files import heed_writers
 from winhost.model.yamlfile import MISSING, Finding, dotted
 from winhost.paths.public_key import refuse_private
 

@@ -32,6 +32,7 @@ from winhost.model.plan import Plan
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes
 from winhost.paths.path_request import PathRequest
+from winhost.paths.setting_values import refuse_for_several
 from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def plan(
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
     named = partial(_named_with, asked, joining) if joining else at_least
     many = several(words, facts_files, fleet_file)
+    if many:
+        refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
     into = _into(output.path, many, force)
     if into and into.many:
         check_each_once(words, facts_files, fleet_file)

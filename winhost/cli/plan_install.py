@@ -27,10 +27,9 @@ from winhost.engine.planning import format_reason
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.files import write_whole
+from winhost.model.files import heed_writers, write_whole
 from winhost.model.reason import Severity, Verdict
 from winhost.model.units import size
-from winhost.model.writers import heed_writers
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts

@@ -21,6 +21,7 @@ from winhost.model.yamlfile import kinds_at, value_of
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
+from winhost.paths.setting_values import OwnValue, own_values
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
@@ -81,6 +82,18 @@ class PlanOptions:
             path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
+
+    def of_one_host(self, listen: str | None) -> Iterator[OwnValue]:
+        """What only one host can have. listen: where an endpoint listens. Raises as `request` does."""
+        if self.vm:
+            yield OwnValue("VM", OPTIONS["vm"], self.vm)
+        for card in self.cards:
+            if "PCIROOT(" in card.upper():
+                yield OwnValue("location", "--gpu", card)
+        if listen and not listen.startswith(("127.", "[::1]", "localhost:", "0.0.0.0:", "[::]")):
+            yield OwnValue("listening address", "--listen", listen)
+        if self.path:
+            yield from own_values(self.request(self.path).playbook.parsed_settings)
 
     def pinned(self, request: PathRequest, tell: "Tell") -> PathRequest:
         """With the image of a new VM, got once for all hosts. Raises as `with_image` does."""

@@ -25,7 +25,7 @@ from winhost.connect.checked_answers import (
 )
 from winhost.connect.logged import doing_of, logged, named, refusals
 from winhost.connect.patience import Patience
-from winhost.connect.tunnel import Tunnels
+from winhost.connect.tunnel import SshWay, Tunnels
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
@@ -189,9 +189,9 @@ class Agent:
             raise NotAvailable(self.host, f"connect to {address}:{port}", "LinuxSystem")
         return self.wire.tunnel(address, port)
 
-    def reached_at(self) -> str | None:
-        """The address of the Linux in the network of this computer, where it has one there and is reached."""
-        return self.wire.reached_at if isinstance(self.wire, Tunnels) else None
+    def way(self) -> SshWay | None:
+        """How the Linux is entered, where it is entered by SSH."""
+        return self.wire.way if isinstance(self.wire, Tunnels) else None
 
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
         sent = self._one(call, Sent, extra=extra)

@@ -14,7 +14,7 @@ from winhost.connect.guard import Guard, place
 from winhost.connect.logged import brief, logged
 from winhost.connect.ssh_logon import SshConnection, connecting, no_shell
 from winhost.connect.sudo import SudoLogon, new_token, program_as_root
-from winhost.connect.tunnel import joined
+from winhost.connect.tunnel import SshWay, joined
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
 from winhost.core.dataclass import dataclass
 from winhost.model.fleet import LinuxHost, Login, Sudo
@@ -126,8 +126,11 @@ class SshWire:
         raise ours
 
     @property
-    def reached_at(self) -> str | None:
-        return None if self._target.jump else self._target.address
+    def way(self) -> SshWay:
+        target, jump = self._target, self._target.jump
+        key = target.key.target if target.key and target.key.scheme == "file" else None
+        over = f"{jump.user}@{place(jump.address, jump.port)}" if jump else None
+        return SshWay(target.user, target.address, target.port, key, over)
 
     def tunnel(self, address: str, port: int) -> socket.socket:
         """A connection from the machine to this address. Raises Unreachable, SessionDropped."""

@@ -5,6 +5,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, Protocol, runtime_checkable
 
+from winhost.core.dataclass import dataclass
+
 _PIECE = 65536
 
 
@@ -15,9 +17,25 @@ class Tunnels(Protocol):
     def tunnel(self, address: str, port: int) -> socket.socket: ...
 
     @property
-    def reached_at(self) -> str | None:
-        """The machine's address in the network of this computer; None behind a jump host."""
-        ...
+    def way(self) -> "SshWay": ...
+
+
+@dataclass(frozen=True)
+class SshWay:
+    """How a machine is entered by SSH. key: the file of the private key; jump: as `ssh -J` takes it."""
+
+    user: str
+    address: str
+    port: int
+    key: str | None = None
+    jump: str | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Behind `ssh`."""
+        key = ("-i", self.key) if self.key else ()
+        jump = ("-J", self.jump) if self.jump else ()
+        return (*key, *jump, "-p", str(self.port), f"{self.user}@{self.address}")
 
 
 def joined(channel: Any) -> socket.socket:

@@ -12,6 +12,7 @@ from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.ssh_logon import not_there
+from winhost.connect.tunnel import SshWay
 from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
 from winhost.connect.wire_errors import (
     SessionDropped,
@@ -116,9 +117,9 @@ class WindowsWithLinuxAgent(Agent):
         """From the Linux."""
         return self._asked(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
 
-    def reached_at(self) -> str | None:
-        """Of the Linux."""
-        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.reached_at())
+    def way(self) -> SshWay | None:
+        """To the Linux."""
+        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.way())
 
     def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
         if resource not in self._connector.resources:

@@ -14,6 +14,7 @@ from winhost.connect.agent import NOT_FETCHED, Agent, Connector, Received, SetAn
 from winhost.connect.file_copy import NotWritten
 from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.patience import Patience
+from winhost.connect.tunnel import SshWay
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     ReachAnew,
@@ -285,9 +286,9 @@ class HostSession:
         """A connection from the host's Linux to this address. Raises WinhostError."""
         return self._reading(lambda agent: agent.tunnel(address, port))
 
-    def linux_address(self) -> str | None:
-        """Of the host's Linux, in the network of this computer. Raises WinhostError."""
-        return self._reading(lambda agent: agent.reached_at())
+    def way(self) -> SshWay | None:
+        """To the host's Linux. Raises WinhostError."""
+        return self._reading(lambda agent: agent.way())
 
     def cuttable(self) -> AbstractContextManager[None]:
         """Around waiting for what the host serves, where a run may be cut short."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
+from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
-from winhost.model.writers import heed_writers
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 

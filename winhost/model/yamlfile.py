@@ -25,11 +25,10 @@ from pydantic_core import ErrorDetails
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
-from winhost.model.files import TooLarge, read_within
+from winhost.model.files import TooLarge, heed_writers, read_within
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
-from winhost.model.writers import heed_writers
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""

@@ -10,7 +10,7 @@ from winhost.model.units import GiB, MiB, parse_size, size
 from winhost.paths.disk_space import LEAST_FOR_LINUX
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_ubuntu import NewUbuntu
-from winhost.paths.setting_values import matching
+from winhost.paths.setting_values import OfOneHost, matching
 
 _DISKS = "auto, windows, or the GUID of a disk"
 Proof = Literal["active-directory", "entra", "typed"]
@@ -58,7 +58,11 @@ class KeyProof(Closed):
 class DualBootSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
-    disk: Annotated[str, matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS)] = Field(
+    disk: Annotated[
+        str,
+        matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS),
+        OfOneHost("disk", ("auto", "windows")),
+    ] = Field(
         default="auto",
         description=(
             "Where Ubuntu goes. auto: an empty disk where there is one, so that the disk "

@@ -29,7 +29,7 @@ from winhost.paths.linux_driver import DriverChoice, wanted_driver
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import Sha256, Upload, matching
+from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
 from winhost.resources.linux.linux_system.resource import LinuxSystem
@@ -54,16 +54,20 @@ def _release(version: str) -> str:
 class NewUbuntu(OwnAddress):
     """The system that is installed, and how winhost is let in over SSH."""
 
-    hostname: Annotated[str, matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes")]
+    hostname: Annotated[
+        str,
+        matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes"),
+        OfOneHost("host name"),
+    ]
     key: Annotated[str, AfterValidator(public_key)] = Field(
         description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
     )
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = Field(
         default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
     )
-    mac: Annotated[str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address")] = Field(
-        default=AUTO, description="Of its network card. auto: the one over which Windows is reached."
-    )
+    mac: Annotated[
+        str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"), OfOneHost("MAC address")
+    ] = Field(default=AUTO, description="Of its network card. auto: the one over which Windows is reached.")
     installer: Annotated[str, AfterValidator(_release)] = Field(
         default="24.04.4", description="The point release of Ubuntu Server."
     )

@@ -10,7 +10,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
-from winhost.paths.setting_values import Upload, matching, no_device
+from winhost.paths.setting_values import OfOneHost, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_image import VmImage
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
@@ -41,7 +41,10 @@ class NewVm(VmNetworkSettings):
     """A VM that winhost makes, and that gets the GPUs."""
 
     name: Annotated[
-        str, matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"), AfterValidator(no_device)
+        str,
+        matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"),
+        AfterValidator(no_device),
+        OfOneHost("VM name"),
     ] = Field(description="Of the VM and of the folder of its disk. No VM may have it yet.")
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)] = Field(description="Virtual processors.")
     memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)] = Field(

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from winhost.images.seed import GuestAddress
 from winhost.model.closed import Closed
-from winhost.paths.setting_values import address_value
+from winhost.paths.setting_values import OfOneHost, address_value
 
 DHCP = "dhcp"
 
@@ -20,7 +20,7 @@ def _listed(given: object) -> object:
 class OwnAddress(Closed):
     """What a user may decide about it."""
 
-    address: Annotated[str, AfterValidator(address_value)] = Field(
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = Field(
         default=DHCP, description="As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."
     )
     gateway: IPv4Address | None = None

@@ -17,6 +17,7 @@ from winhost.paths.setting_values import (
     Account,
     Debian,
     Name,
+    OfOneHost,
     Sha256,
     Source,
     address_value,
@@ -92,7 +93,7 @@ class Bridge(Closed):
             "one with a link, rather not the one that winhost comes through. No other one is touched."
         ),
     )
-    address: Annotated[str, AfterValidator(address_value)] = "dhcp"
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
 

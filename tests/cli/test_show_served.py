@@ -1,0 +1,109 @@
+"""What is printed at the end: an address that leads there, a tunnel with its values, a request for the user's shell."""
+
+import json
+import shlex
+import socket
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.serving.test_deployed import DEPLOYED
+from winhost.cli.first_completion import PLACE, completions
+from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.show_served import next_of_served
+from winhost.connect.tunnel import SshWay
+from winhost.core.answers import Json
+from winhost.core.checks import Check
+from winhost.core.steps import DesiredResource
+from winhost.serving.deployed import PATH
+
+WAY = SshWay("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
+
+
+def said(
+    listen: str,
+    *resources: tuple[str, dict[str, str], dict[str, Json]],
+    way: SshWay | None = WAY,
+    address: str = "192.0.2.3",
+    shell: Shell = Shell.POSIX,
+) -> list[str]:
+    """Of a run that made it, on a host with the nickname `box` that fleet.yaml has this address for."""
+    text = replace(DEPLOYED, gateway=replace(DEPLOYED.gateway, listen=listen)).text()
+    desired = [("LinuxFile", {"path": PATH}, {"text": text}), *resources]
+    stage = SimpleNamespace(desired=[DesiredResource(name, key, state, "", "") for name, key, state in desired])
+    plan = SimpleNamespace(request=SimpleNamespace(asks_with=None))
+    record: Any = SimpleNamespace(host="box", plan=plan, stages=[stage])
+    session: Any = SimpleNamespace(way=lambda: way)
+    checks = completions(lambda event: None, lambda: False, address)(record, session)
+    assert [each.property for each in checks] == [PLACE]
+    file = Check("What is served", "LinuxFile", "text", text, text, holds=True)
+    return list(next_of_served("box", (file, *checks), shell))
+
+
+def test_on_the_lan_the_address_is_that_of_the_linux() -> None:
+    lines = said("0.0.0.0:8443", way=replace(WAY, jump=None))
+    assert "at http://192.0.2.7:8443/v1" in lines[0]
+    assert "box:" not in "".join(lines)
+
+
+def test_through_windows_it_is_the_address_in_the_fleet_file() -> None:
+    forward = ("PortForward", {"port": "8443"}, {"allowed": ["10.0.0.0/8"]})
+    assert "at http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", forward)[0]
+    assert "at http://[2001:db8::3]:8443/v1" in said("0.0.0.0:8443", forward, address="2001:db8::3")[0]
+    mirrored = ("HyperVFirewall", {"creator": "x"}, {"ports": [8443]})
+    assert "at http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", mirrored)[0]
+    assert f"at http://{socket.gethostname()}:8443/v1" in said("0.0.0.0:8443", forward, address="localhost")[0]
+
+
+def test_an_address_that_nobody_knows_is_called_so() -> None:
+    assert "ADDRESS is that of the Linux of box" in said("0.0.0.0:8443")[1]
+    assert "at http://192.0.2.55:8443/v1" in said("192.0.2.55:8443")[0]
+
+
+def test_the_tunnel_has_its_values() -> None:
+    (tunnel,) = [each for each in said("127.0.0.1:8443") if "ssh -N" in each]
+    assert shlex.split(tunnel) == shlex.split(
+        "ssh -N -L 8443:127.0.0.1:8443 -i '/home/me/.ssh/id of gpu' -J me@192.0.2.1:22 -p 2222 root@192.0.2.7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "shell"),
+    [
+        ({"PSModulePath": r"C:\Program Files\WindowsPowerShell\Modules", "PROMPT": "$P$G"}, Shell.CMD),
+        ({"PSModulePath": r"C:\Users\me\Documents\WindowsPowerShell\Modules;C:\x"}, Shell.POWERSHELL),
+        # PowerShell that was started from cmd.exe
+        ({"PSModulePath": r"C:\Users\me\Documents\PowerShell\Modules;C:\x", "PROMPT": "$P$G"}, Shell.POWERSHELL),
+        ({"MSYSTEM": "MINGW64", "PROMPT": "$P$G"}, Shell.POSIX),
+        ({}, Shell.POWERSHELL),
+    ],
+)
+def test_the_shell_of_a_windows(environment: dict[str, str], shell: Shell) -> None:
+    assert own_shell("nt", environment) is shell
+    assert own_shell("posix", environment) is Shell.POSIX
+
+
+BODY = json.dumps({"model": "org/it's", "messages": []})
+
+
+def test_a_request_for_each_shell() -> None:
+    words = shlex.split(post_with_key("http://x:1/v1", BODY, Shell.POSIX))
+    assert (words[0], words[words.index("-d") + 1], words[-1]) == ("curl", BODY, "http://x:1/v1")
+    assert 'Bearer $API_KEY"' in post_with_key("http://x:1/v1", BODY, Shell.POSIX)
+    powershell = post_with_key("http://x:1/v1", BODY, Shell.POWERSHELL)
+    assert powershell.startswith("Invoke-RestMethod -Method Post -Uri http://x:1/v1")  # `curl` is an alias there
+    assert powershell.partition("-Body ")[2] == "'" + BODY.replace("'", "''") + "'"
+    assert '"Bearer $env:API_KEY"' in powershell
+    cmd = post_with_key("http://x:1/v1", BODY, Shell.CMD)
+    assert "'" not in cmd.replace("it's", "")
+    assert '-d "{\\"model\\": \\"org/it\'s\\"' in cmd
+    assert "Bearer %API_KEY%" in cmd
+
+
+def test_words_are_quoted_as_each_shell_needs() -> None:
+    words = ("ssh", "-i", r"C:\Users\My Name\id", "me@192.0.2.1")
+    assert command_line(words, Shell.POWERSHELL) == r"ssh -i 'C:\Users\My Name\id' me@192.0.2.1"
+    assert command_line(words, Shell.CMD) == r'ssh -i "C:\Users\My Name\id" me@192.0.2.1'
+    assert shlex.split(command_line(words, Shell.POSIX)) == list(words)

@@ -1,0 +1,59 @@
+"""Commands as the user's shell takes them: POSIX, Windows PowerShell 5.1 and later, or cmd.exe."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from shlex import quote
+
+
+class Shell(Enum):
+    """Which of them runs winhost."""
+
+    POSIX = "sh"
+    POWERSHELL = "powershell"
+    CMD = "cmd"
+
+
+_MODULES = ("documents\\powershell\\modules", "documents\\windowspowershell\\modules")
+
+
+def own_shell(system: str = os.name, environment: Mapping[str, str] = os.environ) -> Shell:
+    """By what each leaves in the environment of its programs.
+
+    PowerShell puts the user's own modules first, cmd.exe sets PROMPT, Git's bash MSYSTEM (unverified: not tried on a
+    Windows).
+    """
+    if system != "nt" or "MSYSTEM" in environment:
+        return Shell.POSIX
+    modules = environment.get("PSModulePath", "").lower().rstrip("\\").split(";")
+    if "PROMPT" not in environment or any(each.rstrip("\\").endswith(_MODULES) for each in modules):
+        return Shell.POWERSHELL
+    return Shell.CMD
+
+
+def command_line(words: Iterable[str], shell: Shell) -> str:
+    """Words as one line, each quoted only where it has to be."""
+    return " ".join(_quoted(word, shell) for word in words)
+
+
+def _quoted(word: str, shell: Shell) -> str:
+    if shell is Shell.POSIX:
+        return quote(word)
+    if re.fullmatch(r"[A-Za-z0-9_./:\\@%+=-]*[A-Za-z0-9_./:\\%+=-]", word) and not word.startswith("@"):
+        return word
+    return f"'{word.replace(chr(39), chr(39) * 2)}'" if shell is Shell.POWERSHELL else f'"{word}"'
+
+
+def post_with_key(url: str, body: str, shell: Shell) -> str:
+    """A request with JSON in ASCII, and the key from API_KEY. PowerShell's own `curl` is another program."""
+    if shell is Shell.POWERSHELL:
+        headers = '@{Authorization = "Bearer $env:API_KEY"}'
+        sent = body.replace("'", "''")
+        return (
+            f"Invoke-RestMethod -Method Post -Uri {url} -Headers {headers} -ContentType application/json -Body '{sent}'"
+        )
+    key = "%API_KEY%" if shell is Shell.CMD else "$API_KEY"
+    escaped = body.replace('"', '\\"')
+    sent = f'"{escaped}"' if shell is Shell.CMD else quote(body)
+    return f'curl -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d {sent} {url}'
