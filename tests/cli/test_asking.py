@@ -71,8 +71,8 @@ def test_rolling_back_the_later_run_offers_what_was_kept_for_it_with_its_own_con
     assert line("rollback", first, *accept).code == 1
     told = talk("rollback", second, answers="yyyyy")
     assert told.code == 0
-    offered = next(n for n, question in enumerate(told.questions) if first in question)
-    assert f"what the rollback of {first} kept for {second}" in told.questions[offered]
+    offer = f"what the rollback of {first} kept for {second}, to undo it now?"
+    (offered,) = (number for number, question in enumerate(told.questions) if offer in question)
     assert any("vm-stop" in question for question in told.questions[offered + 1 :])
     assert f"Roll back {first} on gpu-03?" in told.questions[-1]
     assert {row["state"] for row in line("runs", "--json").json["results"]} == {"rolled back"}

@@ -19,7 +19,7 @@ def later_runs(record: RunState, store: Store) -> tuple[RunState, ...]:
     names = store.runs_of(record.host)
     return tuple(
         later
-        for name in names[names.index(record.run) + 1 :]
+        for name in names[names.index(record.run) + 1 if record.run in names else 0 :]
         if (later := _replayed(name, store)) and later.plan.machine_id == record.plan.machine_id
         if later.outcome != "rolled back" and not later.unchanged
     )
