@@ -61,6 +61,24 @@ def test_yes_with_what_is_required_asks_nothing_and_rollback_lists_its_steps_bef
     assert f"Roll back {run} on gpu-03?" in told.questions[-1]
 
 
+def test_rolling_back_the_later_run_offers_what_was_kept_for_it_with_its_own_consents(line: Line, lab: Lab) -> None:
+    found = lab.hosts["gpu-03"].machine.settled_state()
+    accept = ("--yes", "--accept", "vm-stop,force-dismount")
+    for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
+        assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
+        assert line("apply", "plan.json", *accept).code == 0
+    first, second = (row["run"] for row in line("runs", "--json").json["results"])
+    assert line("rollback", first, *accept).code == 1
+    told = talk("rollback", second, answers="yyyyy")
+    assert told.code == 0
+    offer = f"what the rollback of {first} kept for {second}, to undo it now?"
+    (offered,) = (number for number, question in enumerate(told.questions) if offer in question)
+    assert any("vm-stop" in question for question in told.questions[offered + 1 :])
+    assert f"Roll back {first} on gpu-03?" in told.questions[-1]
+    assert {row["state"] for row in line("runs", "--json").json["results"]} == {"rolled back"}
+    assert lab.hosts["gpu-03"].machine.settled_state() == found
+
+
 def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
     machine = planned.hosts["gpu-03"].machine
     found = machine.settled_state()

@@ -171,6 +171,35 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     ]
 
 
+@pytest.mark.costly
+def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_that_is_gone(
+    line: Line, lab: Lab
+) -> None:
+    machine = lab.hosts["gpu-03"].machine
+    found = machine.settled_state()
+    for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
+        assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
+        assert line("apply", "plan.json", *ACCEPT).code == 0
+    first, second = (row["run"] for row in line("runs", "--json").json["results"])
+    done = line("rollback", first, *ACCEPT)
+    assert done.code == Exit.FAILURE
+    commands = f"winhost rollback {second}, then winhost rollback {first}"
+    assert "partly rolled back" in done.out
+    assert commands in " ".join(done.out.split())
+    listed = {row["run"]: row for row in line("runs", "--json").json["results"]}
+    assert [listed[run]["state"] for run in (first, second)] == ["partly rolled back", "applied"]
+    assert f"with run {second}" in listed[first]["why"]
+    assert f"with run {second}" in " ".join(line("runs", first).out.split())
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "third.json").code == 0
+    assert line("apply", "third.json", "--check").code == 0  # it blocks no other run
+    done = line("rollback", second, *ACCEPT)
+    assert done.code == 0
+    assert f"can be undone now: winhost rollback {first}" in " ".join(done.out.split())
+    done = line("rollback", first, *ACCEPT)
+    assert (done.code, "kept" in done.out) == (0, False)
+    assert machine.settled_state() == found
+
+
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -117,7 +117,7 @@ def resume(run: Run) -> None:
         journal = run.read(name)
         if not journal.entries:
             continue  # begun, nothing done
-        if journal.record.going_back and journal.record.outcome != "rolled back":
+        if journal.record.going_back and journal.record.outcome not in ("rolled back", PARTLY):
             raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
         if not journal.record.outcome:
             run.go_on(name, journal)
@@ -157,13 +157,15 @@ def backward(run: Run) -> Result:
         host = host_of(run.bundle)
         back = find_back(run, host)
     checks = [each for each in compared(run.bundle, back.goals, host) if not each.holds]
-    outcome = "not all rolled back" if checks or back.missing else "rolled back"
-    run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
+    outcome = "not all rolled back" if checks or back.missing else PARTLY if back.waits else "rolled back"
+    run.write("outcome", outcome=outcome, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
+    if outcome == PARTLY:  # the same once more is for this run first
+        following = [f"Take back what came since, then go on with going back: {GO_BACK}"]
     following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
     result = ended(run, outcome, checks, back.sentences, following)
     document = {**result.document, "kept": back.kept, "missing": back.missing}
-    return Result(1 if back.missing else result.code, document, result.lines)
+    return Result(1 if back.missing or outcome == PARTLY else result.code, document, result.lines)
 
 
 def find_standing(run: Run) -> bool:
@@ -177,7 +179,7 @@ def find_standing(run: Run) -> bool:
         ours = name.startswith(f"{run.bundle.sum}.")
         if not journal.entries:
             never = name if ours else never
-        elif journal.record.outcome != "rolled back" or journal.record.waits:
+        elif journal.record.outcome != "rolled back":
             later = "" if ours else name
             mine += [(name, journal)] if ours else []
     if not mine and never:
@@ -205,6 +207,7 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
+PARTLY = "partly rolled back"
 COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
 
 

@@ -31,12 +31,11 @@ LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 @dataclass(frozen=True)
 class BundleRun(Changes):
-    """What the lines tell. stage: its steps are done. waits: it is to go back once more, later. restart: this machine
-    has to restart first, from the boot of this id where somebody was told so.
+    """What the lines tell. stage: its steps are done. restart: this machine has to restart first, from the boot of this
+    id where somebody was told so.
     """
 
     stage: bool = False
-    waits: bool = False
     outcome: str = ""
     restart: bool = False
     boot: str | None = None
@@ -68,7 +67,7 @@ def after_dependents(record: BundleRun, entry: State) -> BundleRun:
 def after_outcome(record: BundleRun, entry: State) -> BundleRun:
     stays = map(id_of, entry["open"]) if "open" in entry else set(record.touched) - record.restored
     restored = frozenset(record.touched) - frozenset(stays)
-    return replace(record, outcome=entry["outcome"], waits=entry.get("waits", False), restored=restored)
+    return replace(record, outcome=entry["outcome"], restored=restored)
 
 
 FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {

@@ -39,7 +39,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "resume": {0: "applied", **_RUN},
     "rollback": {
         0: "rolled back",
-        1: "failure, or something could not be checked: the run stays open",
+        1: "failure, or partly rolled back: later changes depend on the rest, or it could not be checked",
         4: "something is neither as the run left it nor in its original state",
         **_UNREACHED,
     },

@@ -301,8 +301,8 @@ def _changes(count: int) -> str:
 
 
 def outcome_code(outcome: Outcome) -> int:
-    """4 where the final verify found a difference, 1 where going back could not judge all."""
-    if outcome.missing:
+    """4 where the final verify found a difference, 1 where going back could not judge all or keeps some for later."""
+    if outcome.missing or outcome.outcome == "partly rolled back":
         return int(Exit.FAILURE)
     return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
 

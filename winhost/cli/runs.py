@@ -100,6 +100,8 @@ def _why(store: Store, record: RunState) -> str:
     """Why it went no further by itself; nothing of one that did, or is under way."""
     if record.stopped:
         return record.stopped.why
+    if record.outcome == "partly rolled back":
+        return "; ".join(f"{each.title}: kept {each.why}" for each in record.waiting)
     if record.outcome or store.held(record.host):
         return ""
     where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"

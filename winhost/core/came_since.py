@@ -17,13 +17,13 @@ _GONE = "it is not there any more"
 @dataclass(frozen=True)
 class Verdicts:
     """On everything that a run touched. undone: what goes back and what does not; kept: why, in words; missing: what
-    could not be judged; waiting: what goes back once what came since is taken back.
+    could not be judged; waiting: what goes back once what came since is taken back, and the names of that.
     """
 
     undone: Mapping[Id, Undo]
     kept: Mapping[Id, str]
     missing: Mapping[Id, MissingFact]
-    waiting: frozenset[Id]
+    waiting: Mapping[Id, tuple[str, ...]]
 
     def rests(self, id_: Id) -> Mapping[str, Json]:
         """The properties that are to be put back; none of what is not known."""
@@ -76,7 +76,7 @@ class _Judging:
             kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
         undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
         in_order = {id_: kept[id_] for id_ in self._record.touched if id_ in kept}
-        return Verdicts(undone, in_order, missing, frozenset(self._used))
+        return Verdicts(undone, in_order, missing, self._used)
 
     def _goes(self, id_: Id) -> bool:
         return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))

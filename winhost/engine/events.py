@@ -198,11 +198,27 @@ class RequestAmended(JournalEvent):
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A resource that rollback keeps because something that came later depends on it. why: that, in words; runs: the
+    later runs of this controller among it.
+    """
+
+    title: str
+    why: str
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunEnded(JournalEvent):
-    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it."""
+    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it. waiting: what
+    a partly rolled back run keeps.
+    """
 
     event: Literal["outcome"]
-    outcome: Literal["applied", "differs", "rolled back", "not all rolled back", "nothing changed"]
+    outcome: Literal[
+        "applied", "differs", "rolled back", "partly rolled back", "not all rolled back", "nothing changed"
+    ]
+    waiting: tuple[Waiting, ...] = ()
 
 
 AnyEvent = Annotated[

@@ -13,12 +13,15 @@ from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step
 from winhost.engine.endings import reaching
+from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
+from winhost.engine.later_runs import holders, later_runs, waiting_for
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.run_steps import do, settle
+from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
@@ -30,7 +33,8 @@ _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 @dataclass(frozen=True)
 class RollbackOutlook:
     """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
-    that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence.
+    that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence;
+    waiting: what of `kept` goes back once what came later is taken back.
     """
 
     desired: tuple[DesiredResource, ...]
@@ -38,6 +42,7 @@ class RollbackOutlook:
     missing: tuple[NotJudged, ...]
     open: frozenset[Id]
     along: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
 
 
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
@@ -54,27 +59,40 @@ def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlo
         runner = OpenRun(run, context)
         with reaching(runner, looking=True):
             runner.session.reach()
-            return preview(runner.record, runner.seen())
+            return preview(runner.record, runner.seen(), later_runs(runner.record, context.store))
 
 
-def preview(record: RunState, facts: Facts) -> tuple[tuple[Step, ...], RollbackOutlook]:
+def preview(record: RunState, facts: Facts, later: Sequence[RunState] = ()) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """What rollback would do now, what it would keep, and what it cannot tell."""
-    back = find_back(record, facts)
+    back = find_back(record, facts, later)
     return tuple(step for part in _parts(back.desired) for step in _steps(part, facts, record)), back
 
 
-def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
-    """By the journal of one run, and what the host shows of all others."""
-    verdicts = judge(record, host_answers(facts))
+def find_back(record: RunState, facts: Facts, later: Sequence[RunState] = ()) -> RollbackOutlook:
+    """By the journal of one run, what the host shows of all others, and the journals of later runs that are here."""
+    host = host_answers(facts)
+    verdicts = judge(record, host)
+    held = holders(record, verdicts, later, host)
+    kept = {**verdicts.kept, **{id_: _why_waiting(verdicts.waiting.get(id_, ()), runs) for id_, runs in held.items()}}
+    kept = {id_: _with_names(kept[id_], facts) for id_ in record.touched if id_ in kept}
     going = [id_ for id_ in record.touched if verdicts.rests(id_)]
     inside = [id_ for id_ in going if id_[0] in LINUX] if any(map(partial(_takes_linux, verdicts), going)) else []
     return RollbackOutlook(
         tuple(_desired(id_, verdicts, record) for id_ in going if id_ not in inside),
-        tuple(f"{record.touched[id_].title}: kept: {_with_names(why, facts)}" for id_, why in verdicts.kept.items()),
+        tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
-        frozenset({*verdicts.kept, *verdicts.missing}),
+        frozenset({*kept, *verdicts.missing}),
         tuple(_along([record.touched[id_].title for id_ in inside])),
+        tuple(Waiting(record.touched[id_].title, kept[id_], held[id_]) for id_ in kept if id_ in held),
     )
+
+
+def _why_waiting(names: Sequence[str], runs: Sequence[str]) -> str:
+    if not runs:
+        return f"for {', '.join(names)}, which came since; take that back, then this again"
+    by = f"run{'s' * (len(runs) > 1)} {', '.join(runs)}"
+    came = f"for {', '.join(names)}, which came since with {by}" if names else f"changed since by {by}"
+    return f"{came}; roll that back, then this again"
 
 
 def _takes_linux(verdicts: Verdicts, id_: Id) -> bool:
@@ -111,7 +129,9 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
 
 def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
     facts = settle(runner)
-    back = find_back(runner.record, facts)
+    # Locked: no run of this host begins or ends meanwhile.
+    later = later_runs(runner.record, runner.context.store)
+    back = find_back(runner.record, facts, later)
     for sentence in back.along:
         runner.tell("note", sentence)
     _ask_first(runner, back.desired, facts, accepted)
@@ -125,7 +145,7 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
             tried |= {identity(goal.resource, goal.key) for goal in part}
             do(runner, _steps(part, facts, runner.record), facts)
             facts = runner.read()
-            back = find_back(runner.record, facts)
+            back = find_back(runner.record, facts, later)
     return _outcome(runner, back, facts)
 
 
@@ -140,25 +160,44 @@ def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
         runner.tell("note", f"{lacks.title}: not judged: {lacks.why}")
     checks = tuple(_left_to_undo(back.desired, facts))
     outcome = "not all rolled back" if checks or back.missing else "rolled back"
+    if back.waiting and outcome == "rolled back":
+        outcome = "partly rolled back"
     still = back.open | {identity(w.resource, w.key) for w in back.desired}
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
     if runner.record.restored != given.keys():
         runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
-    if runner.record.outcome != outcome:
-        runner.write("outcome", outcome=outcome)
-    host, next_ = runner.record.host, _next(runner.name, back.missing)
-    return Outcome(runner.name, host, outcome, runner.changed, checks, back.kept, back.missing, next_)
+    if (runner.record.outcome, runner.record.waiting) != (outcome, back.waiting):
+        runner.write("outcome", outcome=outcome, waiting=plain(list(back.waiting)))
+    host = runner.record.host
+    next_ = _next(runner.name, back) or _next_of_others(waiting_for(runner.name, host, runner.context.store))
+    return Outcome(runner.name, host, outcome, runner.changed, checks, back.kept, back.missing, back.waiting, next_)
 
 
-def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
-    """What must be so first, and the command."""
-    if not missing:
+def _next(run: str, back: RollbackOutlook) -> str | None:
+    """What must be so first, and the commands in their order."""
+    missing, again = back.missing, f"winhost rollback {run}"
+    if not missing and not back.waiting:
         return None
-    again = f"winhost rollback {run}"
+    if not missing:
+        # Later runs begin with the latest, which nothing else waits for.
+        later = sorted({name for each in back.waiting for name in each.runs}, reverse=True)
+        first = [f"winhost rollback {name}" for name in later]
+        return (
+            f"Roll back the rest: {', then '.join([*first, again])}"
+            if first
+            else (f"Take back what came since, with the winhost that ran it or by hand; then: {again}")
+        )
     first = sorted({lacks.until for lacks in missing if lacks.until})
     if not first:
         return f"Mend what could not be read, then go on with going back: {again}"
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
+
+
+def _next_of_others(runs: Sequence[str]) -> str | None:
+    if not runs:
+        return None
+    commands = ", then ".join(f"winhost rollback {run}" for run in runs)
+    return f"What an earlier rollback kept for this run can be undone now: {commands}"
 
 
 def _ask_first(runner: OpenRun, desired: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:

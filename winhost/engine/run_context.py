@@ -11,6 +11,7 @@ from winhost.core.answers import Key
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
+from winhost.engine.events import Waiting
 from winhost.engine.host_session import HostSession
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_state import RunState
@@ -57,7 +58,8 @@ class NotJudged:
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what it
-    could not judge, so that the run stays open; next: the command for that, and what must be so before it.
+    could not judge, so that the run stays open; waiting: what of `kept` goes back once what came later is taken back;
+    next: the command for that, and what must be so before it.
     """
 
     run: str
@@ -67,9 +69,10 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     kept: tuple[str, ...] = ()
     missing: tuple[NotJudged, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
     next: str | None = None
 
     @property
     def holds(self) -> bool:
         """Everything that was wanted is so."""
-        return not self.missing and all(check.holds for check in self.checks)
+        return not self.missing and not self.waiting and all(check.holds for check in self.checks)

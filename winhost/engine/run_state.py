@@ -35,6 +35,7 @@ class RunState(Changes):
     restart_due: bool = False
     restarting_from: str | None = None
     outcome: str | None = None
+    waiting: tuple[events.Waiting, ...] = ()
     began: str = ""
     last: str = ""
     folder: str = ""
@@ -256,7 +257,7 @@ def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
 
 
 def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
-    return replace(record, outcome=entry.outcome)
+    return replace(record, outcome=entry.outcome, waiting=entry.waiting)
 
 
 def _restored(record: RunState, entry: events.ResourcesRestored) -> RunState:

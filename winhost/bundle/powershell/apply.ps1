@@ -60,7 +60,7 @@ function Resume-WinhostApply {
             # Begun, nothing done.
             continue
         }
-        if ($journal.record.back -and $journal.record.outcome -cne 'rolled back') {
+        if ($journal.record.back -and @('rolled back', 'partly rolled back') -cnotcontains $journal.record.outcome) {
             Stop-WinhostScript 2 'OneWay' 'the last run of this plan is going back' 'Nothing was changed.' '.\Rollback.ps1'
         }
         if ($journal.record.outcome -ceq '') {

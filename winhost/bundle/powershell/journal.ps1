@@ -201,9 +201,8 @@ function New-WinhostRecord {
     # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first;
     # dependents: what did so after the stage, or null where a step was begun since.
     # restart, boot: a restart is due, and from which boot it was asked for. back: it is going back. stage: its steps
-    # are done. setting: the properties that the step in flight sets. waits: it is to go back once more, later.
-    # given: what was given back for good.
-    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; waits = $false; given = @() }
+    # are done. setting: the properties that the step in flight sets. given: what was given back for good.
+    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; given = @() }
 }
 
 function Add-WinhostEntry {
@@ -248,7 +247,6 @@ function Add-WinhostEntry {
         }
         'outcome' {
             $Record.outcome = $Entry.outcome
-            $Record.waits = Test-WinhostSame (Read-WinhostField $Entry 'waits') $true
             if ($null -ne $Entry.PSObject.Properties['open']) {
                 $Record.given = @(foreach ($touched in $Record.touched) { if ($null -eq (Find-WinhostById @($Entry.open) $touched.resource $touched.key)) { $touched } })
             }

@@ -58,7 +58,7 @@ function Resume-WinhostRollback {
     foreach ($journal in @(Find-WinhostJournals $Run)) {
         $read = Read-WinhostJournal $journal.path
         $mine = $journal.sum -ceq $Run.sum
-        $stands = $read.entries -gt 0 -and ($read.record.outcome -cne 'rolled back' -or $read.record.waits)
+        $stands = $read.entries -gt 0 -and $read.record.outcome -cne 'rolled back'
         if ($mine -and $read.entries -eq 0) {
             $never = $journal.path
         }
@@ -496,10 +496,17 @@ function Complete-WinhostRollback {
     $back = Find-WinhostBack $Run $Facts
     $left = @(foreach ($check in @(Test-WinhostGoals $back.goals $Facts)) { if (-not $check.holds) { $check } })
     $open = $left.Count + $back.missing.Count -gt 0
+    $partly = $back.waits -and -not $open
     $outcome = @('rolled back', 'not all rolled back')[[int]$open]
-    Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; waits = $back.waits; open = @($back.open) })
+    if ($partly) {
+        $outcome = 'partly rolled back'
+    }
+    Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; open = @($back.open) })
     $next = @()
-    if ($null -ne $Run.older) {
+    if ($partly) {
+        $next += 'Take back what came since, then go on with going back: .\Rollback.ps1'
+    }
+    elseif ($null -ne $Run.older) {
         $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'
     }
     if ($back.missing.Count -gt 0) {
@@ -509,7 +516,7 @@ function Complete-WinhostRollback {
     $result = New-WinhostOutcome $Run $outcome $left (@($back.kept) + $told) $next
     $result.document.kept = @($back.kept)
     $result.document['missing'] = @($back.missing)
-    if ($back.missing.Count -gt 0) {
+    if ($partly -or $back.missing.Count -gt 0) {
         $result.exit_code = 1
     }
     $result
