@@ -22,7 +22,8 @@ public static class WinhostNative
         public uint Attributes;
     }
 
-    [StructLayout(LayoutKind.Sequential, CharSet = CharSet.Unicode)]
+    // FILETIME is two DWORDs, so that nothing in WIN32_FIND_DATAW is aligned to 8 bytes.
+    [StructLayout(LayoutKind.Sequential, Pack = 4, CharSet = CharSet.Unicode)]
     private struct Found
     {
         public uint Attributes;
@@ -181,9 +182,15 @@ public static class WinhostNative
     {
         Found found;
         IntPtr search = FindFirstFileW(root + folder + "*", out found);
+        int error = Marshal.GetLastWin32Error();
         if (search == new IntPtr(-1))
         {
-            throw new Win32Exception();
+            // The root of an empty volume has not even "." in it.
+            if (error == 2 && folder == "")
+            {
+                return;
+            }
+            throw new Win32Exception(error);
         }
         try
         {
@@ -207,6 +214,11 @@ public static class WinhostNative
                 }
             }
             while (FindNextFileW(search, out found));
+            error = Marshal.GetLastWin32Error();
+            if (error != 18)
+            {
+                throw new Win32Exception(error);
+            }
         }
         finally
         {
@@ -221,7 +233,10 @@ public static class WinhostNative
             throw new Win32Exception();
         }
         // Files of a disc may be read-only, and could be neither replaced nor deleted then.
-        SetFileAttributesW(to, 0x80);
+        if (!SetFileAttributesW(to, 0x80))
+        {
+            throw new Win32Exception();
+        }
     }
 
     public static void Delete(string path)
