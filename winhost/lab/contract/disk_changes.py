@@ -112,6 +112,8 @@ def _remove_partition(machine: Machine, name: str, record: Any) -> None:
         where = "is not where winhost put it, or not as large any more"
         raise not_ours(f"The partition {record['partition']} {where}: winhost leaves it alone.")
     if found is not None:
+        for entry in _entries_of_linux(machine, found) if name == OWN_EFI else ():
+            machine.part(FirmwarePart).remove_entry(entry["entry"])
         disks.remove_partition(found)
     machine.own_vms.write("partition", name, None)
 

@@ -72,8 +72,7 @@ function Remove-WinhostEntriesSince {
     $known = @($list.entries)
     foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) {
         if ($known -notcontains $entry.path) {
-            Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $entry.entry)
-            Write-WinhostFirmwareVariable "Boot$($entry.entry)" $script:WinhostGlobalVariables @()
+            Remove-WinhostBootEntry $entry
         }
     }
 }

@@ -181,6 +181,12 @@ function Remove-WinhostOwnPartition {
         }
     }
     if ($null -ne $found) {
+        if ($Name -ceq 'efi') {
+            # They would start nothing.
+            foreach ($entry in @(Find-WinhostEntriesOfLinux $found.guid)) {
+                Remove-WinhostBootEntry $entry
+            }
+        }
         Remove-Partition -InputObject $found.found -Confirm:$false -ErrorAction Stop
     }
     Write-WinhostMadeRecord 'partition' $Name $null
