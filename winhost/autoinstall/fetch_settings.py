@@ -42,6 +42,10 @@ def fetched(url: str, fingerprint: str) -> bytes:
         line.request("GET", parts.path)
         answer = line.getresponse()
         data = answer.read(LARGEST + 1)
+        if answer.status == 503:
+            raise OSError("the controller still waits for the end of an answer before")
+        if len(data) < int(answer.headers["Content-Length"] or 0) and len(data) <= LARGEST:
+            raise http.client.IncompleteRead(data)
         if answer.status != 200 or len(data) > LARGEST:
             raise NotHandedOut(f"the controller answers with HTTP {answer.status}; settings are given out once")
         return data
