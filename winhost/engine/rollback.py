@@ -110,7 +110,7 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
 
 
 def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
-    facts = settle(runner)
+    facts = settle(runner, back=True)
     back = find_back(runner.record, facts)
     for sentence in back.along:
         runner.tell("note", sentence)

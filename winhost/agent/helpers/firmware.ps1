@@ -91,6 +91,12 @@ public static class WinhostNative
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
 
+    [DllImport("kernel32.dll", SetLastError = true)]
+    private static extern bool DeviceIoControl(SafeFileHandle device, uint code, IntPtr input, uint inputSize, IntPtr output, uint outputSize, out uint returned, IntPtr overlapped);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool GetVolumeInformationW(string root, IntPtr name, uint nameSize, IntPtr serial, IntPtr longest, out uint flags, IntPtr system, uint systemSize);
+
     public static string Kind()
     {
         uint kind;
@@ -261,6 +267,29 @@ public static class WinhostNative
         }
     }
 
+    public static void Dismount(string root)
+    {
+        // The volume itself has no backslash at its end.
+        using (SafeFileHandle handle = CreateFileW(root.TrimEnd('\\'), 0x80000000, 3, IntPtr.Zero, 3, 0, IntPtr.Zero))
+        {
+            uint returned;
+            if (handle.IsInvalid || !DeviceIoControl(handle, 0x90020, IntPtr.Zero, 0, IntPtr.Zero, 0, out returned, IntPtr.Zero))
+            {
+                throw new Win32Exception();
+            }
+        }
+    }
+
+    public static bool IsReadOnly(string root)
+    {
+        uint flags;
+        if (!GetVolumeInformationW(root, IntPtr.Zero, 0, IntPtr.Zero, IntPtr.Zero, out flags, IntPtr.Zero, 0))
+        {
+            throw new Win32Exception();
+        }
+        return (flags & 0x80000) != 0;
+    }
+
     public static string Hash(string path, out long length)
     {
         using (SafeFileHandle handle = CreateFileW(path, 0x80000000, 7, IntPtr.Zero, 3, 0, IntPtr.Zero))
@@ -380,4 +409,17 @@ function Add-WinhostVolumeFolder {
     Import-WinhostNative
     $root = $Path.Substring(0, $Path.IndexOf('}\') + 2)
     [WinhostNative]::Folders($root, $Path.Substring($root.Length))
+}
+
+function Reset-WinhostVolume {
+    param([string]$Root)
+    # What is still to be written is, what is open ends, and Windows mounts it anew when it is used next.
+    Import-WinhostNative
+    [WinhostNative]::Dismount($Root)
+}
+
+function Test-WinhostReadOnlyVolume {
+    param([string]$Root)
+    Import-WinhostNative
+    [WinhostNative]::IsReadOnly($Root)
 }
