@@ -3,12 +3,12 @@
 import hashlib
 import http.client
 import json
-import shutil
 import socket
 import ssl
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -166,30 +166,24 @@ class Request:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         line = socket.create_connection(("127.0.0.1", self._url.port or 0), PATIENCE_S)
-        # A small window: most of the answer waits at the server.
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.line = context.wrap_socket(line)
         self.line.sendall(f"GET {self._url.path} HTTP/1.0\r\n\r\n".encode())
 
     def status(self) -> int:
         return int(self.line.recv(4096).split()[1])
 
-
-def asked(offer: SettingsOffer) -> int:
-    """The status of one more request, once no answer is on its way any more."""
-    while True:
-        request = Request(offer)
-        status = request.status()
-        request.line.close()
-        if status != 503:
-            return status
-        time.sleep(0.05)
+    def whole(self) -> tuple[int, bytes]:
+        """Read to its end, with the status."""
+        answer = b""
+        with self.line, suppress(ssl.SSLEOFError):
+            while piece := self.line.recv(65536):
+                answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), body
 
 
 @pytest.mark.parametrize("read", [0, 1])
-def test_an_answer_that_was_cut_off_uses_nothing_up(
-    tmp_path: Path, read: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_that_was_cut_off_uses_nothing_up(read: int, capfd: pytest.CaptureFixture[str]) -> None:
     padded = DATA + b" " * 3_000_000
     with offered_settings(padded, "127.0.0.1", 60) as offer:
         for _ in range(3):
@@ -197,16 +191,22 @@ def test_an_answer_that_was_cut_off_uses_nothing_up(
             if read:
                 assert gone.status() in (200, 503)
             gone.line.close()
-        while asked_by_a_medium(tmp_path, offer) != 0:
+        while (whole := Request(offer).whole())[0] == 503:
             time.sleep(0.05)
-        assert offer.settings.given
-        assert asked(offer) == 404
+        assert whole == (200, padded)
+        assert Request(offer).whole()[0] in (404, 503)
+        while not offer.settings.given:
+            time.sleep(0.05)
+        assert Request(offer).whole()[0] == 404
     assert "Traceback" not in capfd.readouterr().err
 
 
-def asked_by_a_medium(tmp_path: Path, offer: SettingsOffer) -> int:
-    shutil.rmtree(tmp_path / "cdrom", ignore_errors=True)
-    return fetch(medium(tmp_path, offer.for_medium), tmp_path / "root", 0)
+def test_whoever_reads_the_token_cannot_take_a_copy_and_leave_the_installer_another_one(tmp_path: Path) -> None:
+    with offered_settings(DATA, "127.0.0.1", 60) as offer:
+        folder = medium(tmp_path, offer.for_medium)
+        Request(offer).line.close()
+        assert fetch(folder, tmp_path / "root", 0) == 1
+        assert not (tmp_path / "root/autoinstall.yaml").exists()
 
 
 def test_attempts_end_after_some_and_after_some_time_and_are_those_of_one_address(
@@ -235,9 +235,11 @@ def test_attempts_end_after_some_and_after_some_time_and_are_those_of_one_addres
 
 
 def test_a_medium_asks_again_for_what_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: set[str] = set()
     answers = [http.client.IncompleteRead(b"{"), OSError("busy"), DATA]
 
-    def fetched(url: str, fingerprint: str) -> bytes:
+    def fetched(url: str, fingerprint: str, client: str) -> bytes:
+        clients.add(client)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -245,6 +247,7 @@ def test_a_medium_asks_again_for_what_was_cut_off(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(fetch_settings, "fetched", fetched)
     assert fetch_settings.tried("https://192.0.2.1/t", "a", 0) == DATA
+    assert len(clients) == 1
 
 
 # --- Progress --------------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
 for a limited time, and the medium knows the certificate by its fingerprint. An answer that does not arrive as a whole
-leaves the settings to the same address, for a few attempts within minutes. The installer's webhook knows no
-certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says is shown, and
-believed by nobody: that a machine is installed is known by its host key.
+leaves the settings to the same client, for a few attempts within minutes: one at the same address that says the same
+random word, so that nobody who reads the token can take a copy and leave the installer another one. The installer's
+webhook knows no certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says
+is shown, and believed by nobody: that a machine is installed is known by its host key.
 """
 
 import datetime
@@ -24,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from winhost.autoinstall.fetch_settings import CLIENT
 from winhost.autoinstall.install_progress import InstallEvent, parsed_event
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, KiB
@@ -31,7 +33,7 @@ from winhost.model.units import Bytes, KiB
 _LARGEST_EVENT: Bytes = 64 * KiB
 _POLL_S = 0.05
 _LIFETIME = datetime.timedelta(days=2)
-_ATTEMPTS, _RETRY_S = 5, 600  # of the address that asked first, until an answer arrives as a whole
+_ATTEMPTS, _RETRY_S = 5, 600  # of the client that asked first, until an answer arrives as a whole
 _GIVEN, _GONE, _BUSY = 200, 404, 503
 
 
@@ -43,25 +45,25 @@ class OneTimeSettings:
     until: float
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     given: bool = False
-    _first: str | None = None  # the address that asked first
+    _first: tuple[str, str] | None = None  # the client that asked first
     _attempts: int = 0
     _busy: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, path: str, address: str) -> int:
+    def take(self, path: str, address: str, word: str = "") -> int:
         """The HTTP status: 200 for the data, after which `ended` is to be called; 503 while an answer is on its way to
-        that address; 404 for another token, another address than the first one, or whoever comes too late or too often.
+        that client; 404 for another token, another client than the first one, or whoever comes too late or too often.
         """
         good = secrets.compare_digest(path.encode(), f"/{self.token}".encode())
         with self._lock:
             now = time.monotonic()
-            others = self._first not in (None, address)
+            others = self._first not in (None, (address, word))
             if not good or others or self.given or now > self.until or self._attempts >= _ATTEMPTS:
                 return _GONE
             if self._busy:
                 return _BUSY
             if self._first is None:
-                self._first, self.until = address, min(self.until, now + _RETRY_S)
+                self._first, self.until = (address, word), min(self.until, now + _RETRY_S)
             self._attempts += 1
             self._busy = True
             return _GIVEN
@@ -152,7 +154,7 @@ class _Quiet(BaseHTTPRequestHandler):
 def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
     class Handler(_Quiet):
         def do_GET(self) -> None:
-            status = settings.take(self.path, self.client_address[0])
+            status = settings.take(self.path, self.client_address[0], self.headers.get(CLIENT, ""))
             if status != _GIVEN:
                 self.answer(status)
                 return
