@@ -57,7 +57,22 @@ public static class Harness
 {
     public static int Main(string[] asked)
     {
-        return asked[0] == "layouts" ? Layouts() : Files(asked[1]);
+        return asked[0] == "layouts" ? Layouts() : asked[0] == "files" ? Files(asked[1]) : Protected(asked[1]);
+    }
+
+    private static int Protected(string root)
+    {
+        try
+        {
+            WinhostNative.Dismount(root);
+            Console.WriteLine(WinhostNative.IsReadOnly(root));
+            return 0;
+        }
+        catch (Win32Exception error)
+        {
+            Console.WriteLine("error " + error.NativeErrorCode);
+            return 1;
+        }
     }
 
     private static int Layouts()
@@ -100,6 +115,7 @@ public static class Harness
 # A handle is a path and a position; what ends a listing depends on the folder's name. Names are ASCII.
 KERNEL32 = r"""
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +172,33 @@ void *FindFirstFileW(const WCHAR *path, WIN32_FIND_DATAW *found)
 
 int FindNextFileW(SEARCH *search, WIN32_FIND_DATAW *found) { return next(search, found); }
 int FindClose(SEARCH *search) { free(search); return 1; }
+
+/* The volume itself, V: or W:, to read; a file descriptor, which this .NET closes. FSCTL_DISMOUNT_VOLUME. */
+intptr_t CreateFileW(const WCHAR *path, DWORD access, DWORD share, void *security, DWORD how, DWORD flags, void *like)
+{
+    int volume = (path[0] == 'V' || path[0] == 'W') && path[1] == ':' && path[2] == 0;
+    if (!volume || access != 0x80000000 || share != 3 || security || how != 3 || flags || like) {
+        errno = 5;
+        return -1;
+    }
+    return open("/dev/null", O_RDONLY);
+}
+
+int DeviceIoControl(intptr_t device, DWORD code, void *in, DWORD in_size, void *out, DWORD out_size, DWORD *returned,
+                    void *overlapped)
+{
+    errno = 1;
+    *returned = 0;
+    return device > 0 && code == 0x00090020 && !in && !in_size && !out && !out_size && !overlapped;
+}
+
+int GetVolumeInformationW(const WCHAR *root, WCHAR *name, DWORD name_size, DWORD *serial, DWORD *longest, DWORD *flags,
+                          WCHAR *system, DWORD system_size)
+{
+    errno = 123;
+    *flags = 0x00000006 | (root[0] == 'V' ? 0x00080000 : 0); /* FILE_READ_ONLY_VOLUME */
+    return root[2] == '\\' && !name && !name_size && !serial && !longest && !system && !system_size;
+}
 """
 
 # This .NET looks for an OpenSSL 1.1, which distributions have no more: the compiler needs it for hashes alone.
@@ -270,18 +313,21 @@ def test_every_struct_has_the_layout_that_windows_documents(compiled: list[str |
 
 
 @pytest.mark.parametrize(
-    ("root", "said"),
+    ("asked", "root", "said"),
     [
-        ("V:\\", ["README.TXT", "folder\\one.efi", "folder\\two.efi"]),
-        ("E:\\", []),  # an empty volume: ERROR_FILE_NOT_FOUND
-        ("R:\\", ["error 23"]),  # a folder that cannot be read to its end: ERROR_CRC
-        ("D:\\", ["error 21"]),  # ERROR_NOT_READY
+        ("files", "V:\\", ["README.TXT", "folder\\one.efi", "folder\\two.efi"]),
+        ("files", "E:\\", []),  # an empty volume: ERROR_FILE_NOT_FOUND
+        ("files", "R:\\", ["error 23"]),  # a folder that cannot be read to its end: ERROR_CRC
+        ("files", "D:\\", ["error 21"]),  # ERROR_NOT_READY
+        ("protected", "V:\\", ["True"]),
+        ("protected", "W:\\", ["False"]),
+        ("protected", "D:\\", ["error 5"]),
     ],
 )
-def test_files_of_a_volume_are_all_of_them_or_an_error(
-    compiled: list[str | Path], tmp_path: Path, root: str, said: list[str]
+def test_it_acts_on_what_windows_answers(
+    compiled: list[str | Path], tmp_path: Path, asked: str, root: str, said: list[str]
 ) -> None:
     done = subprocess.run(
-        [*compiled, "files", root], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=_quiet()
+        [*compiled, asked, root], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=_quiet()
     )
     assert (done.stdout.splitlines(), done.returncode) == (said, int("error" in "".join(said))), done.stderr
