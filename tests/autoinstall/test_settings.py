@@ -1,19 +1,26 @@
 """The installer's file, how it gets to a machine, and what is heard of it then."""
 
 import hashlib
+import http.client
 import json
+import socket
+import ssl
 import threading
+import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
 from tests.processes import PATIENCE_S
-from winhost.autoinstall import settings_server
+from winhost.autoinstall import fetch_settings
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.install_progress import InstallEvent, InstallPhase, InstallProgress, parsed_event
@@ -21,7 +28,7 @@ from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.known_disks import of_manifest
 from winhost.autoinstall.lint_autoinstall import lint_autoinstall
 from winhost.autoinstall.medium_files import script
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.settings_server import OneTimeSettings, SettingsOffer, heard_progress, offered_settings
 from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.images.seed import GuestSeed
 from winhost.model.units import GiB
@@ -133,14 +140,109 @@ def test_settings_stay_with_the_controller(change: str, tmp_path: Path, capsys: 
 
 
 def test_of_several_that_ask_at_once_one_gets_them() -> None:
-    settings = settings_server.OneTimeSettings(DATA, 10**12)
-    got: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: got.append(settings.take(f"/{settings.token}"))) for _ in range(20)]
+    settings = OneTimeSettings(DATA, 10**12)
+    got: list[int] = []
+    ask = partial(settings.take, f"/{settings.token}", "192.0.2.7")
+    threads = [threading.Thread(target=lambda: got.append(ask())) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert [each for each in got if each is not None] == [DATA]
+    assert sorted(got) == [200, *[503] * 19]
+    settings.ended(arrived=True)
+    assert ask() == 404
+
+
+class Request:
+    """One of a client that may give up."""
+
+    def __init__(self, offer: SettingsOffer) -> None:
+        self._url = urlsplit(offer.url)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        line = socket.create_connection(("127.0.0.1", self._url.port or 0), PATIENCE_S)
+        self.line = context.wrap_socket(line)
+        self.line.sendall(f"GET {self._url.path} HTTP/1.0\r\n\r\n".encode())
+
+    def status(self) -> int:
+        return int(self.line.recv(4096).split()[1])
+
+    def whole(self) -> tuple[int, bytes]:
+        """Read to its end, with the status."""
+        answer = b""
+        with self.line, suppress(ssl.SSLEOFError):
+            while piece := self.line.recv(65536):
+                answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_an_answer_that_was_cut_off_uses_nothing_up(read: int, capfd: pytest.CaptureFixture[str]) -> None:
+    padded = DATA + b" " * 3_000_000
+    with offered_settings(padded, "127.0.0.1", 60) as offer:
+        for _ in range(3):
+            gone = Request(offer)
+            if read:
+                assert gone.status() in (200, 503)
+            gone.line.close()
+        while (whole := Request(offer).whole())[0] == 503:
+            time.sleep(0.05)
+        assert whole == (200, padded)
+        assert Request(offer).whole()[0] in (404, 503)
+        while not offer.settings.given:
+            time.sleep(0.05)
+        assert Request(offer).whole()[0] == 404
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_whoever_reads_the_token_cannot_take_a_copy_and_leave_the_installer_another_one(tmp_path: Path) -> None:
+    with offered_settings(DATA, "127.0.0.1", 60) as offer:
+        folder = medium(tmp_path, offer.for_medium)
+        Request(offer).line.close()
+        assert fetch(folder, tmp_path / "root", 0) == 1
+        assert not (tmp_path / "root/autoinstall.yaml").exists()
+
+
+def test_attempts_end_after_some_and_after_some_time_and_are_those_of_one_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    settings = OneTimeSettings(DATA, 10_000.0)
+    path, tries = f"/{settings.token}", 0
+    while settings.take(path, "192.0.2.7") == 200:
+        settings.ended(arrived=False)
+        tries += 1
+        assert settings.take(path, "192.0.2.8") == 404
+    assert tries == 5
+    later = OneTimeSettings(DATA, 10_000.0)
+    path = f"/{later.token}"
+    assert later.take(path, "192.0.2.7") == 200
+    later.ended(arrived=False)
+    now[0] += 599
+    assert later.take(path, "192.0.2.7") == 200
+    later.ended(arrived=False)
+    now[0] += 2
+    assert later.take(path, "192.0.2.7") == 404
+    assert not settings.given
+    assert not later.given
+
+
+def test_a_medium_asks_again_for_what_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: set[str] = set()
+    answers = [http.client.IncompleteRead(b"{"), OSError("busy"), DATA]
+
+    def fetched(url: str, fingerprint: str, client: str) -> bytes:
+        clients.add(client)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(fetch_settings, "fetched", fetched)
+    assert fetch_settings.tried("https://192.0.2.1/t", "a", 0) == DATA
+    assert len(clients) == 1
 
 
 # --- Progress --------------------------------------------------------------------------------------------------------

@@ -58,8 +58,9 @@ def test_keys_come_first_then_space_and_then_what_is_made_in_it(tmp_path: Path) 
     here = world(tmp_path, "win11-pro-1gpu")
     made = plan(here, **TYPED, **STAGED)
     order = [resource for resource, _ in steps(made)]
-    assert (order[0], set(order[1:3])) == ("KeyEscrow", {"BitLocker", "FastStartup"})
-    assert order[3:] == ["Partition", "OwnPartition", "OwnPartition", "EfiBackup"]
+    # Copying the EFI partition can fail, and nothing was made smaller then.
+    assert (order[0], set(order[1:4])) == ("KeyEscrow", {"BitLocker", "FastStartup", "EfiBackup"})
+    assert order[4:] == ["Partition", "OwnPartition", "OwnPartition"]
     assert made.risks == DATA
     assert [later.resource for later in made.stages[0].deferred] == ["OwnBootEntry"]
     (shrunk,) = [desired for resource, desired in steps(made) if resource == "Partition"]
@@ -73,7 +74,7 @@ def test_keys_come_first_then_space_and_then_what_is_made_in_it(tmp_path: Path) 
 def test_where_space_is_free_windows_stays_as_large_as_it_is(tmp_path: Path) -> None:
     here = world(tmp_path, "win11-free-space")
     made = plan(here)
-    assert [resource for resource, _ in steps(made)] == ["FastStartup", "OwnPartition", "EfiBackup"]
+    assert [resource for resource, _ in steps(made)] == ["FastStartup", "EfiBackup", "OwnPartition"]
     (linux,) = [desired for resource, desired in steps(made) if resource == "OwnPartition"]
     assert linux["offset"] == 117 * MiB + 900 * GiB
 
@@ -94,8 +95,7 @@ def test_an_empty_disk_is_taken_whole_and_that_of_windows_stays(tmp_path: Path) 
     assert manifest_of_facts(facts).one(PartitionRole.ESP).size == GiB
     assert manifest_of_facts(facts).one(PartitionRole.ESP).guid != windows_esp_of(facts)
     assert {each.key["partition"] for each in here.machine.instances("EfiBackup") if each.state["kept"]} == {
-        windows_esp_of(facts),
-        manifest_of_facts(facts).one(PartitionRole.ESP).guid,
+        windows_esp_of(facts)
     }
     assert steps(plan(here, **TYPED, staging="8GiB")) == [], "what is there is what is wanted"
     assert_gives_back(here, found, "second disk")

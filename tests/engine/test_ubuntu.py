@@ -131,6 +131,47 @@ def test_neither_key_nor_token_is_in_the_plan_or_the_journal(tmp_path: Path) -> 
     assert not [text for text in texts if token in text or private in text]
 
 
+@pytest.mark.parametrize(
+    "physics",
+    [
+        {"meddles": ("boot\\grub\\grub.cfg",)},
+        {"meddles": ("winhost\\guard.py",)},
+        {"meddles": ("winhost\\fetch.json",)},
+        {"meddles": ("autoinstall.yaml",)},
+        {"stays_writable": True},
+    ],
+)
+def test_what_somebody_put_onto_the_partition_of_the_installer_is_never_started(
+    tmp_path: Path, physics: dict[str, Any]
+) -> None:
+    here = ubuntu_world(tmp_path)
+    found, disks = here.state(), here.machine.part(Disks)
+    boot = here.machine.instances("Boot")[0].state["boot_id"]
+    disks.physics = disks.physics.model_copy(update=physics)
+    with pytest.raises(EndOfRun) as stopped:
+        here.apply(here.plan())
+    assert stopped.value.code == "NotSealed"
+    assert [label for label, _ in stopped.value.next_steps] == ["Roll back"]
+    assert here.machine.instances("Boot")[0].state["boot_id"] == boot, "it was not restarted"
+    assert here.machine.linux.installed is None
+    assert_gives_back(here, found, "written to")
+    assert disks.read_only == set()
+
+
+def test_the_partition_of_the_installer_cannot_be_written_to_once_it_is_used(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    disks, play, seen = here.machine.part(Disks), here.machine.linux.installer, list[bool]()
+
+    def watched() -> Any:
+        record = here.machine.own_vms.read("partition", "staging")
+        seen.append(disks.is_writable(str(record and record["partition"])))
+        return play()
+
+    here.machine.linux.installer = watched
+    here.apply(here.plan())
+    assert seen == [False]
+
+
 def test_a_disk_that_changed_since_stops_the_installer_and_windows_comes_back(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     found = here.state()

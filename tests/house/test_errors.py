@@ -36,7 +36,7 @@ NotInPods ForOneHost OpenToAll OpenToOthers SharedValue
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
-NotSwitched FirmwareIgnored NotInstalled NotOffered NoSystem NotByHand
+NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 """
 

@@ -115,6 +115,8 @@ NEVER = {
     "Read-WinhostVolumeNames": "a volume without a drive letter",
     "Read-WinhostVolumeHash": "a volume without a drive letter",
     "Add-WinhostVolumeFolder": "a volume without a drive letter",
+    "Reset-WinhostVolume": "a volume without a drive letter",
+    "Test-WinhostReadOnlyVolume": "a volume without a drive letter",
 }
 
 

@@ -159,6 +159,12 @@ OF_THEIR_OWN = {
         can_install,
         options=["--ignore", "tests/images/test_with_podman.py"],  # of the part "containers", which brings podman
     ),
+    # npm's .NET SDK is fetched by its test, and kept in the cache of the tests (320 MB).
+    "csharp": Part(
+        ["tests/resources/test_embedded_csharp.py"],
+        {"npm": "npm", "cc": "gcc", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3": "libssl3"},
+        lambda: can_install() and platform.machine() == "x86_64",
+    ),
     "cluster": Part(["tests/cluster/test_with_kubectl.py"], {"kubectl": "kubernetes-client"}, can_install),
     "compose": Part(
         ["tests/serving/test_compose_parser.py"],

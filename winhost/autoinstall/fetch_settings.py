@@ -11,6 +11,7 @@ import hmac
 import http.client
 import json
 import os
+import secrets
 import shutil
 import ssl
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 LARGEST = 4 << 20
+CLIENT = "Winhost-Client"  # a header: by it the controller knows whoever asks again
 TRIES, PAUSE_S, TIMEOUT_S = 30, 10, 30  # the network may still be coming up
 
 
@@ -26,7 +28,7 @@ class NotHandedOut(Exception):
     """Another try would end alike."""
 
 
-def fetched(url: str, fingerprint: str) -> bytes:
+def fetched(url: str, fingerprint: str, client: str = "") -> bytes:
     """What is there. Raises NotHandedOut, OSError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
@@ -39,9 +41,13 @@ def fetched(url: str, fingerprint: str) -> bytes:
         shown = line.sock.getpeercert(binary_form=True) or b""
         if not hmac.compare_digest(hashlib.sha256(shown).hexdigest(), fingerprint):
             raise NotHandedOut("the controller shows another certificate than the one on this medium")
-        line.request("GET", parts.path)
+        line.request("GET", parts.path, headers={CLIENT: client})
         answer = line.getresponse()
         data = answer.read(LARGEST + 1)
+        if answer.status == 503:
+            raise OSError("the controller still waits for the end of an answer before")
+        if len(data) < int(answer.headers["Content-Length"] or 0) and len(data) <= LARGEST:
+            raise http.client.IncompleteRead(data)
         if answer.status != 200 or len(data) > LARGEST:
             raise NotHandedOut(f"the controller answers with HTTP {answer.status}; settings are given out once")
         return data
@@ -50,9 +56,10 @@ def fetched(url: str, fingerprint: str) -> bytes:
 
 
 def tried(url: str, fingerprint: str, pause: float) -> bytes:
+    client = secrets.token_hex(16)
     for left in range(TRIES - 1, -1, -1):
         try:
-            return fetched(url, fingerprint)
+            return fetched(url, fingerprint, client)
         except (OSError, http.client.HTTPException):
             if not left:
                 raise

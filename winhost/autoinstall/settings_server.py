@@ -1,16 +1,20 @@
 """Hands out the settings of one installation, once, over TLS; and hears how far the installer is.
 
 The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
-for a limited time, and the medium knows the certificate by its fingerprint. The installer's webhook knows no
-certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says is shown, and
-believed by nobody: that a machine is installed is known by its host key.
+for a limited time, and the medium knows the certificate by its fingerprint. An answer that does not arrive as a whole
+leaves the settings to the same client, for a few attempts within minutes: one at the same address that says the same
+random word, so that nobody who reads the token can take a copy and leave the installer another one. The installer's
+webhook knows no certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says
+is shown, and believed by nobody: that a machine is installed is known by its host key.
 """
 
 import datetime
 import hashlib
 import json
 import secrets
+import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from winhost.autoinstall.fetch_settings import CLIENT
 from winhost.autoinstall.install_progress import InstallEvent, parsed_event
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, KiB
@@ -28,26 +33,46 @@ from winhost.model.units import Bytes, KiB
 _LARGEST_EVENT: Bytes = 64 * KiB
 _POLL_S = 0.05
 _LIFETIME = datetime.timedelta(days=2)
+_ATTEMPTS, _RETRY_S = 5, 600  # of the client that asked first, until an answer arrives as a whole
+_GIVEN, _GONE, _BUSY = 200, 404, 503
 
 
 @dataclass
 class OneTimeSettings:
-    """data: as the installer gets them; until: on time.monotonic's clock. given: whether somebody has them."""
+    """data: as the installer gets them; until: on time.monotonic's clock. given: whether somebody has all of them."""
 
     data: bytes
     until: float
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     given: bool = False
+    _first: tuple[str, str] | None = None  # the client that asked first
+    _attempts: int = 0
+    _busy: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, path: str) -> bytes | None:
-        """None for whoever has another token, or is not the first, or comes too late."""
+    def take(self, path: str, address: str, word: str = "") -> int:
+        """The HTTP status: 200 for the data, after which `ended` is to be called; 503 while an answer is on its way to
+        that client; 404 for another token, another client than the first one, or whoever comes too late or too often.
+        """
         good = secrets.compare_digest(path.encode(), f"/{self.token}".encode())
         with self._lock:
-            if not good or self.given or time.monotonic() > self.until:
-                return None
-            self.given = True
-            return self.data
+            now = time.monotonic()
+            others = self._first not in (None, (address, word))
+            if not good or others or self.given or now > self.until or self._attempts >= _ATTEMPTS:
+                return _GONE
+            if self._busy:
+                return _BUSY
+            if self._first is None:
+                self._first, self.until = (address, word), min(self.until, now + _RETRY_S)
+            self._attempts += 1
+            self._busy = True
+            return _GIVEN
+
+    def ended(self, *, arrived: bool) -> None:
+        """arrived: the whole answer did."""
+        with self._lock:
+            self._busy = False
+            self.given = self.given or arrived
 
 
 @dataclass(frozen=True)
@@ -69,7 +94,7 @@ def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -
     """On this address of the controller. Raises OSError."""
     settings = OneTimeSettings(data, time.monotonic() + seconds)
     pem, der = _certificate()
-    server = ThreadingHTTPServer((address, port), _giving(settings))
+    server = _Server((address, port), _giving(settings))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +113,7 @@ def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -
 def heard_progress(address: str, hear: Callable[[InstallEvent], None], port: int = 0) -> Iterator[str]:
     """The address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
-    server = ThreadingHTTPServer((address, port), _hearing(f"/{token}", hear))
+    server = _Server((address, port), _hearing(f"/{token}", hear))
     with _running(server):
         yield f"http://{address}:{server.server_port}/{token}"
 
@@ -104,6 +129,13 @@ def _running(server: ThreadingHTTPServer) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no error of ours, and the terminal shows something else."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Quiet(BaseHTTPRequestHandler):
@@ -122,10 +154,40 @@ class _Quiet(BaseHTTPRequestHandler):
 def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
     class Handler(_Quiet):
         def do_GET(self) -> None:
-            data = settings.take(self.path)
-            self.answer(404 if data is None else 200, data or b"")
+            status = settings.take(self.path, self.client_address[0], self.headers.get(CLIENT, ""))
+            if status != _GIVEN:
+                self.answer(status)
+                return
+            arrived = False
+            try:
+                self.answer(status, settings.data)
+                arrived = _arrived(self.connection)
+            finally:
+                settings.ended(arrived=arrived)
 
     return Handler
+
+
+def _arrived(connection: socket.socket) -> bool:
+    """Whether the client has all that was sent. One that gives up before it has read all of it resets the connection,
+    or closes while a part is still on its way. Raises OSError.
+    """
+    connection.shutdown(socket.SHUT_WR)  # of TCP alone: TLS would send a message that nobody reads
+    for _ in range(64):
+        if not connection.recv(4096):
+            return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and _on_its_way(connection) == 0
+    return False
+
+
+def _on_its_way(connection: socket.socket) -> Bytes:
+    """Sent and not acknowledged, as far as the system tells; the end of the stream counts as a byte."""
+    try:
+        import fcntl
+        import termios
+    except ImportError:  # Windows
+        return 0
+    left = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    return max(0, int.from_bytes(left, sys.byteorder) - 1)
 
 
 def _hearing(path: str, hear: Callable[[InstallEvent], None]) -> type[BaseHTTPRequestHandler]:

@@ -26,7 +26,7 @@ from winhost.connect.wire_errors import (
 )
 from winhost.core.answers import Json, Key, RemoteFault
 from winhost.core.order import change_of
-from winhost.core.steps import Step
+from winhost.core.steps import Change, Step
 from winhost.engine import uploads
 from winhost.engine.detect import Named, read_facts
 from winhost.engine.progress import ProgressEvent
@@ -114,7 +114,8 @@ class HostSession:
         """Give what this run made something that is made at the moment of use, and stands in no plan and no journal."""
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
-        how = {"accept": ["data"], "within": self._within, "secret": secret}
+        within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
+        how = {"accept": ["data"], "within": within, "secret": secret}
         self._calling(lambda agent: agent.set(resource, key, desired, expect, how))
 
     def _how(self, step: Step, accepted: frozenset[str]) -> Mapping[str, Json]:

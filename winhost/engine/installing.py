@@ -10,6 +10,7 @@ from winhost.autoinstall.install_plan import settings_to_fetch
 from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.connect.way_there import own_address
+from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.engine.boot import LINUX, WINDOWS
@@ -22,6 +23,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.shared import BESIDE, RUNNING
 from winhost.resources.windows.running_system.resource import LINUX_NEXT
 
+_NOT_SEALED = ("Winhost.NotAsStaged", "Winhost.StillWritable")
 LONGEST = 2 * 3600  # seconds that an installation may take
 
 
@@ -57,8 +59,15 @@ def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
     settings = settings_to_fetch(plan, key, report=report)
     ticket = stack.enter_context(offered_settings(settings, address, LONGEST)).for_medium
     digest = sha256(ticket.encode("ascii")).hexdigest()
-    run.session.hand_over(BESIDE, {"name": UBUNTU}, {"host_key": key.public, "ticket": digest}, ticket)
+    run.session.hand_over(BESIDE, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()
+    # Last before the restart: by it Windows stops writing to the installer's partition, and looks at what lies there.
+    try:
+        run.session.hand_over(BESIDE, {"name": UBUNTU}, {"ticket": digest}, ticket)
+    except RemoteError as error:
+        if error.fault.code.partition(",")[0] in _NOT_SEALED:
+            raise _not_sealed(run, error) from error
+        raise
     return now
 
 
@@ -70,6 +79,11 @@ def check_switched(run: OpenRun, installation: Installation) -> None:
     found = _running(run).get("system")
     if found != wanted:
         raise _not_installed(run, installation.progress) if installation.longer else _not_switched(run, wanted)
+
+
+def starts_other(run: OpenRun) -> bool:
+    """Windows runs, and by this run the next start is of the other system."""
+    return identity(RUNNING, {}) in run.record.touched and _running(run).get("system") == LINUX_NEXT
 
 
 def _system_to_install(run: OpenRun) -> NewUbuntu | None:
@@ -104,6 +118,18 @@ def _cannot_offer(run: OpenRun, error: OSError) -> WinhostError:
         meaning="The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
         host=run.record.host,
         run=run.name,
+    )
+
+
+def _not_sealed(run: OpenRun, error: RemoteError) -> EndOfRun:
+    return EndOfRun(
+        "NotSealed",
+        what=f"{run.record.host}: the installer's partition is not what winhost made: {one_line(error.fault)}",
+        meaning="Whoever logs on to Windows could write to it. The machine was not restarted, and must not be before "
+        "the rollback: its firmware starts this partition next. The rollback takes that back, and the partition away.",
+        host=run.record.host,
+        run=run.name,
+        next_steps=(("Roll back", f"winhost rollback {run.name}"),),
     )
 
 

@@ -128,7 +128,7 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
 
 
 def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
-    facts = settle(runner)
+    facts = settle(runner, back=True)
     # Locked: no run of this host begins or ends meanwhile.
     later = later_runs(runner.record, runner.context.store)
     back = find_back(runner.record, facts, later)

@@ -12,7 +12,7 @@ from winhost.core.steps import Step
 from winhost.engine import amending
 from winhost.engine.endings import stop_if_asked
 from winhost.engine.failures import ConsentNeeded, not_taken, step_failed
-from winhost.engine.installing import check_switched, installing
+from winhost.engine.installing import check_switched, installing, starts_other
 from winhost.engine.open_run import OpenRun
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
@@ -21,11 +21,14 @@ from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
 
-def settle(run: OpenRun) -> Facts:
-    """Bring the run to rest: wait out what still runs on the host and a restart under way, then read."""
+def settle(run: OpenRun, *, back: bool = False) -> Facts:
+    """Bring the run to rest: wait out what still runs on the host and a restart under way, then read. On the way back
+    the other system is not started: what is to start next is taken back first.
+    """
     if run.journal is not None:
         run.session.reach()
-        finish_restart(run)
+        if not (back and starts_other(run)):
+            finish_restart(run)
     return run.seen()
 
 

@@ -215,15 +215,14 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def boot_partitions(self) -> tuple[Item, ...]:
-        """On which the firmware finds Windows, and the installer puts its boot loader. Raises MissingFact until the
-        latter is made.
+        """EFI system partitions that were there before: that of Windows, and what is on Ubuntu's disk. The one that
+        winhost makes goes as a whole.
         """
-        places, made = self.places, self._made(OWN_EFI)
-        if places.efi and (made is None or made.made is not True):
-            raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
+        own = self._made(OWN_EFI)
         of_windows = [each for each in self._facts.all(Partition) if starts_windows(each.state)]
-        of_ubuntu = [each for each in on_disk(self._facts, places.disk) if each.state.type == EFI]
-        return tuple({"partition": each} for each in dict.fromkeys(p.key["partition"] for p in of_windows + of_ubuntu))
+        of_ubuntu = [each for each in on_disk(self._facts, self.places.disk) if each.state.type == EFI]
+        guids = dict.fromkeys(each.key["partition"] for each in of_windows + of_ubuntu)
+        return tuple({"partition": each} for each in guids if own is None or each != own.partition)
 
     @property
     def entries(self) -> tuple[Item, ...]:

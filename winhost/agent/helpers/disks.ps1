@@ -26,3 +26,31 @@ function Read-WinhostDriveLetter {
     }
     $letter
 }
+
+function Read-WinhostPartitionRoot {
+    param($Partition)
+    "$(@(Get-Volume -Partition $Partition -ErrorAction Stop)[0].Path)"
+}
+
+function Protect-WinhostPartition {
+    param($Partition)
+    # By the attribute of its table. A file system asks for it when it is mounted, so that it is mounted anew; that also
+    # ends what somebody opened for writing before.
+    $root = Read-WinhostPartitionRoot $Partition
+    Reset-WinhostVolume $root
+    Set-Partition -InputObject $Partition -IsReadOnly $true -ErrorAction Stop
+    $script:WinhostOnce = @{}
+    Reset-WinhostVolume $root
+    if (-not (Test-WinhostReadOnlyVolume $root)) {
+        Stop-Winhost 'Winhost.StillWritable' 'InvalidResult' 'Windows made the partition read-only, and its volume can still be written to.'
+    }
+}
+
+function Unprotect-WinhostPartition {
+    param($Partition)
+    if ($Partition.IsReadOnly) {
+        Set-Partition -InputObject $Partition -IsReadOnly $false -ErrorAction Stop
+        $script:WinhostOnce = @{}
+        Reset-WinhostVolume (Read-WinhostPartitionRoot $Partition)
+    }
+}

@@ -22,7 +22,8 @@ public static class WinhostNative
         public uint Attributes;
     }
 
-    [StructLayout(LayoutKind.Sequential, CharSet = CharSet.Unicode)]
+    // FILETIME is two DWORDs, so that nothing in WIN32_FIND_DATAW is aligned to 8 bytes.
+    [StructLayout(LayoutKind.Sequential, Pack = 4, CharSet = CharSet.Unicode)]
     private struct Found
     {
         public uint Attributes;
@@ -89,6 +90,12 @@ public static class WinhostNative
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern SafeFileHandle CreateFileW(string path, uint access, uint share, IntPtr security, uint how, uint flags, IntPtr template);
+
+    [DllImport("kernel32.dll", SetLastError = true)]
+    private static extern bool DeviceIoControl(SafeFileHandle device, uint code, IntPtr input, uint inputSize, IntPtr output, uint outputSize, out uint returned, IntPtr overlapped);
+
+    [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
+    private static extern bool GetVolumeInformationW(string root, IntPtr name, uint nameSize, IntPtr serial, IntPtr longest, out uint flags, IntPtr system, uint systemSize);
 
     public static string Kind()
     {
@@ -181,9 +188,15 @@ public static class WinhostNative
     {
         Found found;
         IntPtr search = FindFirstFileW(root + folder + "*", out found);
+        int error = Marshal.GetLastWin32Error();
         if (search == new IntPtr(-1))
         {
-            throw new Win32Exception();
+            // The root of an empty volume has not even "." in it.
+            if (error == 2 && folder == "")
+            {
+                return;
+            }
+            throw new Win32Exception(error);
         }
         try
         {
@@ -207,6 +220,11 @@ public static class WinhostNative
                 }
             }
             while (FindNextFileW(search, out found));
+            error = Marshal.GetLastWin32Error();
+            if (error != 18)
+            {
+                throw new Win32Exception(error);
+            }
         }
         finally
         {
@@ -221,7 +239,10 @@ public static class WinhostNative
             throw new Win32Exception();
         }
         // Files of a disc may be read-only, and could be neither replaced nor deleted then.
-        SetFileAttributesW(to, 0x80);
+        if (!SetFileAttributesW(to, 0x80))
+        {
+            throw new Win32Exception();
+        }
     }
 
     public static void Delete(string path)
@@ -244,6 +265,29 @@ public static class WinhostNative
                 throw new Win32Exception();
             }
         }
+    }
+
+    public static void Dismount(string root)
+    {
+        // The volume itself has no backslash at its end.
+        using (SafeFileHandle handle = CreateFileW(root.TrimEnd('\\'), 0x80000000, 3, IntPtr.Zero, 3, 0, IntPtr.Zero))
+        {
+            uint returned;
+            if (handle.IsInvalid || !DeviceIoControl(handle, 0x90020, IntPtr.Zero, 0, IntPtr.Zero, 0, out returned, IntPtr.Zero))
+            {
+                throw new Win32Exception();
+            }
+        }
+    }
+
+    public static bool IsReadOnly(string root)
+    {
+        uint flags;
+        if (!GetVolumeInformationW(root, IntPtr.Zero, 0, IntPtr.Zero, IntPtr.Zero, out flags, IntPtr.Zero, 0))
+        {
+            throw new Win32Exception();
+        }
+        return (flags & 0x80000) != 0;
     }
 
     public static string Hash(string path, out long length)
@@ -374,4 +418,17 @@ function Add-WinhostVolumeFolder {
     Import-WinhostNative
     $root = $Path.Substring(0, $Path.IndexOf('}\') + 2)
     [WinhostNative]::Folders($root, $Path.Substring($root.Length))
+}
+
+function Reset-WinhostVolume {
+    param([string]$Root)
+    # What is still to be written is, what is open ends, and Windows mounts it anew when it is used next.
+    Import-WinhostNative
+    [WinhostNative]::Dismount($Root)
+}
+
+function Test-WinhostReadOnlyVolume {
+    param([string]$Root)
+    Import-WinhostNative
+    [WinhostNative]::IsReadOnly($Root)
 }

@@ -76,6 +76,7 @@ def _make_partition(machine: Machine, name: str, record: Any, parts: dict[str, J
         found = _new_partition(machine, name, mine)
     mine["partition"] = found
     machine.own_vms.write("partition", name, mine)
+    unprotect(disks, found)
     disks.format_volume(found, "NTFS" if name == LINUX_PARTITION else "FAT32", str(parts["label"]))
     disks.set_partition(found, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
     machine.own_vms.write("partition", name, {**mine, "complete": True})
@@ -112,8 +113,26 @@ def _remove_partition(machine: Machine, name: str, record: Any) -> None:
         where = "is not where winhost put it, or not as large any more"
         raise not_ours(f"The partition {record['partition']} {where}: winhost leaves it alone.")
     if found is not None:
+        for entry in _entries_of_linux(machine, found) if name == OWN_EFI else ():
+            machine.part(FirmwarePart).remove_entry(entry["entry"])
+        unprotect(disks, found)
         disks.remove_partition(found)
     machine.own_vms.write("partition", name, None)
+
+
+def protect(disks: Disks, guid: str) -> None:
+    """Read-only by the attribute of its table. Raises CmdletError."""
+    disks.set_read_only(guid, read_only=True)
+    disks.mount_anew(guid)
+    if disks.is_writable(guid):
+        said = "Windows made the partition read-only, and its volume can still be written to."
+        raise own_error("StillWritable", "InvalidResult", said)
+
+
+def unprotect(disks: Disks, guid: str) -> None:
+    if guid in disks.read_only:
+        disks.set_read_only(guid, read_only=False)
+        disks.mount_anew(guid)
 
 
 # ---- BitLocker

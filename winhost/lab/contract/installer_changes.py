@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.lab.contract.disk_changes import check_accepted, check_uefi, set_next
+from winhost.lab.contract.disk_changes import check_accepted, check_uefi, protect, set_next, unprotect
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart
@@ -20,6 +20,7 @@ from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_pla
 from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}")
+_OF_WINDOWS = "System Volume Information\\"
 _PARTS = ("partition", "image", "files", "user", "address")
 
 
@@ -78,17 +79,18 @@ def _make(machine: Machine, wanted: Mapping[str, Json]) -> dict[str, Any]:
     if machine.software.staged_path(image) is None:
         raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
     texts = _unpacked(str(parts["files"]))
-    record = {**parts, "host_key": None, "complete": False}
+    record = {**parts, "host_key": None, "content": None, "complete": False}
     machine.own_vms.write("ubuntu", "ubuntu", record)
+    unprotect(disks, guid)
     disks.clear(guid)
     if "casper\\vmlinuz" not in installer.physics.image:
         what = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
         raise own_error("NoInstaller", "InvalidData", what)
-    for path in installer.physics.image:
-        disks.put_file(guid, path, b"")
-    for path, text in texts.items():
-        disks.put_file(guid, path.replace("/", "\\"), text.encode())
-    record["complete"] = True
+    staged = dict.fromkeys(installer.physics.image, b"")
+    staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
+    for path, data in staged.items():
+        disks.put_file(guid, path, data)
+    record |= {"content": _content(staged), "complete": True}
     machine.own_vms.write("ubuntu", "ubuntu", record)
     return record
 
@@ -116,11 +118,25 @@ def _hand_over(machine: Machine, record: dict[str, Any], asked: SetCall) -> None
     if guid is None:
         raise own_error("WrongPlace", "ObjectNotFound", "The partition of the installer is not there any more.")
     if asked.desired["ticket"] is None:
+        unprotect(disks, guid)
         disks.put_file(guid, TICKET, None)
         return
     if len(asked.secret) > 4096 or sha256(asked.secret.encode()).hexdigest() != asked.desired["ticket"]:
         raise bad_request("The ticket is another than its SHA-256 says.")
+    unprotect(disks, guid)
     disks.put_file(guid, TICKET, asked.secret.encode())
+    protect(disks, guid)
+    names = [path for path in disks.names(guid) if not path.startswith(_OF_WINDOWS)]
+    there = {path: disks.file(guid, path) or b"" for path in names}
+    if there.pop(TICKET, None) != asked.secret.encode() or _content(there) != record["content"]:
+        said = "Files on the installer's partition are others than winhost put there."
+        raise own_error("NotAsStaged", "InvalidData", said)
+
+
+def _content(files: Mapping[str, bytes]) -> str:
+    """One hash of all paths, which have no case there, and contents."""
+    lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
+    return sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _remove(machine: Machine, record: dict[str, Any] | None) -> None:
@@ -128,5 +144,6 @@ def _remove(machine: Machine, record: dict[str, Any] | None) -> None:
         return
     guid = machine.part(InstallerPart).partition(record["partition"])
     if guid is not None:
+        unprotect(machine.part(Disks), guid)
         machine.part(Disks).clear(guid)
     machine.own_vms.write("ubuntu", "ubuntu", None)

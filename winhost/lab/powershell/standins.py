@@ -45,6 +45,8 @@ _HANDED_ON = (
     "Read-WinhostVolumeNames Root",
     "Read-WinhostVolumeHash Path",
     "Add-WinhostVolumeFolder Path",
+    "Reset-WinhostVolume Root",
+    "Test-WinhostReadOnlyVolume Root",
     "Read-WinhostHash Path",
     "Read-WinhostLength Path",
     "Read-WinhostGroup Sid",

@@ -61,6 +61,10 @@ class DisksPhysics(Closed):
     )
     looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
     misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
+    meddles: tuple[str, ...] = Field(
+        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
+    )
+    stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
     keeps_keys: tuple[str, ...] = Field(
         default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
     )
@@ -83,6 +87,8 @@ class Disks:
             r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())
         }
         self.labels: dict[str, tuple[str, str]] = {}
+        self.read_only: set[str] = set()  # by the attribute of the table
+        self._mounted_read_only: set[str] = set()
         self._put: dict[str, dict[str, bytes]] = {}
         self._files = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
@@ -263,6 +269,7 @@ class Disks:
 
     def put_file(self, guid: str, path: str, content: bytes | None) -> None:
         """Nothing takes it away."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         files = self._put.setdefault(guid, {})
         if content is None:
             files.pop(path, None)
@@ -271,6 +278,7 @@ class Disks:
 
     def clear(self, guid: str) -> None:
         """All files of a partition go."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         self._put.pop(guid, None)
 
     # ---- cmdlets that change something
@@ -323,6 +331,24 @@ class Disks:
         with self._host.changing("Set-Partition"):
             self.partitions[guid] |= changed
 
+    def set_read_only(self, guid: str, *, read_only: bool) -> None:
+        """An attribute that a volume heeds when it is mounted."""
+        with self._host.changing("Set-Partition"):
+            if read_only:
+                self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
+                self.read_only.add(guid)
+            else:
+                self.read_only.discard(guid)
+
+    def mount_anew(self, guid: str) -> None:
+        """The volume is dismounted, and mounted when it is used next."""
+        heeded = guid in self.read_only and not self.physics.stays_writable
+        (self._mounted_read_only.add if heeded else self._mounted_read_only.discard)(guid)
+
+    def is_writable(self, guid: str) -> bool:
+        """Whether its volume is, as it is mounted."""
+        return guid not in self._mounted_read_only
+
     def format_volume(self, guid: str, file_system: str, label: str) -> None:
         """What was on it is gone."""
         with self._host.changing("Format-Volume"):
@@ -335,6 +361,7 @@ class Disks:
     def remove_partition(self, guid: str) -> None:
         """With what is on it."""
         with self._host.changing("Remove-Partition"):
+            assert guid not in self.read_only, "nobody knows whether Windows takes it away"
             del self.partitions[guid]
             self.labels.pop(guid, None)
             self._files.pop(guid, None)

@@ -93,6 +93,7 @@ class InstallerPart:
             return
         record: dict[str, Json] = json.loads(text)
         guid = self.partition(str(record["partition"]))
+        record.pop("content")
         complete = record.pop("complete") is True and guid is not None
         ticket = self._disks.file(guid, TICKET) if complete and guid else None
         told = {"ticket": sha256(ticket).hexdigest() if ticket else None, "made": True if complete else None}

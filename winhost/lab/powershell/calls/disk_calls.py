@@ -41,6 +41,7 @@ def _partition(disks: Disks, record: Record) -> WindowsObject:
         IsBoot=state["boot"],
         IsSystem=state["system"],
         IsHidden=state["hidden"],
+        IsReadOnly=record.key["partition"] in disks.read_only,
         NoDefaultDriveLetter=state["no_letter"],
     )
 
@@ -152,12 +153,15 @@ def _new(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [_partition(disks, Record(disks.partitions[guid], {"partition": guid}))]
 
 
-@answers("Set-Partition", "InputObject", "GptType", "NoDefaultDriveLetter")
+@answers("Set-Partition", "InputObject", "GptType", "NoDefaultDriveLetter", "IsReadOnly")
 def _set(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     changed = {"type": bound["GptType"].strip("{}").lower()} if "GptType" in bound else {}
     hidden = {"no_letter": bound["NoDefaultDriveLetter"]} if "NoDefaultDriveLetter" in bound else {}
     for given in bound["InputObject"]:
-        _disks(process).set_partition(given["DeviceID"], **changed, **hidden)
+        if "IsReadOnly" in bound:
+            _disks(process).set_read_only(given["DeviceID"], read_only=bound["IsReadOnly"])
+        else:
+            _disks(process).set_partition(given["DeviceID"], **changed, **hidden)
     return ()
 
 
@@ -303,6 +307,28 @@ def _place(whole: str) -> tuple[str, str]:
 
 @answers("Read-WinhostVolumeFiles", "Root")
 def _files(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    guid = bound["Root"].partition("{")[2].partition("}")[0]
-    record = next(r for r in process.machine.instances("Partition") if r.key["partition"] == guid)
-    return [WindowsObject(None, dict(each)) for each in _disks(process).efi_files(record)["files"]]
+    guid, _ = _place(bound["Root"])
+    disks = _disks(process)
+    if guid == _IMAGE:
+        contents = dict.fromkeys(process.machine.part(InstallerPart).physics.image, b"")
+    elif _is_efi(process, guid):
+        return [WindowsObject(None, dict(each)) for each in disks.files_on(guid)]
+    else:
+        contents = {path: disks.file(guid, path) or b"" for path in disks.names(guid)}
+    return [
+        WindowsObject(None, {"path": path, "size": len(data), "sha256": sha256(data).hexdigest()})
+        for path, data in contents.items()
+    ]
+
+
+@answers("Reset-WinhostVolume", "Root")
+def _mounted_anew(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid, _ = _place(bound["Root"])
+    _disks(process).mount_anew(guid)
+    return ()
+
+
+@answers("Test-WinhostReadOnlyVolume", "Root")
+def _cannot_be_written(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    guid, _ = _place(bound["Root"])
+    return [not _disks(process).is_writable(guid)]

@@ -12,7 +12,7 @@ from winhost.resources.values import FLAG
         order=94,
         key=("partition",),
         sets={"kept": FLAG},
-        after=("OwnPartition",),
+        after=("KeyEscrow",),  # without the proof nothing is done for another system
         asks=("data",),
         risks=(ConsentRule("data", (Condition("kept", of="desired", one_of=(False,)),)),),
     )

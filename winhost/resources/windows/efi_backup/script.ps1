@@ -5,7 +5,7 @@ function Get-WinhostEfiBackup {
         $copy = Read-WinhostEfiCopy $each.guid
         $state = @{ kept = $null -ne $copy; changed = @(); added = @() }
         if ($null -ne $copy) {
-            $now = @(Read-WinhostVolumeFiles (Read-WinhostEfiRoot $each.found))
+            $now = @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $each.found))
             $state.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
             $state.added = @(foreach ($file in @(Select-WinhostAdded $copy $now)) { $file.path })
         }
@@ -19,11 +19,6 @@ function Find-WinhostEfiPartitions {
             $each
         }
     }
-}
-
-function Read-WinhostEfiRoot {
-    param($Partition)
-    "$(@(Get-Volume -Partition $Partition -ErrorAction Stop)[0].Path)"
 }
 
 function Read-WinhostEfiFolder {
@@ -72,8 +67,7 @@ function Remove-WinhostEntriesSince {
     $known = @($list.entries)
     foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) {
         if ($known -notcontains $entry.path) {
-            Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $entry.entry)
-            Write-WinhostFirmwareVariable "Boot$($entry.entry)" $script:WinhostGlobalVariables @()
+            Remove-WinhostBootEntry $entry
         }
     }
 }
@@ -116,7 +110,7 @@ function Set-WinhostEfiBackup {
     Assert-WinhostFlags $Desired @('kept')
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         if ($each.guid -eq "$($Key.partition)") {
-            $root = Read-WinhostEfiRoot $each.found
+            $root = Read-WinhostPartitionRoot $each.found
             if ($Desired.kept) {
                 Add-WinhostEfiCopy $each.guid $root
             }

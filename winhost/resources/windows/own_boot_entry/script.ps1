@@ -146,9 +146,14 @@ function Remove-WinhostOwnBootEntry {
     }
     $found = Find-WinhostOwnEntry $Name $Record
     if ($null -ne $found) {
-        # From the order first: an order that names what is not there confuses some firmware.
-        Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $found.entry)
-        Write-WinhostFirmwareVariable "Boot$($found.entry)" $script:WinhostGlobalVariables @()
+        Remove-WinhostBootEntry $found
     }
     Write-WinhostMadeRecord 'boot' $Name $null
+}
+
+function Remove-WinhostBootEntry {
+    param($Entry)
+    # From the order first: an order that names what is not there confuses some firmware.
+    Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $Entry.entry)
+    Write-WinhostFirmwareVariable "Boot$($Entry.entry)" $script:WinhostGlobalVariables @()
 }

@@ -157,6 +157,7 @@ function Assert-WinhostFreeSpace {
 function Format-WinhostOwnPartition {
     param([string]$Name, $Partition, [string]$Title)
     $fileSystem = @{ linux = 'NTFS'; staging = 'FAT32'; efi = 'FAT32' }[$Name]
+    Unprotect-WinhostPartition $Partition
     # Quickly: that clears what lay there of other systems.
     $null = Format-Volume -Partition $Partition -FileSystem $fileSystem -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
     Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
@@ -181,6 +182,13 @@ function Remove-WinhostOwnPartition {
         }
     }
     if ($null -ne $found) {
+        if ($Name -ceq 'efi') {
+            # They would start nothing.
+            foreach ($entry in @(Find-WinhostEntriesOfLinux $found.guid)) {
+                Remove-WinhostBootEntry $entry
+            }
+        }
+        Unprotect-WinhostPartition $found.found
         Remove-Partition -InputObject $found.found -Confirm:$false -ErrorAction Stop
     }
     Write-WinhostMadeRecord 'partition' $Name $null

@@ -26,7 +26,8 @@ RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
         order=72,
         key=("partition",),
         sets={"size": sizes(SECTOR)},
-        after=("BitLocker", "FastStartup"),
+        # The last two can fail, and nothing was changed then.
+        after=("BitLocker", "FastStartup", "EfiBackup", "StagedFile"),
         asks=("data",),
         risks=(ConsentRule("data"),),
         lasts=lambda change: RESIZING,

@@ -32,7 +32,7 @@ function Find-WinhostLinuxHome {
     }
     $mark = Measure-WinhostText "$($record.label)`n"
     foreach ($each in @(Find-WinhostEfiPartitions)) {
-        if ((Read-WinhostVolumeHash "$(Read-WinhostEfiRoot $each.found)EFI\ubuntu\winhost.txt") -ceq $mark) {
+        if ((Read-WinhostVolumeHash "$(Read-WinhostPartitionRoot $each.found)EFI\ubuntu\winhost.txt") -ceq $mark) {
             return $each.guid
         }
     }

@@ -12,7 +12,7 @@ NO_INSTALLER: Mapping[str, Json] = MappingProxyType(
     {"made": False, **dict.fromkeys(("partition", "image", "files", "user", "address", "host_key", "ticket"))}
 )
 _GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_COPYING = 3600  # seconds that some GB may take from a slow disk
+_COPYING = 3600  # seconds that some GB may take from a slow disk, also to be hashed
 
 
 @resource(
@@ -35,18 +35,20 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk
         absent=NO_INSTALLER,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        lasts=lambda change: _COPYING if change.desired.get("made") else 60,
+        lasts=lambda change: _COPYING if change.desired.get("made") or change.desired.get("ticket") else 60,
         undo=UndoRule(remove_if_created=NO_INSTALLER),
     )
 )
 class UbuntuInstaller(State):
     """What lies on the installer's partition, and who the new system will be. Its name is ubuntu.
 
-    partition: the GUID of that which winhost made for it; image: the staged file whose content is there; files: what
-    winhost puts beside and over it, JSON of texts by their paths. user, address, host_key: who may log on to the new
-    system, where (null for DHCP), and the SSH key by which it is known. ticket: the SHA-256 of winhost/fetch.json on
-    the partition, by which the installer gets its settings; the text of that comes as the secret of a set, is good for
-    one answer, and is never told. made: null where it was begun and not finished, or the partition is gone.
+    partition: the GUID of that which winhost made for it; image: the staged file whose content is there; files:
+    what winhost puts beside and over it, JSON of texts by their paths. user, address, host_key: who may log on to
+    the new system, where (null for DHCP), and the SSH key by which it is known. ticket: the SHA-256 of
+    winhost/fetch.json on the partition, by which the installer gets its settings; the text of that comes as the
+    secret of a set, is good for one answer, and is never told. With it the partition becomes read-only by the
+    attribute of its table, and then all that lies on it must be what was put there. made: null where it was begun
+    and not finished, or the partition is gone.
     """
 
     made: bool | None

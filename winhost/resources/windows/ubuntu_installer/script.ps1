@@ -10,10 +10,10 @@ function Get-WinhostUbuntuInstaller {
         foreach ($part in @('partition', 'image', 'files', 'user', 'address', 'host_key')) {
             $state[$part] = Read-WinhostField $each.record $part
         }
-        $root = Find-WinhostInstallerRoot "$($each.record.partition)"
-        if ($null -ne $root -and $each.record.complete) {
+        $found = Find-WinhostInstallerPartition "$($each.record.partition)"
+        if ($null -ne $found -and $each.record.complete) {
             $state.made = $true
-            $state.ticket = Read-WinhostVolumeHash "$root$script:WinhostTicket"
+            $state.ticket = Read-WinhostVolumeHash "$(Read-WinhostPartitionRoot $found)$script:WinhostTicket"
         }
         @{ key = @{ name = $each.name }; state = $state }
     }
@@ -27,16 +27,16 @@ function New-WinhostNoInstaller {
     $state
 }
 
-function Find-WinhostInstallerRoot {
+function Find-WinhostInstallerPartition {
     param([string]$Guid)
-    # Of the partition that winhost made for it, where it is as it was made; nothing else is written to.
+    # The one that winhost made for it, where it is as it was made; nothing else is written to.
     $record = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'staging' })
     if ($null -eq $record) {
         return
     }
     $found = Find-WinhostOwnPartition $record
     if ($null -ne $found -and $found.guid -eq $Guid) {
-        Read-WinhostEfiRoot $found.found
+        $found.found
     }
 }
 
@@ -102,7 +102,7 @@ function Test-WinhostInstallerParts {
 
 function Add-WinhostInstaller {
     param($Desired, $Begun)
-    $record = [PSCustomObject]@{ partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; complete = $false }
+    $record = [PSCustomObject]@{ partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; content = $null; complete = $false }
     foreach ($part in @('partition', 'image', 'files', 'user', 'address')) {
         # What was begun and not finished, is finished as it was meant.
         $from = $Begun
@@ -114,19 +114,27 @@ function Add-WinhostInstaller {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'An installer is made of an image, on a partition, with files beside it and for a user.'
         }
     }
-    $root = Find-WinhostInstallerRoot $record.partition
-    if ($null -eq $root) {
+    $partition = Find-WinhostInstallerPartition $record.partition
+    if ($null -eq $partition) {
         Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "$($record.partition) is not the partition that winhost made for an installer."
     }
     $image = Find-WinhostStagedFile $record.image.Substring(0, 64)
     $texts = ConvertFrom-WinhostPacked $record.files
     Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
     # Nothing of an installer that lay here before is mixed with this one, least of all its ticket.
-    Clear-WinhostInstallerPartition $root
-    Copy-WinhostImage $image $root
-    foreach ($file in @($texts.PSObject.Properties)) {
-        Write-WinhostVolumeText "$root$($file.Name.Replace('/', '\'))" "$($file.Value)"
+    Clear-WinhostInstallerPartition $partition
+    $root = Read-WinhostPartitionRoot $partition
+    $staged = @{}
+    foreach ($file in @(Copy-WinhostImage $image $root)) {
+        $staged[$file.path] = $file.sha256
     }
+    foreach ($file in @($texts.PSObject.Properties)) {
+        $path = $file.Name.Replace('/', '\')
+        Write-WinhostVolumeText "$root$path" "$($file.Value)"
+        $staged[$path] = Measure-WinhostText "$($file.Value)"
+    }
+    # As it was meant, and not as it can be read there: others may write to it until it is used.
+    $record.content = Measure-WinhostStaged $staged
     $record.complete = $true
     Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
     $record
@@ -172,13 +180,13 @@ function Copy-WinhostImage {
     $mounted = Mount-DiskImage -ImagePath $Image -StorageType ISO -Access ReadOnly -NoDriveLetter -PassThru -ErrorAction Stop
     try {
         $source = Wait-WinhostImageVolume $mounted
-        $names = @(Read-WinhostVolumeNames $source)
-        if ($names -notcontains 'casper\vmlinuz') {
+        $files = @(Read-WinhostVolumeFiles $source)
+        if (@(foreach ($file in $files) { $file.path }) -notcontains 'casper\vmlinuz') {
             Stop-Winhost 'Winhost.NoInstaller' 'InvalidData' 'This image is not an installer of Ubuntu Server: it has no casper\vmlinuz.'
         }
-        foreach ($name in $names) {
-            Add-WinhostVolumeFolder "$Root$name"
-            Copy-WinhostVolumeFile "$source$name" "$Root$name"
+        foreach ($file in $files) {
+            Add-WinhostVolumeFolder "$Root$($file.path)"
+            Copy-WinhostVolumeFile "$source$($file.path)" "$Root$($file.path)"
         }
     }
     catch {
@@ -187,6 +195,7 @@ function Copy-WinhostImage {
         throw
     }
     Dismount-WinhostImage $Image
+    $files
 }
 
 function Wait-WinhostImageVolume {
@@ -246,12 +255,13 @@ function Write-WinhostInstallerKey {
     if (-not (Test-WinhostDesired $Desired 'ticket')) {
         return
     }
-    $root = Find-WinhostInstallerRoot "$($Record.partition)"
-    if ($null -eq $root) {
+    $partition = Find-WinhostInstallerPartition "$($Record.partition)"
+    if ($null -eq $partition) {
         Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' 'The partition of the installer is not there any more.'
     }
-    $path = "$root$script:WinhostTicket"
+    $path = "$(Read-WinhostPartitionRoot $partition)$script:WinhostTicket"
     if ($null -eq $Desired.ticket) {
+        Unprotect-WinhostPartition $partition
         if ($null -ne (Read-WinhostVolumeHash $path)) {
             Remove-WinhostVolumeFile $path
         }
@@ -261,7 +271,35 @@ function Write-WinhostInstallerKey {
     if ($ticket.Length -gt 4096 -or (Measure-WinhostText $ticket) -cne $Desired.ticket) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The ticket is another than its SHA-256 says.'
     }
+    Unprotect-WinhostPartition $partition
     Write-WinhostVolumeText $path $ticket
+    Protect-WinhostPartition $partition
+    Assert-WinhostStaged $partition "$($Record.content)" $Desired.ticket
+}
+
+function Assert-WinhostStaged {
+    param($Partition, [string]$Content, [string]$Ticket)
+    # Whoever logs on could write to it until now: what the firmware starts next is what winhost put there, and no more.
+    $staged = @{}
+    foreach ($file in @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition))) {
+        # What Windows itself keeps on each volume is read by no installer.
+        if ($file.path -notlike 'System Volume Information\*') {
+            $staged[$file.path] = $file.sha256
+        }
+    }
+    $handed = $staged[$script:WinhostTicket] -ceq $Ticket
+    $staged.Remove($script:WinhostTicket)
+    if (-not $handed -or (Measure-WinhostStaged $staged) -cne $Content) {
+        Stop-Winhost 'Winhost.NotAsStaged' 'InvalidData' "Files on the installer's partition are others than winhost put there."
+    }
+}
+
+function Measure-WinhostStaged {
+    param($Files)
+    # One hash of all paths, which have no case there, and contents.
+    $lines = [string[]]@(foreach ($path in @($Files.Keys)) { "$($path.ToLowerInvariant()) $($Files[$path])" })
+    [System.Array]::Sort($lines, [System.StringComparer]::Ordinal)
+    Measure-WinhostText ($lines -join "`n")
 }
 
 function Measure-WinhostText {
@@ -286,9 +324,9 @@ function Remove-WinhostInstaller {
     if (Test-WinhostFile $image) {
         Dismount-WinhostImage $image
     }
-    $root = Find-WinhostInstallerRoot "$($Record.partition)"
-    if ($null -ne $root) {
-        Clear-WinhostInstallerPartition $root
+    $partition = Find-WinhostInstallerPartition "$($Record.partition)"
+    if ($null -ne $partition) {
+        Clear-WinhostInstallerPartition $partition
     }
     # A run that was ended in the middle may have left it, with a ticket in it.
     Remove-WinhostFolder (Join-WinhostInstallerFolder)
@@ -296,11 +334,13 @@ function Remove-WinhostInstaller {
 }
 
 function Clear-WinhostInstallerPartition {
-    param([string]$Root)
-    foreach ($name in @(Read-WinhostVolumeNames $Root)) {
+    param($Partition)
+    Unprotect-WinhostPartition $Partition
+    $root = Read-WinhostPartitionRoot $Partition
+    foreach ($name in @(Read-WinhostVolumeNames $root)) {
         # What Windows itself keeps on each volume stays.
         if ($name -notlike 'System Volume Information\*') {
-            Remove-WinhostVolumeFile "$Root$name"
+            Remove-WinhostVolumeFile "$root$name"
         }
     }
 }
