@@ -5,7 +5,7 @@ Those that are partly rolled back are rolled back again, until none is: then the
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -82,8 +82,11 @@ def orders(runs: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> Pair:
-    runs = draw(st.lists(requests(), min_size=2, max_size=3).map(tuple))
-    return Pair(draw(st.sampled_from(HOSTS)), runs, draw(st.booleans()), draw(orders(len(runs))))
+    apart, runs = draw(st.booleans()), draw(st.lists(requests(), min_size=2, max_size=3).map(tuple))
+    if apart:
+        # A property that both set and nothing depends on: for the first controller, somebody changed it.
+        runs = tuple(replace(each, power="as-found", high=None) for each in runs)
+    return Pair(draw(st.sampled_from(HOSTS)), runs, apart, draw(orders(len(runs))))
 
 
 def assert_role_stays_for_cards(here: World) -> None:
@@ -153,6 +156,21 @@ STOPPED = Pair(
 )
 def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -> None:
     dda_pair(pair, tmp_path)
+
+
+def test_a_property_that_another_controller_set_goes_back_by_the_command_that_is_printed(tmp_path: Path) -> None:
+    here = world(tmp_path / "one", HOSTS[1])
+    both, found = Controllers(here, EVERY_CONSENT), here.state()
+    for name, high in (("one", None), ("two", 256 << 30)):
+        here.store = Store(tmp_path / name)
+        here.apply(here.plan("llm-01", cards=CARDS[:1], high=high))
+        both.made.append((here.run, here.context))
+    outcome = both.back(0)
+    assert (outcome.outcome, outcome.holds, outcome.waiting) == ("rolled back", True, ())
+    assert outcome.next is not None
+    assert outcome.next.endswith(f"roll back its run there, then here again: winhost rollback {both.made[0][0]}")
+    assert both.back(1).kept == both.back(0).kept == ()
+    assert here.state() == found
 
 
 @pytest.mark.costly

@@ -18,11 +18,14 @@ from tests.powershell.bundles import (
 from tests.powershell.twins import machine
 from winhost.engine.journal import read_journal
 from winhost.engine.rollback import preview, rollback
+from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import replay
+from winhost.engine.store import Store
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 
 __all__ = ["case", "person"]
+Plans = list[tuple[ByHand, Path, str, RunContext]]
 
 CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
 CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
@@ -129,7 +132,7 @@ def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case
 
 
 @pytest.fixture
-def two_plans(person: Person, tmp_path: Path) -> tuple[World, list[tuple[ByHand, Path]]]:
+def two_plans(person: Person, tmp_path: Path) -> tuple[World, Plans]:
     """Two plans for one VM, the second one of more cards, applied by people who do not know of each other."""
     other = world(tmp_path / "store", INSTALLED)
     host = twin(other.machine)
@@ -137,23 +140,25 @@ def two_plans(person: Person, tmp_path: Path) -> tuple[World, list[tuple[ByHand,
     for name, cards in (("one", (CARD_24GB,)), ("two", (CARD_24GB, CARD_16GB))):
         plan = other.plan(cards=cards)
         here, bundle = ByHand(person, host, tmp_path / name), unpack(plan, tmp_path / f"bundle-{name}")
+        other.store = Store(tmp_path / f"store-{name}")  # with both journals here it would name the run
         assert here.apply(bundle).said["outcome"] == other.apply(plan).outcome == "applied"
-        made.append((here, bundle))
+        made.append((here, bundle, other.run, other.context))
     return other, made
 
 
 @pytest.mark.parametrize("order", [[1, 0], [0, 1, 0]], ids=["in reverse order", "in their own order"])
-def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, list[tuple[ByHand, Path]]], order: list[int]) -> None:
+def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list[int]) -> None:
     other, made = two_plans
-    runs = other.store.runs()
     for turn, number in enumerate(order):
-        here, bundle = made[number]
-        done, outcome = here.rollback(bundle), rollback(runs[number], EVERY_CONSENT, other.context)
+        here, bundle, run, context = made[number]
+        done, outcome = here.rollback(bundle), rollback(run, EVERY_CONSENT, context)
         assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
-        assert bool(outcome.kept) == (order[turn:] == [0, 1, 0])
+        partly = order[turn:] == [0, 1, 0]
+        assert (outcome.outcome, done.code) == (("partly rolled back", 1) if partly else ("rolled back", 0))
+        assert ("Take back what came since" in " ".join(done.said["next"])) == bool(outcome.kept) == partly
         assert here.state() == other.state()
     assert other.state() == machine(INSTALLED).settled_state()
-    assert [here.rollback(bundle).refused for here, bundle in made] == ["UnknownRun"] * 2
+    assert [here.rollback(bundle).refused for here, bundle, _, _ in made] == ["UnknownRun"] * 2
 
 
 def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:

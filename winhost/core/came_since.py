@@ -121,7 +121,7 @@ class _Judging:
         if id_ in self._used:
             return self._used[id_]
         inside = _is_in(touched, whole, self._host) and _was_made(whole, self._host)
-        others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._host)
+        others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and is_others(touched, self._host)
         return (touched.title,) if others and not inside else ()
 
     def _lent(self, whole: ChangedResource) -> Iterator[Id]:
@@ -251,7 +251,7 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
     return undo.rest if isinstance(undo, Keep) else undo
 
 
-def _is_others(touched: ChangedResource, host: HostAnswers) -> bool:
+def is_others(touched: ChangedResource, host: HostAnswers) -> bool:
     """Neither as it was found nor as we left it. Raises MissingFact."""
     now = host.state_of(touched.resource, touched.key)
     left = (touched.before, touched.after, *touched.transitional)

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
-from winhost.core.came_since import Verdicts, judge
+from winhost.core.came_since import Verdicts, is_others, judge
 from winhost.core.checks import Check, check
 from winhost.core.dataclass import dataclass
 from winhost.core.requirements import consents_of
@@ -34,7 +34,7 @@ _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 class RollbackOutlook:
     """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
     that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence;
-    waiting: what of `kept` goes back once what came later is taken back.
+    waiting: what of `kept` goes back once what came later is taken back; foreign: somebody else changed some of `kept`.
     """
 
     desired: tuple[DesiredResource, ...]
@@ -43,6 +43,7 @@ class RollbackOutlook:
     open: frozenset[Id]
     along: tuple[str, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    foreign: bool = False
 
 
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
@@ -84,6 +85,7 @@ def find_back(record: RunState, facts: Facts, later: Sequence[RunState] = ()) ->
         frozenset({*kept, *verdicts.missing}),
         tuple(_along([record.touched[id_].title for id_ in inside])),
         tuple(Waiting(record.touched[id_].title, kept[id_], held[id_]) for id_ in kept if id_ in held),
+        any(id_ not in held and is_others(record.touched[id_], host) for id_ in verdicts.kept),
     )
 
 
@@ -169,7 +171,8 @@ def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
     if (runner.record.outcome, runner.record.waiting) != (outcome, back.waiting):
         runner.write("outcome", outcome=outcome, waiting=plain(list(back.waiting)))
     host = runner.record.host
-    next_ = _next(runner.name, back) or _next_of_others(waiting_for(runner.name, host, runner.context.store))
+    others = waiting_for(runner.name, host, runner.context.store) if outcome == "rolled back" else ()
+    next_ = _next_of_others(others) or _next(runner.name, back)
     return Outcome(runner.name, host, outcome, runner.changed, checks, back.kept, back.missing, back.waiting, next_)
 
 
@@ -177,7 +180,8 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
     """What must be so first, and the commands in their order."""
     missing, again = back.missing, f"winhost rollback {run}"
     if not missing and not back.waiting:
-        return None
+        other = f"If winhost on another computer changed it, roll back its run there, then here again: {again}"
+        return other if back.foreign else None
     if not missing:
         # Later runs begin with the latest, which nothing else waits for.
         later = sorted({name for each in back.waiting for name in each.runs}, reverse=True)
