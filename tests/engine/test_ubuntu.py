@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
+from winhost.engine import installing
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
@@ -156,6 +157,22 @@ def test_what_somebody_put_onto_the_partition_of_the_installer_is_never_started(
     assert here.machine.linux.installed is None
     assert_gives_back(here, found, "written to")
     assert disks.read_only == set()
+
+
+def test_a_rollback_starts_no_installer_whose_settings_could_not_be_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ubuntu_world(tmp_path)
+    found = here.state()
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError(99, "Cannot assign requested address")
+
+    monkeypatch.setattr(installing, "heard_progress", refused)
+    with pytest.raises(EndOfRun) as stopped:
+        here.apply(here.plan())
+    assert stopped.value.code == "NotOffered"
+    assert_gives_back(here, found, "not offered")
 
 
 def test_the_partition_of_the_installer_cannot_be_written_to_once_it_is_used(tmp_path: Path) -> None:

@@ -136,10 +136,17 @@ def _within(resource: ResourceType) -> tuple[Rests, ...]:
 
 
 def _in_order_of_changes() -> list[str]:
+    """Each after what it names; of those that are ready, in the order of reading."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for resource in RESOURCE_TYPES.values():
         sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
-    return list(sorter.static_order())
+    sorter.prepare()
+    names, found = list(RESOURCE_TYPES), list[str]()
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=names.index)
+        found += ready
+        sorter.done(*ready)
+    return found
 
 
 RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], place) for place, name in enumerate(_in_order_of_changes())})

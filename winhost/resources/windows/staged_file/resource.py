@@ -25,7 +25,6 @@ def received_at(key: Key) -> str:
         order=260,
         key=("sha256", "name", "source"),
         sets={"present": FLAG},
-        after=("KeyEscrow",),  # without the proof nothing is done for another system
         absent={"present": False},
         rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
         upload=file_beside_the_plan,
