@@ -237,6 +237,7 @@ WSL_PAIRS = {
     "one distro on two ports": WslPair(WSL_HOSTS[0], ({}, ANOTHER_PORT), apart=True, order=(0, 1)),
     "two distros of one account": WslPair(WSL_HOSTS[1], ({}, SECOND), apart=False, order=(0, 1)),
     "another network": WslPair(WSL_HOSTS[1], ({}, {"network": "nat"}), apart=True, order=(0, 1)),
+    "another network, with both journals": WslPair(WSL_HOSTS[1], ({}, {"network": "nat"}), apart=False, order=(0, 1)),
 }
 
 

@@ -16,6 +16,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.bundle import linux_run
 from winhost.bundle.bundle_files import bundle, sums
 from winhost.cli import run as main
+from winhost.lab.linux.package_manager import LabPackage
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
@@ -334,3 +335,22 @@ def test_the_command_writes_a_folder_that_runs(
 
 def test_a_plan_that_is_not_about_linux_brings_no_folder_for_it(tmp_path: Path) -> None:
     assert not [name for name in bundle(world(tmp_path).plan()) if name.startswith("linux/")]
+
+
+def test_what_somebody_installed_since_leaves_the_run_partly_rolled_back_until_it_is_gone(
+    hand: InLinux, made: Path
+) -> None:
+    found = hand.linux_state()
+    hand.run(made, "apply")
+    packages = hand.here.inside.linux.apt.packages
+    packages["docker.io"] = LabPackage("28.2.2")
+    done = hand.run(made, "rollback")
+    assert (done.code, outcome(done)) == (1, "partly rolled back")
+    assert [kept for kept in done.document["kept"] if "for docker.io, which came since" in kept]
+    assert any("run.py rollback" in each for each in done.document["next"])
+    assert hand.run(made, "apply").code == 0  # it blocks no other run
+    del packages["docker.io"]
+    while (done := hand.run(made, "rollback")).code == 0:
+        assert outcome(done) == "rolled back"
+    assert done.document["error"]["kind"] == "UnknownRun"
+    assert hand.linux_state() == found

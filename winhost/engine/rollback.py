@@ -7,8 +7,10 @@ from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.came_since import Verdicts, is_others, judge
+from winhost.core.changes import ChangedResource
 from winhost.core.checks import Check, check
 from winhost.core.dataclass import dataclass
+from winhost.core.host_answers import HostAnswers
 from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step
@@ -85,8 +87,15 @@ def find_back(record: RunState, facts: Facts, later: Sequence[RunState] = ()) ->
         frozenset({*kept, *verdicts.missing}),
         tuple(_along([record.touched[id_].title for id_ in inside])),
         tuple(Waiting(record.touched[id_].title, kept[id_], held[id_]) for id_ in kept if id_ in held),
-        any(id_ not in held and is_others(record.touched[id_], host) for id_ in verdicts.kept),
+        any(id_ not in held and _is_foreign(record.touched[id_], host) for id_ in verdicts.kept),
     )
+
+
+def _is_foreign(touched: ChangedResource, host: HostAnswers) -> bool:
+    try:
+        return is_others(touched, host)
+    except MissingFact:  # what it lay in is gone
+        return False
 
 
 def _why_waiting(names: Sequence[str], runs: Sequence[str]) -> str:
