@@ -72,7 +72,7 @@ def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab
     shown = " ".join(said.out.split())
     assert "unverified: winhost has seen k3s as a stand-in alone" in shown
     assert "network: interrupt the host's network, or open a port on it" in shown
-    assert ("winhost render kubernetes prints its manifests" in shown) is joins
+    assert ("winhost render kubernetes WORKLOAD prints its manifests" in shown) is joins
     applied = line("apply", "plan.json", "--accept", "restart,packages,containers,network", "--yes")
     assert applied.code == 0, applied.err
     cluster = lab.own_linuxes[host].linux.part(SimulatedCluster)
