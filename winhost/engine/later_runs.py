@@ -1,6 +1,6 @@
 """Runs of this controller that came after one and still stand: what they hold of it can be undone only after them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 
 from winhost.core.answers import Id, MissingFact
@@ -32,9 +32,12 @@ def waiting_for(run: str, host: str, store: Store) -> tuple[str, ...]:
 
 
 def holders(
-    record: RunState, verdicts: Verdicts, later: Sequence[RunState], host: HostAnswers
+    record: RunState, verdicts: Verdicts, later: Sequence[RunState], host: HostAnswers, put_back: Set[Id] = frozenset()
 ) -> Mapping[Id, tuple[str, ...]]:
-    """For each resource the later runs that it waits for. Those that only the host shows have none."""
+    """For each resource the later runs that it waits for. Those that only the host shows have none.
+
+    put_back: what this rollback has put back already, over what later runs had left.
+    """
     direct = {id_: _holders_of(touched, id_, later, host) for id_, touched in record.touched.items()}
     found = {}
     for id_, names in verdicts.waiting.items():
@@ -42,7 +45,8 @@ def holders(
         same = [other for other, theirs in verdicts.waiting.items() if set(names) & set(theirs)]
         found[id_] = tuple(dict.fromkeys(run for each in (id_, *same) for run in direct[each]))
     for id_, touched in record.touched.items():
-        if id_ not in record.restored and id_ not in found and (runs := _that_changed_it(touched, id_, later)):
+        ours = id_ in record.restored or id_ in put_back or verdicts.rests(id_)
+        if not ours and id_ not in found and (runs := _that_changed_it(touched, id_, later)):
             found[id_] = runs
     return found
 

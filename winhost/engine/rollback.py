@@ -71,11 +71,13 @@ def preview(record: RunState, facts: Facts, later: Sequence[RunState] = ()) -> t
     return tuple(step for part in _parts(back.desired) for step in _steps(part, facts, record)), back
 
 
-def find_back(record: RunState, facts: Facts, later: Sequence[RunState] = ()) -> RollbackOutlook:
+def find_back(
+    record: RunState, facts: Facts, later: Sequence[RunState] = (), put_back: Set[Id] = frozenset()
+) -> RollbackOutlook:
     """By the journal of one run, what the host shows of all others, and the journals of later runs that are here."""
     host = host_answers(facts)
     verdicts = judge(record, host)
-    held = holders(record, verdicts, later, host)
+    held = holders(record, verdicts, later, host, put_back)
     kept = {**verdicts.kept, **{id_: _why_waiting(verdicts.waiting.get(id_, ()), runs) for id_, runs in held.items()}}
     kept = {id_: _with_names(kept[id_], facts) for id_ in record.touched if id_ in kept}
     going = [id_ for id_ in record.touched if verdicts.rests(id_)]
@@ -149,14 +151,16 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
     if not runner.record.going_back or accepted - runner.record.accepted:
         # Consents given for going there are not consents for going back.
         runner.write("back", accepted=sorted(accepted))
+    put_back: set[Id] = set()
     for turn in Turn:
         tried: set[Id] = set()
         # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
         while part := _untried(back.desired, turn, tried):
             tried |= {identity(goal.resource, goal.key) for goal in part}
+            put_back |= tried
             do(runner, _steps(part, facts, runner.record), facts)
             facts = runner.read()
-            back = find_back(runner.record, facts, later)
+            back = find_back(runner.record, facts, later, put_back)
     return _outcome(runner, back, facts)
 
 
