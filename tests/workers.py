@@ -14,6 +14,8 @@ DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 # Few tests that each take long: whoever began one of these files last would keep all others waiting.
 LONG = (
     "the Debian",
+    "tests/gateway/test_gateway.py",
+    "tests/connect/test_slow.py",
     "tests/engine/test_crashes.py",
     "tests/cli/test_streams.py",
     "tests/render/test_report_in_a_browser.py",
@@ -23,6 +25,8 @@ LONG = (
     "tests/cli/test_wsl2.py",
     "tests/engine/test_two_machines.py",
     "tests/connect/test_ssh.py",
+    "tests/recipes/test_hostile_recipes.py",
+    "tests/linux/test_by_hand.py",
 )
 
 
