@@ -13,7 +13,7 @@ from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
 from winhost.lab.hostfile import find
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
-from winhost.resources.windows.firmware_boot.resource import BootEntry
+from winhost.resources.windows.firmware_boot import BootEntry
 
 CONSENT = ("--accept", "restart", "--console")
 

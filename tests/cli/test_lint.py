@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
-from winhost.resources.windows.wsl_policy.resource import WslPolicy
+from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.wslconfig.format import WSLCONFIG
 from winhost.wslconfig.known_keys import keys_of
 from winhost.wslconfig.policies import VALUES

@@ -25,12 +25,12 @@ from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker.resource import BitLocker
-from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.hardware_clock.resource import HardwareClock
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, STAGING, OwnPartition
-from winhost.resources.windows.partition.resource import Partition, starts_windows
-from winhost.resources.windows.secure_boot.resource import SecureBoot
+from winhost.resources.windows.bit_locker import BitLocker
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.hardware_clock import HardwareClock
+from winhost.resources.windows.own_partition import LINUX_PARTITION, STAGING, OwnPartition
+from winhost.resources.windows.partition import Partition, starts_windows
+from winhost.resources.windows.secure_boot import SecureBoot
 
 _BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"

@@ -12,7 +12,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.yamlfile import load_json
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.partition.resource import Partition
+from winhost.resources.windows.partition import Partition
 
 
 def read_known_disks(path: Path) -> Sequence[KnownDisk]:

@@ -17,7 +17,7 @@ from winhost.model.documents import write_document
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
-from winhost.resources.windows.partition.resource import (
+from winhost.resources.windows.partition import (
     BASIC_DATA,
     DYNAMIC,
     EFI,

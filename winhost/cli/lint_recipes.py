@@ -27,8 +27,8 @@ from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_findings import RecipeFinding, hidden
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.windows.operating_system.resource import OsFamily
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.windows.operating_system import OsFamily
 
 STDIN, COMMAND = "-", "command"
 T = TypeVar("T")

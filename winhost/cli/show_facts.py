@@ -14,11 +14,11 @@ from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import titled
-from winhost.resources.windows.vm.resource import Vm
-from winhost.resources.windows.vm_mmio.resource import VmMmio
-from winhost.resources.windows.wsl_access.resource import WslAccess
-from winhost.resources.windows.wsl_distro.resource import WslDistro
-from winhost.resources.windows.wsl_vm.resource import WslVm
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.wsl_access import WslAccess
+from winhost.resources.windows.wsl_distro import WslDistro
+from winhost.resources.windows.wsl_vm import WslVm
 
 _CARD_WIDE = ("memory", "driver", "class", "model", "device")
 _VM_WIDE = ("version", "checkpoints", "assigned")

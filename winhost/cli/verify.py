@@ -21,7 +21,7 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.serving_ready.resource import ServingReady
+from winhost.resources.linux.serving_ready import ServingReady
 from winhost.serving.serving_status import LACKING_UPDATES
 
 

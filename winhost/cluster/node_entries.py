@@ -10,8 +10,8 @@ from winhost.cluster.rendering import rendered
 from winhost.core.answers import Json, MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.listening_port.resource import ListeningPort
-from winhost.resources.linux.release_file.resource import ReleaseFile
+from winhost.resources.linux.listening_port import ListeningPort
+from winhost.resources.linux.release_file import ReleaseFile
 
 _OF_NODES = ("6443", "10250")  # of the API, and of the kubelet
 _PORTS = "nodes reach each other at TCP 6443 and 10250 and UDP 8472: winhost opens none of these in a firewall"

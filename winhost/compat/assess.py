@@ -25,7 +25,7 @@ from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Rea
 from winhost.model.workload import AvailableMemory
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm import Vm
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]

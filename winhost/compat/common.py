@@ -13,15 +13,15 @@ from winhost.knowledge.versions import windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disk_space import PLAIN_BUSES
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.cluster_service.resource import ClusterService
-from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.firmware.resource import Firmware
-from winhost.resources.windows.hyperv_role.resource import INSTALLED
-from winhost.resources.windows.operating_system.resource import OsFamily
-from winhost.resources.windows.pending_reboot.resource import PendingReboot
-from winhost.resources.windows.power_plan.resource import PowerPlan
-from winhost.resources.windows.session.resource import UNSIGNED_REFUSED
-from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.cluster_service import ClusterService
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.firmware import Firmware
+from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.pending_reboot import PendingReboot
+from winhost.resources.windows.power_plan import PowerPlan
+from winhost.resources.windows.session import UNSIGNED_REFUSED
+from winhost.resources.windows.vm import Vm
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)

@@ -24,8 +24,8 @@ from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_mmio import windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED, owner
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.windows.assignable_device import DISMOUNTED, owner
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5

@@ -11,11 +11,11 @@ from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.model.units import GiB, size
 from winhost.paths.dda_mmio import address_width, width_by_model
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.cluster_service.resource import ClusterService
-from winhost.resources.windows.firmware.resource import DMA_PROTECTION
-from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING
-from winhost.resources.windows.operating_system.resource import OsFamily
-from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.cluster_service import ClusterService
+from winhost.resources.windows.firmware import DMA_PROTECTION
+from winhost.resources.windows.hyperv_role import INSTALLED, PENDING
+from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.processor import Processor
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
 

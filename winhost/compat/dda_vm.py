@@ -8,11 +8,11 @@ from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.units import GiB, about, size
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.assignable_device.resource import AssignableDevice
-from winhost.resources.windows.pci_device.resource import PciDevice
-from winhost.resources.windows.vm.resource import Vm
-from winhost.resources.windows.vm_memory.resource import VmMemory
-from winhost.resources.windows.vm_power.resource import OFF, RUNNING
+from winhost.resources.windows.assignable_device import AssignableDevice
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_memory import VmMemory
+from winhost.resources.windows.vm_power import OFF, RUNNING
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 WINDOWS_TEMPLATE = "MicrosoftWindows"

@@ -12,7 +12,7 @@ from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import WINDOWS
-from winhost.resources.windows.assignable_device.resource import owner
+from winhost.resources.windows.assignable_device import owner
 
 
 def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:

@@ -11,12 +11,12 @@ from winhost.knowledge.versions import feature, revision
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED, owner
-from winhost.resources.windows.cluster_service.resource import ClusterService
-from winhost.resources.windows.operating_system.resource import OsFamily
-from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu
-from winhost.resources.windows.vm.resource import Vm
-from winhost.resources.windows.vm_mmio.resource import VmMmio
+from winhost.resources.windows.assignable_device import DISMOUNTED, owner
+from winhost.resources.windows.cluster_service import ClusterService
+from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.partitionable_gpu import PartitionableGpu
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_mmio import VmMmio
 
 OF_PARTITIONS, LEAK_MENDED = feature("GPU partitions"), revision("LEAK_MENDED")
 NO_PROBLEM = 0

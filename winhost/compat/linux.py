@@ -9,11 +9,11 @@ from winhost.model.refusal import Refusal
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
-from winhost.resources.linux.container_engine.resource import ContainerEngine
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.apt_packages import MODULES, AptPackages
+from winhost.resources.linux.container_engine import ContainerEngine
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
 
 WITH_APT = ("debian", "ubuntu")
 

@@ -6,8 +6,8 @@ from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.gpus import known
 from winhost.model.facts import Instance
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.windows.pci_device.resource import DISPLAY, PciDevice
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 
 
 def linux_cards(facts: HostFacts) -> tuple[Card, ...]:

@@ -7,8 +7,8 @@ from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.units import Bytes, parse_size
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_system import LinuxSystem
 
 _GPUS = re.compile(r"([1-9][0-9]?)x(.+)")
 

@@ -8,7 +8,7 @@ from packaging.version import Version
 from winhost.core.answers import Record
 from winhost.model.reason import Remedy
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.wsl import Wsl
 
 Stated = Mapping[str, Version]
 

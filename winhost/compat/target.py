@@ -15,9 +15,9 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, path_of
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.windows.wsl import Wsl
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
 _KERNELS = (

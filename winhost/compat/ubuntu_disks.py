@@ -31,12 +31,12 @@ from winhost.paths.windows_disk import (
     several_efi_partitions,
 )
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.efi_backup.resource import EfiBackup
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION
-from winhost.resources.windows.partition.resource import RECOVERY
-from winhost.resources.windows.resize_limit.resource import ResizeLimit
-from winhost.resources.windows.storage_controller.resource import StorageController
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.efi_backup import EfiBackup
+from winhost.resources.windows.own_partition import LINUX_PARTITION
+from winhost.resources.windows.partition import RECOVERY
+from winhost.resources.windows.resize_limit import ResizeLimit
+from winhost.resources.windows.storage_controller import StorageController
 
 OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
 _ENOUGH_ON_ESP: Bytes = 100 * MiB

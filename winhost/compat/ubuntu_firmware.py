@@ -7,13 +7,13 @@ from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker.resource import RECOVERY_PASSWORD, BitLocker
-from winhost.resources.windows.fast_startup.resource import FastStartup
-from winhost.resources.windows.firmware_boot.resource import FirmwareBoot
-from winhost.resources.windows.hardware_clock.resource import HardwareClock
-from winhost.resources.windows.key_escrow.resource import NONE, KeyEscrow
-from winhost.resources.windows.power_source.resource import PowerSource
-from winhost.resources.windows.secure_boot.resource import SecureBoot
+from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
+from winhost.resources.windows.fast_startup import FastStartup
+from winhost.resources.windows.firmware_boot import FirmwareBoot
+from winhost.resources.windows.hardware_clock import HardwareClock
+from winhost.resources.windows.key_escrow import NONE, KeyEscrow
+from winhost.resources.windows.power_source import PowerSource
+from winhost.resources.windows.secure_boot import SecureBoot
 
 # Who signs what starts Linux. "Windows UEFI CA 2023" is another one, and signs Windows alone.
 THIRD_PARTY = ("Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023")

@@ -20,14 +20,14 @@ from winhost.knowledge.versions import known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.account_right.resource import AccountRight
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED
-from winhost.resources.windows.hyperv_role.resource import INSTALLED
-from winhost.resources.windows.virtual_machine_platform.resource import VirtualMachinePlatform
-from winhost.resources.windows.wsl.resource import Wsl
-from winhost.resources.windows.wsl_config.resource import WslConfig
-from winhost.resources.windows.wsl_policy.resource import WslPolicy
-from winhost.resources.windows.wsl_vm.resource import WslVm
+from winhost.resources.windows.account_right import AccountRight
+from winhost.resources.windows.assignable_device import DISMOUNTED
+from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
+from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.wsl_config import WslConfig
+from winhost.resources.windows.wsl_policy import WslPolicy
+from winhost.resources.windows.wsl_vm import WslVm
 from winhost.wslconfig import effective
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide

@@ -6,11 +6,11 @@ from contextlib import suppress
 from winhost.compat.rule import NOTES, Finding, note, rule, unsupported, unverified
 from winhost.core.answers import MissingFact
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.windows.external_switch.resource import ExternalSwitch
-from winhost.resources.windows.gpu_driver_model.resource import GpuDriverModel
-from winhost.resources.windows.vm_switch.resource import VmSwitch
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.gpu_driver_model import GpuDriverModel
+from winhost.resources.windows.vm_switch import VmSwitch
 
 _OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
 

@@ -8,11 +8,11 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, un
 from winhost.compat.wsl2 import version
 from winhost.knowledge.versions import revision
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.external_switch.resource import ExternalSwitch
-from winhost.resources.windows.hyperv_role.resource import INSTALLED
-from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
-from winhost.resources.windows.vm_switch.resource import VmSwitch
-from winhost.resources.windows.wsl_policy.resource import WslPolicy
+from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
+from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.wsl_policy import WslPolicy
 
 # microsoft/WSL #12743, #13211: announced to go, gone, back
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")

@@ -9,7 +9,7 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported,
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.wsl import Wsl
 
 FIRST_WITH_CONTAINERS = Version("2.9")
 

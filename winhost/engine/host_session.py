@@ -34,7 +34,7 @@ from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.staged_file.resource import received_at
+from winhost.resources.windows.staged_file import received_at
 
 log = logging.getLogger(__name__)
 

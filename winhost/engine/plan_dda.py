@@ -22,8 +22,8 @@ from winhost.paths.new_vm import FETCHED, made_vm, staged
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.pci_device.resource import PciDevice
-from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.vm import Vm
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 

@@ -8,7 +8,7 @@ from winhost.engine.plain_planner import PlainPlanner
 from winhost.paths.dual_boot_decisions import DualBootDecisions
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.running_system.resource import RunningSystem
+from winhost.resources.windows.running_system import RunningSystem
 
 
 class DualBootPlanner(PlainPlanner[DualBootSettings]):

@@ -22,7 +22,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import Host
 from winhost.resources.registry import LINUX, RULES
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.firmware_boot.resource import FirmwareBoot
+from winhost.resources.windows.firmware_boot import FirmwareBoot
 
 log = logging.getLogger(__name__)
 

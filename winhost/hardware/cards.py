@@ -7,7 +7,7 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu, is_paravirtual
+from winhost.resources.windows.partitionable_gpu import PartitionableGpu, is_paravirtual
 
 NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers

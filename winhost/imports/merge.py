@@ -21,7 +21,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS
-from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.resources.windows.pci_device import PciDevice
 
 Warn = Callable[[str], None]
 

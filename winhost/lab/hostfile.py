@@ -43,7 +43,7 @@ from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
+from winhost.resources.windows.assignable_device import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/2"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable

@@ -6,7 +6,7 @@ from winhost.core.answers import MissingFact, Unavailable
 from winhost.model.errors import RefusedError, visible
 from winhost.model.workload import Needs
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages.resource import AptPackages
+from winhost.resources.linux.apt_packages import AptPackages
 
 CRIU = "criu"
 

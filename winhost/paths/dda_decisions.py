@@ -24,14 +24,14 @@ from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged
 from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.linux.apt_packages.resource import AptPackages
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.shown_gpus.resource import ShownGpus
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED, AssignableDevice, assigned
-from winhost.resources.windows.pci_device.resource import PciDevice
-from winhost.resources.windows.vm_mmio.resource import VmMmio
-from winhost.resources.windows.vm_power.resource import RUNNING, VmPower
+from winhost.resources.linux.apt_packages import AptPackages
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.shown_gpus import ShownGpus
+from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.vm_power import RUNNING, VmPower
 
 
 @dataclass(frozen=True)

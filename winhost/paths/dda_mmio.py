@@ -15,8 +15,8 @@ from winhost.model.refusal import Caution
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.assignable_device.resource import owner
-from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.processor import Processor
 
 
 @dataclass(frozen=True)

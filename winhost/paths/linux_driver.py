@@ -11,9 +11,9 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages.resource import MODULES, AptPackages
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.apt_packages import MODULES, AptPackages
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 
 UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"
 # A new kernel without its modules has no GPU, and modules fit one version of the rest of the driver alone.

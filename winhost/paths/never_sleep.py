@@ -7,7 +7,7 @@ from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.power_plan.resource import NEVER, PowerPlan
+from winhost.resources.windows.power_plan import NEVER, PowerPlan
 
 POWER_PLAN = ("scheme", "name")  # the parts of each
 

@@ -31,14 +31,14 @@ from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.linux.shown_gpus.resource import ShownGpus
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.network_adapter.resource import NetworkAdapter
-from winhost.resources.windows.running_system.resource import RunningSystem
-from winhost.resources.windows.staged_file.resource import StagedFile
-from winhost.resources.windows.ubuntu_installer.resource import UbuntuInstaller
+from winhost.resources.windows.network_adapter import NetworkAdapter
+from winhost.resources.windows.running_system import RunningSystem
+from winhost.resources.windows.staged_file import StagedFile
+from winhost.resources.windows.ubuntu_installer import UbuntuInstaller
 
 UBUNTU = "ubuntu"  # the name of its installer among the resources
 AUTO = "auto"

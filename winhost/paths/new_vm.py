@@ -16,11 +16,11 @@ from winhost.paths.vm_image import VmImage
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.own_vm.resource import NAME, OwnVm
-from winhost.resources.windows.processor.resource import Processor
-from winhost.resources.windows.staged_file.resource import StagedFile
-from winhost.resources.windows.vm.resource import Vm
-from winhost.resources.windows.vm_disk.resource import VmDisk
+from winhost.resources.windows.own_vm import NAME, OwnVm
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.staged_file import StagedFile
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_disk import VmDisk
 
 FETCHED = "http"
 _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it

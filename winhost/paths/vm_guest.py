@@ -19,9 +19,9 @@ from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.linux.ssh_host_key.resource import SshHostKey
-from winhost.resources.windows.vm_seed.resource import ATTACHED, RETIRED, USER, VmSeed
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.ssh_host_key import SshHostKey
+from winhost.resources.windows.vm_seed import ATTACHED, RETIRED, USER, VmSeed
 
 Item = Mapping[str, Json]
 

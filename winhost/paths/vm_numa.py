@@ -10,7 +10,7 @@ from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import Bytes, about, size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.processor import Processor
 
 
 def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: int) -> Iterator[Caution]:

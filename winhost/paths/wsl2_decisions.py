@@ -18,10 +18,10 @@ from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
 from winhost.paths.wsl2_settings import File, Wsl2Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED
-from winhost.resources.windows.hyperv_firewall.resource import WSL
-from winhost.resources.windows.wsl.resource import Wsl
-from winhost.resources.windows.wsl_config.resource import WslConfig
+from winhost.resources.windows.assignable_device import DISMOUNTED
+from winhost.resources.windows.hyperv_firewall import WSL
+from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.wsl_config import WslConfig
 from winhost.wslconfig import changed
 
 SSH_PORT, SSH_PORT_WITH_WINDOWS = 22, 2222

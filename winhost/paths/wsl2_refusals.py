@@ -13,13 +13,13 @@ from winhost.paths.wsl2_network import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.windows.account_right.resource import AccountRight
-from winhost.resources.windows.account_tasks.resource import AccountTasks
-from winhost.resources.windows.local_account.resource import LocalAccount
-from winhost.resources.windows.network_adapter.resource import NetworkAdapter
-from winhost.resources.windows.vm_switch.resource import VmSwitch
-from winhost.resources.windows.wsl_distro.resource import WslDistro
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.windows.account_right import AccountRight
+from winhost.resources.windows.account_tasks import AccountTasks
+from winhost.resources.windows.local_account import LocalAccount
+from winhost.resources.windows.network_adapter import NetworkAdapter
+from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.wsl_distro import WslDistro
 
 S = TypeVar("S", bound=State)
 _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # resources of what is ours alone

@@ -9,12 +9,12 @@ from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
 from winhost.model.reason import Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.hyperv_role.resource import INSTALLED
-from winhost.resources.windows.partition.resource import DYNAMIC, STORAGE_SPACES, Partition
-from winhost.resources.windows.processor.resource import Processor
-from winhost.resources.windows.vm_switch.resource import VmSwitch
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.partition import DYNAMIC, STORAGE_SPACES, Partition
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.wsl import Wsl
 from winhost.wslconfig.host_limits import HostLimits
 from winhost.wslconfig.policies import forbidden
 

@@ -4,12 +4,12 @@ from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.container_engine.resource import ContainerEngine
-from winhost.resources.linux.linux_disk.resource import LinuxDisk
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.linux.listening_port.resource import ListeningPort
+from winhost.resources.linux.container_engine import ContainerEngine
+from winhost.resources.linux.linux_disk import LinuxDisk
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.listening_port import ListeningPort
 
 GPU_COLUMNS = ("GPU", "address", "driver", "BARs", "memory")
 DISK_COLUMNS = ("disk", "size", "model", "table", "filesystem", "mounted", "held by", "serial")

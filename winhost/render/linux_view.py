@@ -12,8 +12,8 @@ from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.render.machine_view import MachinePicture, ShownCard
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu.resource import LinuxGpu
-from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_system import LinuxSystem
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device.resource import ASSIGNED, owner
-from winhost.resources.windows.processor.resource import Processor
-from winhost.resources.windows.vm.resource import Vm
-from winhost.resources.windows.vm_memory.resource import VmMemory
-from winhost.resources.windows.vm_mmio.resource import VmMmio
+from winhost.resources.windows.assignable_device import ASSIGNED, owner
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_memory import VmMemory
+from winhost.resources.windows.vm_mmio import VmMmio
 
 T = TypeVar("T")
 

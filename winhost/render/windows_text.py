@@ -5,8 +5,8 @@ from winhost.model.units import about
 from winhost.paths.disk_space import on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk.resource import Disk
-from winhost.resources.windows.partition.resource import (
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.partition import (
     BASIC_DATA,
     DYNAMIC,
     EFI,

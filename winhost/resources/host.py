@@ -12,16 +12,16 @@ from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES, answer, is_linux
 from winhost.resources.shape import faults, validator
-from winhost.resources.windows.assignable_device.resource import AssignableDevice
-from winhost.resources.windows.device_assignment_policy.resource import DeviceAssignmentPolicy
-from winhost.resources.windows.firmware.resource import Firmware
-from winhost.resources.windows.hyperv_host.resource import HyperVHost
-from winhost.resources.windows.hyperv_role.resource import HyperVRole
-from winhost.resources.windows.memory.resource import Memory
-from winhost.resources.windows.operating_system.resource import OperatingSystem
-from winhost.resources.windows.pci_device.resource import PciDevice, card_location
-from winhost.resources.windows.session.resource import Session
-from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.assignable_device import AssignableDevice
+from winhost.resources.windows.device_assignment_policy import DeviceAssignmentPolicy
+from winhost.resources.windows.firmware import Firmware
+from winhost.resources.windows.hyperv_host import HyperVHost
+from winhost.resources.windows.hyperv_role import HyperVRole
+from winhost.resources.windows.memory import Memory
+from winhost.resources.windows.operating_system import OperatingSystem
+from winhost.resources.windows.pci_device import PciDevice, card_location
+from winhost.resources.windows.session import Session
+from winhost.resources.windows.vm import Vm
 
 S = TypeVar("S", bound=State)
 

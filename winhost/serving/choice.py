@@ -19,8 +19,8 @@ from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl_config.resource import WslConfig
-from winhost.resources.windows.wsl_vm.resource import WslVm
+from winhost.resources.windows.wsl_config import WslConfig
+from winhost.resources.windows.wsl_vm import WslVm
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl_policy.resource import WslPolicy
+from winhost.resources.windows.wsl_policy import WslPolicy
 
 # Property of the resource to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
 VALUES: Mapping[str, str] = {

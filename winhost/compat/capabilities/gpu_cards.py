@@ -7,7 +7,7 @@ from winhost.compat.target import Target
 from winhost.hardware.cards import card_name
 from winhost.hardware.gpus import Gpu, NvLink, P2p, known
 from winhost.resources.host import Card
-from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.linux.linux_system import LinuxSystem
 
 HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 

@@ -12,9 +12,9 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsuppor
 from winhost.compat.target import Target
 from winhost.hardware.cards import shows
 from winhost.resources.host import Card
-from winhost.resources.windows.processor.resource import Processor
-from winhost.resources.windows.vm_actions.resource import VmActions
-from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm_actions import VmActions
+from winhost.resources.windows.wsl import Wsl
 
 WSL_WITHOUT_LOGON = Version("2.0.0")  # microsoft/WSL #9231: the MSI's wsl.exe runs in session 0 since
 WITHOUT_MONITOR = ("TCC", "MCDM")

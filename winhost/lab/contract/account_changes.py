@@ -14,7 +14,7 @@ from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_found, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import vm_record
-from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
+from winhost.resources.windows.account_tasks import REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")

@@ -7,7 +7,7 @@ from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found
-from winhost.resources.windows.assignable_device.resource import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 
 FORCE = "force-dismount"
 

@@ -10,8 +10,8 @@ from winhost.lab.physics.found.disks import Disks, efi_folder
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
-from winhost.resources.windows.own_partition.resource import LINUX_PARTITION, OWN_EFI, STAGING
-from winhost.resources.windows.partition.resource import EFI, LINUX
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.partition import EFI, LINUX
 
 DATA = "data"
 _OF_LINUX = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)

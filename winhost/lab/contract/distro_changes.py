@@ -15,7 +15,7 @@ from winhost.lab.physics.wsl_distros import folder_of, record_of
 from winhost.lab.physics.wsl_session import Distro
 from winhost.resources.values import is_device
 from winhost.resources.windows.windows_scripts import inside_script
-from winhost.resources.windows.wsl_conf.resource import NO_CONF
+from winhost.resources.windows.wsl_conf import NO_CONF
 
 DATA, STOP = "data", "vm-stop"
 

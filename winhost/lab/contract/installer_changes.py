@@ -17,7 +17,7 @@ from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.found.installer import TICKET, InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
-from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
+from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}")
 _OF_WINDOWS = "System Volume Information\\"

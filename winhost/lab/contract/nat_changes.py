@@ -8,7 +8,7 @@ from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.network_adapters import Adapter, Switch
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
-from winhost.resources.windows.own_vm.resource import NAME
+from winhost.resources.windows.own_vm import NAME
 
 _LISTED_WITHIN = 60
 

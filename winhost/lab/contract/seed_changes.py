@@ -14,7 +14,7 @@ from winhost.lab.physics.own_vms import Kept
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
-from winhost.resources.windows.vm_seed.resource import ATTACHED, NONE, RETIRED
+from winhost.resources.windows.vm_seed import ATTACHED, NONE, RETIRED
 
 _KEYGEN = ("-q", "-t", "ed25519", "-N", "", "-C", "winhost", "-f")
 _MADE_WITH = ("user", "address", "template")

@@ -14,7 +14,7 @@ from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
 from winhost.model.units import GiB
 from winhost.resources.values import is_device
-from winhost.resources.windows.own_vm.resource import NAME
+from winhost.resources.windows.own_vm import NAME
 
 _DATA = "data"
 _LEFT = 4 * GiB

@@ -13,7 +13,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import NotYet
-from winhost.resources.linux.container_image.resource import NO_IMAGE
+from winhost.resources.linux.container_image import NO_IMAGE
 
 _ENGINES = {"docker": {"docker.io", "docker-ce-cli"}, "podman": {"podman"}}
 _ASKED = ("archive", "archive_sha256", "bytes", "credentials")

@@ -8,7 +8,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.resources.windows.vm_seed.resource import HOST_KEY
+from winhost.resources.windows.vm_seed import HOST_KEY
 
 
 def ssh_host_key(linux: Linux, key: Key | None) -> Iterable[Record]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
-from winhost.resources.linux.model_files.resource import NO_MODEL
+from winhost.resources.linux.model_files import NO_MODEL
 
 _FOLDER = r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}"
 _TAKEN = r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)"

@@ -5,7 +5,7 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.lab.linux.linux_machine import KERNEL, Linux
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.pci_device.resource import DISPLAY
+from winhost.resources.windows.pci_device import DISPLAY
 
 _NOT_SUPPORTED = {"number": 801, "name": "CUDA_ERROR_NOT_SUPPORTED"}
 # The call that says no behind Windows' driver.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
-from winhost.resources.linux.python_venv.resource import NO_VENV
+from winhost.resources.linux.python_venv import NO_VENV
 
 _FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
 _WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"

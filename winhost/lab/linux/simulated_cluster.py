@@ -11,8 +11,8 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.physics.windows_errors import NotYet
-from winhost.resources.linux.cluster_objects.resource import NO_OBJECTS
-from winhost.resources.linux.release_file.resource import NO_RELEASE
+from winhost.resources.linux.cluster_objects import NO_OBJECTS
+from winhost.resources.linux.release_file import NO_RELEASE
 
 PROGRAM = "/usr/local/bin/k3s"
 UNIT = "winhost-k3s.service"

@@ -6,7 +6,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.partition.resource import BASIC_DATA, EFI, RECOVERY, RESERVED
+from winhost.resources.windows.partition import BASIC_DATA, EFI, RECOVERY, RESERVED
 
 _LETTERS = "DEFGHIJKLMNOPQRSTUVW"
 _SERVICES = {"NVMe": ("Standard NVM Express Controller", "stornvme")}

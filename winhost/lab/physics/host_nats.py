@@ -13,7 +13,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_software import Software
-from winhost.resources.windows.nat_switch.resource import NO_NAT
+from winhost.resources.windows.nat_switch import NO_NAT
 
 _ENTRY = "nat "
 

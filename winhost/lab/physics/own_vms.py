@@ -9,9 +9,9 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import VmMaking
 from winhost.lab.physics.windows_errors import CmdletError, not_ours, wrong_place
-from winhost.resources.windows.own_vm.resource import NO_VM
-from winhost.resources.windows.vm_disk.resource import NO_DISK
-from winhost.resources.windows.vm_seed.resource import ATTACHED, NO_SEED, RETIRED
+from winhost.resources.windows.own_vm import NO_VM
+from winhost.resources.windows.vm_disk import NO_DISK
+from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, RETIRED
 
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 Kept = dict[str, Any]

@@ -8,7 +8,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.guest_mmio import GuestBars
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error
-from winhost.resources.windows.assignable_device.resource import DISABLED, DISMOUNTED, ENABLED
+from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED
 
 PROBLEM_DISABLED = 22
 _DISMOUNTED_DRIVER = "pcip"

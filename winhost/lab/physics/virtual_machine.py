@@ -7,7 +7,7 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.assignable_device.resource import owner
+from winhost.resources.windows.assignable_device import owner
 
 VM_RESOURCES = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
 

@@ -15,7 +15,7 @@ from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine
 from winhost.model.units import MiB
-from winhost.resources.windows.operating_system.resource import OsFamily
+from winhost.resources.windows.operating_system import OsFamily
 
 SERVER_2025 = 26100
 

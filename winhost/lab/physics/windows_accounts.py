@@ -40,7 +40,7 @@ from winhost.lab.physics.scheduled_tasks import (
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
+from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows

@@ -17,7 +17,7 @@ from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.resources.windows.network_adapter.resource import VIRTUAL
+from winhost.resources.windows.network_adapter import VIRTUAL
 
 FIRST_INDEX = 4
 TASK = "winhost-switch"

@@ -11,8 +11,8 @@ from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslHost
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
-from winhost.resources.windows.wsl_access.resource import NO_ACCESS
-from winhost.resources.windows.wsl_conf.resource import NO_CONF
+from winhost.resources.windows.wsl_access import NO_ACCESS
+from winhost.resources.windows.wsl_conf import NO_CONF
 
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.resources.windows.wsl_conf.resource import NO_CONF
+from winhost.resources.windows.wsl_conf import NO_CONF
 
 
 @dataclass

@@ -24,7 +24,7 @@ from winhost.lab.physics.windows_errors import CmdletError, not_administrator, o
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
 from winhost.model.units import MiB
-from winhost.resources.windows.partition.resource import BASIC_DATA, EFI
+from winhost.resources.windows.partition import BASIC_DATA, EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")

@@ -13,7 +13,7 @@ from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.model.closed import Closed
-from winhost.resources.windows.running_system.resource import LINUX_NEXT, WINDOWS
+from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
 TICKET = "winhost\\fetch.json"

@@ -4,7 +4,7 @@ from winhost.core.rules import Rests, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import one_of
-from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING, UNINSTALLING
+from winhost.resources.windows.hyperv_role import INSTALLED, PENDING, UNINSTALLING
 
 
 @resource(

@@ -4,7 +4,7 @@ from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import FLAG, sizes
-from winhost.resources.windows.vm_power.resource import VM_OFF
+from winhost.resources.windows.vm_power import VM_OFF
 
 
 @resource(

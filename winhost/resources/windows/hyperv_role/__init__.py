@@ -3,7 +3,7 @@
 from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule, UnknownIf
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import one_of
-from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
+from winhost.resources.windows.assignable_device import DISABLED, ENABLED
 
 INSTALLED = "installed"
 PENDING = "install-pending"

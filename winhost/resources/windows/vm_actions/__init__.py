@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import one_of
-from winhost.resources.windows.vm_power.resource import VM_OFF
+from winhost.resources.windows.vm_power import VM_OFF
 
 
 @resource(
