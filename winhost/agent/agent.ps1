@@ -298,9 +298,16 @@ function Invoke-WinhostSet {
     if ($missing.Count -eq 0) {
         return @{ ok = $true; before = $before; after = $before; restart = @(); warnings = @($Warnings.texts) }
     }
+    $how = Read-WinhostField $Call 'how'
+    $mark = "$(Read-WinhostField $how 'mark')"
+    $marked = $false
     try {
+        if ($mark -cne '' -and (Test-WinhostAdministrator)) {
+            Add-WinhostMark $mark
+            $marked = $true
+        }
         $script:WinhostOnce = @{}
-        $arguments = @{ Key = $key; Desired = $desired; How = Read-WinhostField $Call 'how' }
+        $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
         $restart = @(foreach ($word in $said) { $word.restart })
         $script:WinhostOnce = @{}
@@ -313,6 +320,9 @@ function Invoke-WinhostSet {
         }
         $fault = ConvertTo-WinhostError $_
         $after = Read-WinhostAgain $resource $key
+        if ($marked -and $null -ne $after -and (Select-WinhostDifferences (Read-WinhostField $Call 'expect') $after).Count -eq 0) {
+            Remove-WinhostMark $mark
+        }
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }
     @{ ok = $true; before = $before; after = $after; restart = $restart; warnings = @($Warnings.texts) }

@@ -5,6 +5,7 @@ from typing import Any
 
 from winhost import __version__
 from winhost.core.answers import identity
+from winhost.core.marks import MarkedRun
 from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun, wrong_host
 from winhost.engine.host_session import HostSession
@@ -13,7 +14,8 @@ from winhost.engine.planning import CheckedPlan, request_of
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_files import RunFiles
-from winhost.engine.run_state import RunState, fold, replay
+from winhost.engine.run_state import RunState, fold, id_of, replay
+from winhost.engine.store import me
 from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.facts import Facts
@@ -102,6 +104,12 @@ class OpenRun:
     def begun(self) -> str | None:
         """The run's name, once there is such a run."""
         return self.name if self.journal is not None else None
+
+    @property
+    def marked(self) -> MarkedRun:
+        """As marks on the host name it. Only of a run that has a journal."""
+        assert self.journal is not None
+        return MarkedRun(self.name, id_of(self.journal.entries), me())
 
     def write(self, event: str, **fields: Any) -> None:
         """An entry in the journal, which is begun when there is none yet. Raises EndOfRun: CannotWrite."""
