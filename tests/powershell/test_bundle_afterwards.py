@@ -17,6 +17,7 @@ from tests.powershell.bundles import (
 )
 from tests.powershell.twins import machine
 from winhost.engine.journal import read_journal
+from winhost.engine.later_runs import LaterRuns
 from winhost.engine.rollback import preview, rollback
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import replay
@@ -69,7 +70,9 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(
         host.stop_vm(vm, within=300)
         host.set_vm(vm, high_memory_mapped_io_space=256 << 30)
         host.start_vm(vm)
-    undo, _ = preview(replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts())
+    undo, _ = preview(
+        replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts(), LaterRuns()
+    )
     assert as_compared(it.here.rollback(made, "-WhatIf").said["steps"]) == as_compared(undo)
     with filmed(it.here, tmp_path / "back") as back:
         done = it.here.rollback(made).said
@@ -152,7 +155,9 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list
     for turn, number in enumerate(order):
         here, bundle, run, context = made[number]
         done, outcome = here.rollback(bundle), rollback(run, EVERY_CONSENT, context)
-        assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
+        assert (done.said["outcome"], len(done.said["kept"])) == (outcome.outcome, len(outcome.kept))
+        for by_hand, by_winhost in zip(done.said["kept"], outcome.kept, strict=True):  # which names the run as well
+            assert by_hand.partition("; take")[0] == by_winhost.partition(" with run")[0]
         partly = order[turn:] == [0, 1, 0]
         assert (outcome.outcome, done.code) == (("partly rolled back", 1) if partly else ("rolled back", 0))
         assert ("Take back what came since" in " ".join(done.said["next"])) == bool(outcome.kept) == partly

@@ -321,7 +321,7 @@ function Invoke-WinhostSet {
         $fault = ConvertTo-WinhostError $_
         $after = Read-WinhostAgain $resource $key
         if ($marked -and $null -ne $after -and (Select-WinhostDifferences (Read-WinhostField $Call 'expect') $after).Count -eq 0) {
-            Remove-WinhostMark $mark
+            Invoke-WinhostAside 'the mark of a change that was not made' { Remove-WinhostMark $mark }
         }
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }

@@ -12,7 +12,7 @@ from winhost.agent.linux_files import content, put, remove, status
 if TYPE_CHECKING:
     from winhost.agent.linux_agent import Found
 
-MARKS = f"{KEPT}/marks.jsonl"
+MARKS = f"{KEPT}/marks.txt"
 MOST_MARKS = 1 << 18  # characters
 
 

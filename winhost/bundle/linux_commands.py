@@ -14,6 +14,7 @@ from winhost.bundle.linux_doing import (
     do,
     find_back,
     find_steps,
+    forget,
     goals_of,
     host_of,
     note_dependents,
@@ -158,6 +159,7 @@ def backward(run: Run) -> Result:
         back = find_back(run, host)
     checks = [each for each in compared(run.bundle, back.goals, host) if not each.holds]
     outcome = "not all rolled back" if checks or back.missing else PARTLY if back.waits else "rolled back"
+    forget(run, [] if outcome == "rolled back" else back.open)
     run.write("outcome", outcome=outcome, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     if outcome == PARTLY:  # the same once more is for this run first

@@ -18,7 +18,7 @@ from .steps import Step
 BUNDLE = "bundle"
 """Who runs what was applied by hand."""
 
-_LONG = 200  # characters of a text
+_LONG = 200  # bytes of a text
 _RUN = re.compile(r"[A-Za-z0-9_%-]{1,200}\.[A-Za-z0-9-]{1,40}")  # it becomes part of a command that is printed
 
 
@@ -29,6 +29,16 @@ class MarkedRun:
     run: str
     id: str
     by: str
+
+    def __str__(self) -> str:
+        return f"{self.run} ({'a bundle' if self.by == BUNDLE else self.by[:100]})"
+
+    @property
+    def rollback(self) -> str:
+        """How it is rolled back, by whoever has its journal."""
+        if self.by == BUNDLE:
+            return f"on the host, with the bundle of {self.run}: Rollback.ps1, or in Linux run.py rollback"
+        return f"as {self.by[:100]}: winhost rollback {self.run}"
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,8 @@ def _short(state: Mapping[str, Json]) -> dict[str, Json]:
 
 def _hashed(value: Json) -> Json:
     """A file is not kept a second time to be compared."""
-    if isinstance(value, str) and len(value) > _LONG:
-        return {"sha256": hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()}
-    return value
+    text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
+    return {"sha256": hashlib.sha256(text).hexdigest()} if len(text) > _LONG else value
 
 
 def read_mark(line: str) -> Mark | None:

@@ -9,7 +9,7 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.came_since import Verdicts, judge
 from winhost.core.checks import Check, check
 from winhost.core.dataclass import dataclass
-from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
+from winhost.core.marks import read_marks, without
 from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step
@@ -23,7 +23,6 @@ from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.run_steps import do, settle
 from winhost.model.documents import plain
-from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
 from winhost.resources.registry import LINUX, RULES, SYSTEMS, answer, host_answers, titled, unread
@@ -95,16 +94,12 @@ def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id
 
 
 def _why_waiting(names: Sequence[str], held: Holders) -> str:
-    runs = [*held.runs, *(f"{run.run} ({_who(run)})" for run in held.others)]
+    runs = [*held.runs, *map(str, held.others)]
     if not runs:
         return f"for {', '.join(names)}, which came since; take that back, then this again"
     by = f"run{'s' * (len(runs) > 1)} {', '.join(runs)}"
     came = f"for {', '.join(names)}, which came since with {by}" if names else f"changed since by {by}"
     return f"{came}; roll that back, then this again"
-
-
-def _who(run: MarkedRun) -> str:
-    return "a bundle" if run.by == BUNDLE else visible(run.by)[:100]
 
 
 def _takes_linux(verdicts: Verdicts, id_: Id) -> bool:
@@ -212,7 +207,7 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
         return None
     if not missing:
         commands = {name: f"winhost rollback {name}" for each in back.waiting for name in each.runs}
-        commands |= {run.run: _command_of(run) for each in back.waiting for run in each.others}
+        commands |= {run.run: run.rollback for each in back.waiting for run in each.others}
         # Later runs begin with the latest, which nothing else waits for.
         first = [commands[name] for name in sorted(commands, key=lambda name: name.rpartition(".")[2], reverse=True)]
         return (
@@ -224,13 +219,6 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
     if not first:
         return f"Mend what could not be read, then go on with going back: {again}"
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
-
-
-def _command_of(run: MarkedRun) -> str:
-    """With the winhost that has its journal."""
-    if run.by == BUNDLE:
-        return "on the host the rollback of its bundle (Rollback.ps1, or run.py rollback in Linux)"
-    return f"as {_who(run)}: winhost rollback {run.run}"
 
 
 def _next_of_others(runs: Sequence[str]) -> str | None:

@@ -29,7 +29,7 @@ function Remove-WinhostMark {
 }
 
 function Join-WinhostMarks {
-    "$(Read-WinhostProgramData)\winhost\marks.jsonl"
+    "$(Read-WinhostProgramData)\winhost\marks.txt"
 }
 
 function Read-WinhostMarks {

@@ -134,6 +134,7 @@ function Find-WinhostBack {
             $more = $more -or $found.names.Count -gt 0
         }
     } while ($more)
+    $marks = @(foreach ($line in @((Read-WinhostOnly 'RunMarks').marks)) { Read-WinhostMark $line })
     foreach ($each in $verdicts) {
         $touched = $each.touched
         $thing = @{ resource = $touched.resource; key = $touched.key }
@@ -150,7 +151,13 @@ function Find-WinhostBack {
             }
             continue
         }
-        if ($each.undo.keep -cne '') {
+        $movers = @(Find-WinhostMovers $Run $each $marks $Facts)
+        if ($movers.Count -gt 0) {
+            $back.open += $thing
+            $back.waits = $true
+            $back.kept += "$($touched.title): kept: changed since by run $($movers -join ', '); roll that back, then this again"
+        }
+        elseif ($each.undo.keep -cne '') {
             $back.open += $thing
             $back.kept += "$($touched.title): kept: $($each.undo.keep)"
         }
@@ -501,6 +508,11 @@ function Complete-WinhostRollback {
     if ($partly) {
         $outcome = 'partly rolled back'
     }
+    $still = @()
+    if ($outcome -cne 'rolled back') {
+        $still = @($back.open)
+    }
+    Remove-WinhostRunMarks $Run $still
     Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; open = @($back.open) })
     $next = @()
     if ($partly) {

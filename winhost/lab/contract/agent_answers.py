@@ -22,7 +22,7 @@ from winhost.resources.registry import WINDOWS
 
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
-MARKS_FILE = f"{FOLDER}\\marks.jsonl"
+MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
 
