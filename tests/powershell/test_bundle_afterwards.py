@@ -22,6 +22,7 @@ from winhost.engine.rollback import preview, rollback
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import replay
 from winhost.engine.store import Store
+from winhost.lab.contract.agent_answers import MARKS_FILE
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 
@@ -164,6 +165,37 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list
         assert here.state() == other.state()
     assert other.state() == machine(INSTALLED).settled_state()
     assert [here.rollback(bundle).refused for here, bundle, _, _ in made] == ["UnknownRun"] * 2
+
+
+@pytest.mark.parametrize("by_hand_first", [True, False], ids=["the bundle first", "the bundle later"])
+def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, *, by_hand_first: bool) -> None:
+    """Both set the same property of a VM, on which nothing depends."""
+    other = world(tmp_path / "store", INSTALLED)
+    here, found = ByHand(person, other.machine, tmp_path / "journals"), other.state()
+    for by_hand in (by_hand_first, not by_hand_first):
+        high = None if by_hand is by_hand_first else 256 << 30
+        plan = other.plan(cards=(CARD_24GB,), high=high)
+        if by_hand:
+            made = unpack(plan, tmp_path / "bundle")
+            assert here.apply(made).said["outcome"] == "applied"
+        else:
+            assert other.apply(plan).holds
+    run = other.run
+    if by_hand_first:
+        done = here.rollback(made)
+        assert (done.code, done.said["outcome"]) == (1, "partly rolled back")
+        assert [f"changed since by run {run} (" in kept for kept in done.said["kept"]] == [True]
+        assert any(f"winhost rollback {run}" in next_ for next_ in done.said["next"])
+        assert other.rollback().outcome == "rolled back"
+        assert here.rollback(made).said["outcome"] == "rolled back"
+    else:
+        outcome = other.rollback()
+        assert (outcome.outcome, [each.by for each in outcome.waiting[0].others]) == ("partly rolled back", ["bundle"])
+        assert "Rollback.ps1" in (outcome.next or "")
+        assert here.rollback(made).said["outcome"] == "rolled back"
+        assert other.rollback().outcome == "rolled back"
+    assert other.state() == found
+    assert other.machine.files.read(MARKS_FILE) is None
 
 
 def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:

@@ -321,7 +321,8 @@ function Invoke-WinhostSet {
         $fault = ConvertTo-WinhostError $_
         $after = Read-WinhostAgain $resource $key
         if ($marked -and $null -ne $after -and (Select-WinhostDifferences (Read-WinhostField $Call 'expect') $after).Count -eq 0) {
-            Invoke-WinhostAside 'the mark of a change that was not made' { Remove-WinhostMark $mark }
+            $unmark = { Invoke-WinhostAside 'the mark of a change that was not made' { Remove-WinhostMark $mark } }
+            $null = @(Invoke-WinhostFunction $unmark @{} $Warnings)
         }
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }

@@ -163,7 +163,11 @@ def backward(run: Run) -> Result:
     run.write("outcome", outcome=outcome, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     if outcome == PARTLY:  # the same once more is for this run first
-        following = [f"Take back what came since, then go on with going back: {GO_BACK}"]
+        first = ", then ".join(back.first)
+        what = (
+            f"Roll back the rest: {first}, then" if first else "Take back what came since, then go on with going back:"
+        )
+        following = [f"{what} {GO_BACK}"]
     following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
     result = ended(run, outcome, checks, back.sentences, following)
     document = {**result.document, "kept": back.kept, "missing": back.missing}

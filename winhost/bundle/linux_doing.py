@@ -227,7 +227,8 @@ def note_dependents(run: Run, host: HostAnswers) -> None:
 
 class Back(NamedTuple):
     """What is to be put back, why the rest is left as it is, and what could not be judged. waits: some of it goes back
-    only when what came since is taken back. open: all that stays for that.
+    only when what came since is taken back. open: all that stays for that. first: how runs are rolled back that it
+    waits for.
     """
 
     goals: list[DesiredResource]
@@ -235,6 +236,7 @@ class Back(NamedTuple):
     missing: list[State]
     waits: bool
     open: list[State]
+    first: list[str]
 
     @property
     def sentences(self) -> list[str]:
@@ -242,7 +244,7 @@ class Back(NamedTuple):
 
 
 def find_back(run: Run, host: HostAnswers) -> Back:
-    verdicts, back = judge(run.record, host), Back([], [], [], False, [])
+    verdicts, back = judge(run.record, host), Back([], [], [], False, [], [])
     marks, waits = read_marks(marks_of(run)), bool(verdicts.waiting)
     for id_, each in run.record.touched.items():
         known_as = {"resource": each.resource, "key": each.key}
@@ -253,6 +255,7 @@ def find_back(run: Run, host: HostAnswers) -> Back:
         movers = find_movers(run, each, each.original.keys() - rest.keys(), marks, host)
         if movers and id_ not in {*verdicts.waiting, *verdicts.missing, *run.record.restored}:
             kept = f"changed since by run {', '.join(map(str, movers))}; roll that back, then this again"
+            back.first.extend(each.rollback for each in movers if each.rollback not in back.first)
             waits = True
         if kept:
             back.kept.append(f"{each.title}: kept: {kept}")

@@ -83,14 +83,14 @@ function Find-WinhostMovers {
     $now = ConvertTo-WinhostMarked $now
     $found = ConvertTo-WinhostMarked $found
     $names = @(foreach ($name in $touched.changed) { if (@($Verdict.undo.desired.Keys) -cnotcontains $name -and $now.Contains($name)) { $name } })
-    Select-WinhostFirst @(foreach ($name in $names) {
+    foreach ($name in $names) {
         $current = $now[$name]
         $later = @(Find-WinhostLaterMarks $name $about $Run.name)
         for ($at = $later.Count - 1; $at -ge 0; $at--) {
             $each = $later[$at]
             if ((Test-WinhostSame $each.set $current) -and -not (Test-WinhostSame $each.found $each.set)) {
                 if (-not (Test-WinhostSame $each.found $found[$name])) {
-                    $each.title
+                    $each
                 }
                 $current = $each.found
             }
@@ -99,7 +99,7 @@ function Find-WinhostMovers {
                 break
             }
         }
-    })
+    }
 }
 
 function Find-WinhostLaterMarks {
@@ -120,10 +120,12 @@ function Find-WinhostLaterMarks {
             continue
         }
         $by = "$($mark.by)"
+        $rollback = "as ${by}: winhost rollback $($mark.run)"
         if ($by -ceq 'bundle') {
             $by = 'a bundle'
+            $rollback = "with the bundle of $($mark.run): .\Rollback.ps1"
         }
-        $later += @{ id = $mark.id; title = "$($mark.run) ($by)"; found = Read-WinhostProperty $mark.found $Name; set = Read-WinhostProperty $mark.set $Name }
+        $later += @{ id = $mark.id; title = "$($mark.run) ($by)"; rollback = $rollback; found = Read-WinhostProperty $mark.found $Name; set = Read-WinhostProperty $mark.set $Name }
     }
     $later
 }

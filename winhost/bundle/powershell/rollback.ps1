@@ -106,8 +106,8 @@ function Wait-WinhostUndone {
 function Find-WinhostBack {
     param($Run, $Facts)
     # waits: some of it can be put back only when what came since is taken back. missing: what could not be judged.
-    # open: all that is not given back now.
-    $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @() }
+    # open: all that is not given back now. first: how runs are rolled back that it waits for.
+    $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @(); first = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
         $undo = @{ keep = ''; desired = @{}; lacks = '' }
         # What was given back for good is others' by now, and needs nobody who can read it.
@@ -155,7 +155,9 @@ function Find-WinhostBack {
         if ($movers.Count -gt 0) {
             $back.open += $thing
             $back.waits = $true
-            $back.kept += "$($touched.title): kept: changed since by run $($movers -join ', '); roll that back, then this again"
+            $back.first += @(foreach ($mover in $movers) { $mover.rollback })
+            $runs = @(Select-WinhostFirst @(foreach ($mover in $movers) { $mover.title })) -join ', '
+            $back.kept += "$($touched.title): kept: changed since by run $runs; roll that back, then this again"
         }
         elseif ($each.undo.keep -cne '') {
             $back.open += $thing
@@ -515,7 +517,11 @@ function Complete-WinhostRollback {
     Remove-WinhostRunMarks $Run $still
     Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; open = @($back.open) })
     $next = @()
-    if ($partly) {
+    $first = @(Select-WinhostFirst $back.first)
+    if ($partly -and $first.Count -gt 0) {
+        $next += "Roll back the rest: $($first -join ', then '), then .\Rollback.ps1"
+    }
+    elseif ($partly) {
         $next += 'Take back what came since, then go on with going back: .\Rollback.ps1'
     }
     elseif ($null -ne $Run.older) {
