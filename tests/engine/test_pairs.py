@@ -6,6 +6,7 @@ Those that are partly rolled back are rolled back again, until none is: then the
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from tests.engine.crash import Abandoned
 from tests.engine.two_machines import OURS
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
-from tests.errors import suppressed
+from tests.errors import raises, suppressed
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store, me
@@ -266,6 +267,30 @@ def test_rollback_of_the_later_run_killed_anywhere_is_waited_for(tmp_path: Path)
         take_back(both, (0, 1))
         assert_as_found(both, found)
     assert moment > 10
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed", "left where it stopped"])
+def test_the_later_run_stopped_after_each_step(tmp_path: Path, order: tuple[int, ...], *, resumed: bool) -> None:
+    for steps in range(1, 5):
+        here = world(tmp_path / f"host {steps}", HOSTS[1])
+        both, found = Controllers(here, EVERY_CONSENT), here.state()
+        run_by(both, tmp_path / str(steps), "one")
+        here.store, here.events = Store(tmp_path / str(steps) / "two"), []
+        here.stop = partial(_have_done, here, steps)
+        with raises("Stopped"):
+            here.apply(here.plan("llm-01", cards=CARDS[:2], high=256 << 30))
+        here.stop = lambda: False
+        if resumed:
+            assert here.resume().holds
+        both.made.append((here.run, here.context))
+        take_back(both, order)
+        assert_as_found(both, found)
+
+
+def _have_done(here: World, steps: int) -> bool:
+    return sum(each.kind == "done" for each in here.events) >= steps
 
 
 def assert_as_found(both: Controllers, found: dict[str, Any]) -> None:
