@@ -300,11 +300,9 @@ function Invoke-WinhostSet {
     }
     $how = Read-WinhostField $Call 'how'
     $mark = "$(Read-WinhostField $how 'mark')"
-    $marked = $false
     try {
         if ($mark -cne '' -and (Test-WinhostAdministrator)) {
             Add-WinhostMark $mark
-            $marked = $true
         }
         $script:WinhostOnce = @{}
         $arguments = @{ Key = $key; Desired = $desired; How = $how }
@@ -320,10 +318,6 @@ function Invoke-WinhostSet {
         }
         $fault = ConvertTo-WinhostError $_
         $after = Read-WinhostAgain $resource $key
-        if ($marked -and $null -ne $after -and (Select-WinhostDifferences (Read-WinhostField $Call 'expect') $after).Count -eq 0) {
-            $unmark = { Invoke-WinhostAside 'the mark of a change that was not made' { Remove-WinhostMark $mark } }
-            $null = @(Invoke-WinhostFunction $unmark @{} $Warnings)
-        }
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }
     @{ ok = $true; before = $before; after = $after; restart = $restart; warnings = @($Warnings.texts) }

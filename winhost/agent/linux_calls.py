@@ -17,7 +17,7 @@ from winhost.agent.linux_agent import (
     must,
     value,
 )
-from winhost.agent.linux_marks import add_mark, remove_mark
+from winhost.agent.linux_marks import add_mark
 from winhost.agent.linux_unkept import as_kept, awaiting, same, set_for_good, set_revocably, undo_unkept
 
 CHANGES_FROM = (3, 10)  # of Python, as Ubuntu 22.04 has it: nothing older is tried with changes
@@ -88,10 +88,12 @@ def set_answer(call: State) -> State:
         (set_revocably if known.cuts(key) else set_for_good)(call, before, missing)
     except Exception as error:  # noqa: BLE001 - with what it left behind
         ONCE.clear()
-        after = value(lambda: state_of(resource, key))
-        if mark and isinstance(after, dict) and all(same(after.get(name), before[name]) for name in missing):
-            remove_mark(mark)
-        return {"ok": False, "error": describe_error(error), "before": before, "after": after}
+        return {
+            "ok": False,
+            "error": describe_error(error),
+            "before": before,
+            "after": value(lambda: state_of(resource, key)),
+        }
     ONCE.clear()
     after = state_of(resource, key)
     return {"ok": True, "before": before, "after": after, "restart": restart_of(after)}

@@ -39,11 +39,6 @@ def add_mark(mark: str) -> None:
         put_marks([*known, mark])
 
 
-def remove_mark(mark: str) -> None:
-    if mark in (known := marks()):
-        put_marks([line for line in known if line != mark])
-
-
 @reads("RunMarks")
 def get_marks(key: Key | None) -> Found:
     return [({}, {"marks": marks()})]

@@ -9,7 +9,7 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.came_since import Verdicts, judge
 from winhost.core.checks import Check, check
 from winhost.core.dataclass import dataclass
-from winhost.core.marks import read_marks, without
+from winhost.core.marks import read_marks
 from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step
@@ -25,7 +25,7 @@ from winhost.engine.run_steps import do, settle
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
-from winhost.resources.registry import LINUX, RULES, SYSTEMS, answer, host_answers, titled, unread
+from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
 _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
@@ -157,18 +157,8 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
 
 
 def _later(runner: OpenRun, facts: Facts) -> LaterRuns:
-    lines = [line for system in _systems(runner.record, facts) for line in runner.session.marks(system)]
+    lines = [line for system in runner.marked_systems(facts) for line in runner.session.marks(system)]
     return later_runs(runner.record, runner.context.store, read_marks(lines))
-
-
-def _systems(record: RunState, facts: Facts) -> list[str]:
-    """Those in which the run changed something, as far as they could be read."""
-    read = {name for name, answer in facts.resources.items() if isinstance(answer, tuple)}
-    return [
-        system
-        for system, known in SYSTEMS.items()
-        if any(resource in known for resource, _ in record.touched) and any(resource in known for resource in read)
-    ]
 
 
 def _untried(desired: tuple[DesiredResource, ...], turn: "Turn", tried: Set[Id]) -> tuple[DesiredResource, ...]:
@@ -188,10 +178,7 @@ def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
     if runner.record.restored != given.keys():
         runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
-    for system in _systems(runner.record, facts):
-        runner.session.keep_marks(
-            system, lambda lines: without(lines, runner.record.id, () if outcome == "rolled back" else still)
-        )
+    runner.forget(facts, () if outcome == "rolled back" else still)
     if (runner.record.outcome, runner.record.waiting) != (outcome, back.waiting):
         runner.write("outcome", outcome=outcome, waiting=plain(list(back.waiting)))
     host = runner.record.host

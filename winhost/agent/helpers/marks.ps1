@@ -23,11 +23,6 @@ function Add-WinhostMark {
     }
 }
 
-function Remove-WinhostMark {
-    param([string]$Mark)
-    Write-WinhostMarks @(foreach ($line in @(Read-WinhostMarks)) { if ($line -cne $Mark) { $line } })
-}
-
 function Join-WinhostMarks {
     "$(Read-WinhostProgramData)\winhost\marks.txt"
 }

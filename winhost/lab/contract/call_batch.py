@@ -104,20 +104,17 @@ class CallBatch(ABC):
             return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
         if resource == MARKS:
             return self._changed(resource, key, before, [], lambda: self._write_marks(desired["marks"]))
-        return self._marked(call, before, lambda: self._change(resource, key, call, before, stop))
+        return self._mark(call, before) or self._change(resource, key, call, before, stop)
 
-    def _marked(self, call: Call, before: Answer, change: Callable[[], Answer]) -> Answer:
-        """The answer to a change, whose mark is there before it; it goes where nothing was changed."""
+    def _mark(self, call: Call, before: Answer) -> Answer | None:
+        """The line that the controller wants kept from before the change, or why it cannot be."""
         mark, marks = (call.get("how") or {}).get("mark"), self._read_marks()
-        if not mark:
-            return change()
-        if mark not in marks:
-            self._write_marks([*marks, mark])
-        answer = change()
-        after = answer.get("after")
-        if not answer["ok"] and after is not None and not self._differences(call.get("expect") or {}, after):
-            self._write_marks([each for each in self._read_marks() if each != mark])
-        return answer
+        try:
+            if mark and mark not in marks:
+                self._write_marks([*marks, mark])
+        except CmdletError as error:
+            return {**failure(error), "before": before, "after": before}
+        return None
 
     def _found(self, resource: str, key: Key | None) -> Sequence[Record]:
         return [Record({"marks": self._read_marks()})] if resource == MARKS else self._instances(resource, key)
