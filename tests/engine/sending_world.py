@@ -16,6 +16,7 @@ from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.engine import uploads
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
+from winhost.lab.contract.agent_answers import MARKS_FILE
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -94,7 +95,7 @@ class Sent(World):
 
     @property
     def files(self) -> list[str]:
-        return sorted(self.machine.files.below(FOLDER))
+        return sorted({*self.machine.files.below(FOLDER)} - {MARKS_FILE})
 
     def lose(self, kind: type[SessionDropped | TimedOut], *numbers: int, after: bool) -> None:
         def hook(number: int) -> None:

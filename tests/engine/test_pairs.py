@@ -3,24 +3,31 @@
 Those that are partly rolled back are rolled back again, until none is: then the host is as it was found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.engine.crash import Abandoned
 from tests.engine.two_machines import OURS
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
-from tests.errors import suppressed
+from tests.errors import raises, suppressed
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
-from winhost.engine.store import Store
+from winhost.engine.store import Store, me
+from winhost.lab.contract.agent_answers import MARKS_FILE
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.windows_errors import own_error
 from winhost.model.errors import WinhostError
 
 CARDS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))
@@ -83,9 +90,6 @@ def orders(runs: int) -> st.SearchStrategy[tuple[int, ...]]:
 @st.composite
 def pairs(draw: st.DrawFn) -> Pair:
     apart, runs = draw(st.booleans()), draw(st.lists(requests(), min_size=2, max_size=3).map(tuple))
-    if apart:
-        # A property that both set and nothing depends on: for the first controller, somebody changed it.
-        runs = tuple(replace(each, power="as-found", high=None) for each in runs)
     return Pair(draw(st.sampled_from(HOSTS)), runs, apart, draw(orders(len(runs))))
 
 
@@ -127,7 +131,7 @@ def dda_pair(pair: Pair, folder: Path) -> None:
             here.machine.restart_computer()
             here.machine.settle()
     take_back(both, pair.order, lambda: assert_role_stays_for_cards(here))
-    assert here.state() == found
+    assert_as_found(both, found)
 
 
 ISSUE = Pair(
@@ -158,19 +162,140 @@ def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -
     dda_pair(pair, tmp_path)
 
 
-def test_a_property_that_another_controller_set_goes_back_by_the_command_that_is_printed(tmp_path: Path) -> None:
-    here = world(tmp_path / "one", HOSTS[1])
+def run_by(both: Controllers, folder: Path, controller: str, vm: str = "llm-01", **request: Any) -> None:
+    """One more run of this controller, with a card for the VM."""
+    both.here.store = Store(folder / controller)
+    both.here.apply(both.here.plan(vm, **{"cards": CARDS[:1], **request}))
+    both.made.append((both.here.run, both.here.context))
+
+
+def pair_of_high(folder: Path) -> tuple[Controllers, dict[str, Any]]:
+    """The second run, of another controller, sets a property that the first one set."""
+    here = world(folder / "host", HOSTS[1])
     both, found = Controllers(here, EVERY_CONSENT), here.state()
-    for name, high in (("one", None), ("two", 256 << 30)):
-        here.store = Store(tmp_path / name)
-        here.apply(here.plan("llm-01", cards=CARDS[:1], high=high))
-        both.made.append((here.run, here.context))
+    run_by(both, folder, "one")
+    run_by(both, folder, "two", high=256 << 30)
+    return both, found
+
+
+def test_rollback_waits_for_the_run_of_another_controller_and_prints_its_command(tmp_path: Path) -> None:
+    both, found = pair_of_high(tmp_path)
+    (first, _), (second, _) = both.made
     outcome = both.back(0)
-    assert (outcome.outcome, outcome.holds, outcome.waiting) == ("rolled back", True, ())
-    assert outcome.next is not None
-    assert outcome.next.endswith(f"roll back its run there, then here again: winhost rollback {both.made[0][0]}")
-    assert both.back(1).kept == both.back(0).kept == ()
-    assert here.state() == found
+    assert (outcome.outcome, outcome.holds) == ("partly rolled back", False)
+    ((waiting,),) = (outcome.waiting,)
+    assert (waiting.runs, [each.run for each in waiting.others]) == ((), [second])
+    assert f"changed since by run {second} ({me()})" in waiting.why
+    assert outcome.next == f"Roll back the rest: as {me()}: winhost rollback {second}, then winhost rollback {first}"
+    assert both.back(0).waiting == outcome.waiting
+    assert both.back(1).outcome == both.back(0).outcome == "rolled back"
+    assert_as_found(both, found)
+
+
+def test_what_a_person_changed_after_both_runs_is_kept_for_good(tmp_path: Path) -> None:
+    both, _ = pair_of_high(tmp_path)
+    here = both.here
+    power, here.machine.vms[here.vm()].power = here.machine.vms[here.vm()].power, "off"
+    here.machine.set_vm(here.vm(), high_memory_mapped_io_space=96 << 30)
+    here.machine.vms[here.vm()].power = power
+    outcome = both.back(0)
+    assert (outcome.outcome, outcome.waiting, len(outcome.kept)) == ("rolled back", (), 1)
+    assert "high changed since by somebody else" in outcome.kept[0]
+    assert both.back(1).outcome == "rolled back"
+    assert here.machine.vms[here.vm()].high == 96 << 30
+    assert here.machine.files.read(MARKS_FILE) is None
+
+
+def test_a_property_that_another_run_set_as_it_was_found_waits_too(tmp_path: Path) -> None:
+    here = world(tmp_path / "host", HOSTS[1])
+    here.machine.vms[here.vm()].high = high = 96 << 30
+    both, found = Controllers(here, EVERY_CONSENT), here.state()
+    run_by(both, tmp_path, "one", high=256 << 30)
+    run_by(both, tmp_path, "two", high=high)
+    assert both.back(0).outcome == "partly rolled back"
+    assert [both.back(number).outcome for number in (1, 0)] == ["rolled back"] * 2
+    assert_as_found(both, found)
+
+
+def test_the_runs_of_two_controllers_may_have_the_same_name(tmp_path: Path) -> None:
+    here = world(tmp_path / "host", HOSTS[1])
+    both, found = Controllers(here, EVERY_CONSENT), here.state()
+    with patch.object(Store, "new_run", lambda store, host: f"{host}.20261127-101502"):
+        run_by(both, tmp_path, "one")
+        run_by(both, tmp_path, "two", high=256 << 30)
+    assert len({run for run, _ in both.made}) == 1
+    assert both.back(0).outcome == "partly rolled back"
+    take_back(both, (0, 1))
+    assert_as_found(both, found)
+
+
+def test_a_change_that_the_host_refused_leaves_no_mark(tmp_path: Path) -> None:
+    here = world(tmp_path, HOSTS[1])
+    plan = here.plan("llm-01", cards=CARDS[:1])
+    fault = own_error("Refused", "InvalidResult", "no")
+    here.answers.faults.add(InjectedFault(plan.stages[0].steps[0].resource, "set", fault))
+    with pytest.raises(WinhostError):
+        here.apply(plan)
+    assert here.machine.files.read(MARKS_FILE) is None
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
+def test_three_runs_of_two_controllers_set_one_property(tmp_path: Path, order: tuple[int, ...]) -> None:
+    here = world(tmp_path / "host", HOSTS[1])
+    both, found = Controllers(here, EVERY_CONSENT), here.state()
+    for controller, high in (("one", 64 << 30), ("two", 256 << 30), ("one", 128 << 30)):
+        run_by(both, tmp_path, controller, high=high)
+    take_back(both, order)
+    assert_as_found(both, found)
+
+
+@pytest.mark.costly
+def test_rollback_of_the_later_run_killed_anywhere_is_waited_for(tmp_path: Path) -> None:
+    for moment in count():
+        both, found = pair_of_high(tmp_path / str(moment))
+        run, context = both.made[1]
+        calls = count()
+
+        def kill(when: str, entry: Any, calls: Iterator[int] = calls, moment: int = moment) -> None:
+            if next(calls) == moment:
+                raise Abandoned
+
+        with suppress(Abandoned):
+            rollback(run, both.consents, replace(context, around=kill))
+            break
+        take_back(both, (0, 1))
+        assert_as_found(both, found)
+    assert moment > 10
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed", "left where it stopped"])
+def test_the_later_run_stopped_after_each_step(tmp_path: Path, order: tuple[int, ...], *, resumed: bool) -> None:
+    for steps in range(1, 5):
+        here = world(tmp_path / f"host {steps}", HOSTS[1])
+        both, found = Controllers(here, EVERY_CONSENT), here.state()
+        run_by(both, tmp_path / str(steps), "one")
+        here.store, here.events = Store(tmp_path / str(steps) / "two"), []
+        here.stop = partial(_have_done, here, steps)
+        with raises("Stopped"):
+            here.apply(here.plan("llm-01", cards=CARDS[:2], high=256 << 30))
+        here.stop = lambda: False
+        if resumed:
+            assert here.resume().holds
+        both.made.append((here.run, here.context))
+        take_back(both, order)
+        assert_as_found(both, found)
+
+
+def _have_done(here: World, steps: int) -> bool:
+    return sum(each.kind == "done" for each in here.events) >= steps
+
+
+def assert_as_found(both: Controllers, found: dict[str, Any]) -> None:
+    assert both.here.state() == found
+    assert both.here.machine.files.read(MARKS_FILE) is None
 
 
 @pytest.mark.costly

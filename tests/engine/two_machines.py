@@ -170,7 +170,7 @@ class TwoMachines(World):
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
             raise key_refused(target.name, "user root")
-        return Agent(LinuxWire(self, target.name, listening), 60, misfit)
+        return Agent(LinuxWire(self, target.name, listening), 60, misfit, "linux")
 
     # ---- the distro
 

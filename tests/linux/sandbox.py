@@ -72,7 +72,7 @@ class Sandbox:
         return PipeWire(self.inside(*shlex.split(START)[1:]), program or session_text())
 
     def agent(self) -> Agent:
-        return Agent(self.wire(), 60)
+        return Agent(self.wire(), 60, system="linux")
 
     def close(self) -> None:
         self._holder.kill()

@@ -87,6 +87,29 @@ def test_drift_is_told_and_changes_nothing(agent: Agent, sandbox: Sandbox, no_fi
     assert sandbox.path(no_file).read_text() == "theirs"
 
 
+def test_a_change_leaves_its_mark_and_one_that_is_not_begun_none(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    def put_marked(desired: dict[str, Any], expect: dict[str, Any], mark: str) -> None:
+        agent.set("LinuxFile", {"path": no_file}, desired, expect, {"mark": mark})
+
+    with pytest.raises(Drifted):
+        put_marked({"text": "ours"}, {"text": "theirs"}, "drifted")
+    assert agent.marks("linux") == ()
+    put_marked({"text": "ours"}, {"text": None}, "one")
+    put_marked({"text": "ours"}, {"text": "ours"}, "nothing to do")
+    put_marked({"text": "more"}, {"text": "ours"}, "two")
+    assert agent.marks("linux") == ("one", "two")
+    file = sandbox.path("/var/lib/winhost/marks.txt")
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("one\ntwo\n", 0o600)
+    with pytest.raises(Drifted):
+        agent.keep_marks("linux", [], ["one"])
+    agent.keep_marks("linux", ["two"], ["one", "two"])
+    many = [f"{number} {'x' * 60_000}" for number in range(6)]
+    agent.keep_marks("linux", many, ["two"])
+    assert agent.marks("linux") == tuple(many[-4:])  # the oldest ones go
+    agent.keep_marks("linux", [], many[-4:])
+    assert not file.exists()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such resource": ({"resource": "Nothing", "verb": "get"}, "Winhost.UnknownNoun"),
     "no such verb": ({"resource": "LinuxFile", "verb": "drop"}, "Winhost.BadRequest"),

@@ -16,6 +16,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.bundle import linux_run
 from winhost.bundle.bundle_files import bundle, sums
 from winhost.cli import run as main
+from winhost.core.marks import MarkedRun, mark_of
 from winhost.lab.linux.package_manager import LabPackage
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
@@ -354,3 +355,31 @@ def test_what_somebody_installed_since_leaves_the_run_partly_rolled_back_until_i
         assert outcome(done) == "rolled back"
     assert done.document["error"]["kind"] == "UnknownRun"
     assert hand.linux_state() == found
+
+
+def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Plan, made: Path) -> None:
+    found = hand.linux_state()
+    step = next(step for step in plan.steps if step.resource == "LinuxFile" and step.before["text"] is None)
+    hand.run(made, "apply")
+    assert hand.here.inside.linux.marks
+    later = dataclasses.replace(step, before={"text": step.desired["text"]}, desired={"text": "{}\n"})
+    mark = mark_of(MarkedRun("gpu-01.20261127-101502", "another", "ana on laptop-7"), later)
+
+    def change(before: object, desired: object, how: object) -> None:
+        call = {"resource": step.resource, "verb": "set", "key": dict(step.key)}
+        request = {"calls": [{**call, "desired": desired, "expect": before, "how": how}]}
+        (answer,) = LabAgent(hand.here, ()).answers(request, None)
+        assert answer["ok"]
+
+    change(later.before, later.desired, {"mark": mark})
+    done = hand.run(made, "rollback")
+    assert (done.code, outcome(done)) == (1, "partly rolled back")
+    assert [kept for kept in done.document["kept"] if "since by run gpu-01.20261127-101502 (ana on laptop-7)" in kept]
+    first = "as ana on laptop-7: winhost rollback gpu-01.20261127-101502"
+    assert done.document["next"] == [f"Roll back the rest: {first}, then python3 -I run.py rollback"]
+    assert hand.here.inside.linux.marks[-1] == mark
+    change(later.desired, later.before, {})  # as its rollback does
+    hand.here.inside.linux.marks.remove(mark)
+    assert outcome(hand.run(made, "rollback")) == "rolled back"
+    assert hand.linux_state() == found
+    assert hand.here.inside.linux.marks == []

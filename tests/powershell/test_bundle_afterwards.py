@@ -17,10 +17,12 @@ from tests.powershell.bundles import (
 )
 from tests.powershell.twins import machine
 from winhost.engine.journal import read_journal
+from winhost.engine.later_runs import LaterRuns
 from winhost.engine.rollback import preview, rollback
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import replay
 from winhost.engine.store import Store
+from winhost.lab.contract.agent_answers import MARKS_FILE
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 
@@ -69,7 +71,9 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(
         host.stop_vm(vm, within=300)
         host.set_vm(vm, high_memory_mapped_io_space=256 << 30)
         host.start_vm(vm)
-    undo, _ = preview(replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts())
+    undo, _ = preview(
+        replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts(), LaterRuns()
+    )
     assert as_compared(it.here.rollback(made, "-WhatIf").said["steps"]) == as_compared(undo)
     with filmed(it.here, tmp_path / "back") as back:
         done = it.here.rollback(made).said
@@ -152,13 +156,46 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list
     for turn, number in enumerate(order):
         here, bundle, run, context = made[number]
         done, outcome = here.rollback(bundle), rollback(run, EVERY_CONSENT, context)
-        assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
+        assert (done.said["outcome"], len(done.said["kept"])) == (outcome.outcome, len(outcome.kept))
+        for by_hand, by_winhost in zip(done.said["kept"], outcome.kept, strict=True):  # which names the run as well
+            assert by_hand.partition("; take")[0] == by_winhost.partition(" with run")[0]
         partly = order[turn:] == [0, 1, 0]
         assert (outcome.outcome, done.code) == (("partly rolled back", 1) if partly else ("rolled back", 0))
         assert ("Take back what came since" in " ".join(done.said["next"])) == bool(outcome.kept) == partly
         assert here.state() == other.state()
     assert other.state() == machine(INSTALLED).settled_state()
     assert [here.rollback(bundle).refused for here, bundle, _, _ in made] == ["UnknownRun"] * 2
+
+
+@pytest.mark.parametrize("by_hand_first", [True, False], ids=["the bundle first", "the bundle later"])
+def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, *, by_hand_first: bool) -> None:
+    """Both set the same property of a VM, on which nothing depends."""
+    other = world(tmp_path / "store", INSTALLED)
+    here, found = ByHand(person, other.machine, tmp_path / "journals"), other.state()
+    for by_hand in (by_hand_first, not by_hand_first):
+        high = None if by_hand is by_hand_first else 256 << 30
+        plan = other.plan(cards=(CARD_24GB,), high=high)
+        if by_hand:
+            made = unpack(plan, tmp_path / "bundle")
+            assert here.apply(made).said["outcome"] == "applied"
+        else:
+            assert other.apply(plan).holds
+    run = other.run
+    if by_hand_first:
+        done = here.rollback(made)
+        assert (done.code, done.said["outcome"]) == (1, "partly rolled back")
+        assert [f"changed since by run {run} (" in kept for kept in done.said["kept"]] == [True]
+        assert any(f"winhost rollback {run}" in next_ for next_ in done.said["next"])
+        assert other.rollback().outcome == "rolled back"
+        assert here.rollback(made).said["outcome"] == "rolled back"
+    else:
+        outcome = other.rollback()
+        assert (outcome.outcome, [each.by for each in outcome.waiting[0].others]) == ("partly rolled back", ["bundle"])
+        assert "Rollback.ps1" in (outcome.next or "")
+        assert here.rollback(made).said["outcome"] == "rolled back"
+        assert other.rollback().outcome == "rolled back"
+    assert other.state() == found
+    assert other.machine.files.read(MARKS_FILE) is None
 
 
 def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:

@@ -19,6 +19,7 @@ from tests.powershell.bundles import (
 )
 from tests.powershell.twins import ENGINES_OWN, machine
 from winhost.engine.journal import read_journal
+from winhost.engine.later_runs import LaterRuns
 from winhost.engine.planning import make_plan
 from winhost.engine.rollback import preview
 from winhost.engine.run_state import replay
@@ -128,7 +129,7 @@ def test_the_steps_are_those_of_the_engine_there_and_back(case: Callable[..., Ca
     assert not here.journals.exists()
     assert here.apply(it.made).said["changed"] == other.apply(it.plan).changed > 0
     assert here.state() == other.state()
-    undo, _ = preview(replay(other.run, read_journal(other.store.path(other.run))), other.facts())
+    undo, _ = preview(replay(other.run, read_journal(other.store.path(other.run))), other.facts(), LaterRuns())
     made = here.machine.snapshot()
     assert as_compared(here.rollback(it.made, "-WhatIf").said["steps"]) == as_compared(undo)
     assert here.machine.snapshot() == made

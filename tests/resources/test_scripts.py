@@ -19,6 +19,7 @@ from tests.cases import read_cases
 from tests.rows import each_row
 from winhost import connect, lab
 from winhost.bundle import bundle_files
+from winhost.connect.agent import MARKS
 from winhost.resources.base import ResourceType, State
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import AGENT, agent_digest, agent_text, files, helpers
@@ -424,7 +425,7 @@ def test_a_program_is_allowed_only_if_a_resource_runs_it() -> None:
 
 def test_every_function_is_defined_once_and_used() -> None:
     entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot", "Send-WinhostStagedFile"}
-    entries |= {f"{verb}-Winhost{resource}" for resource in WINDOWS for verb in ("Get", "Set")}
+    entries |= {f"{verb}-Winhost{resource}" for resource in (*WINDOWS, MARKS) for verb in ("Get", "Set")}
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())
     assert set(functions()) - called - entries == set()
@@ -465,7 +466,9 @@ def test_every_resource_has_its_script_and_every_script_its_resource() -> None:
     folders = sorted(folder(resource) for resource in WINDOWS)
     assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *helpers(), *(f"{f}/script.ps1" for f in folders)]
     assert {s.name.partition("/")[0] for s in scripts() if is_part(s)} <= set(folders)
-    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{resource}" for resource in WINDOWS}
+    assert {f for f in functions() if f.startswith("Get-")} == {
+        f"Get-Winhost{resource}" for resource in (*WINDOWS, MARKS)
+    }
 
 
 def test_no_function_takes_the_place_of_another() -> None:
@@ -475,7 +478,7 @@ def test_no_function_takes_the_place_of_another() -> None:
 
 
 def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
-    settable = {f"Set-Winhost{resource.name}" for resource in WINDOWS.values() if resource.sets}
+    settable = {f"Set-Winhost{name}" for name in (MARKS, *(each.name for each in WINDOWS.values() if each.sets))}
     assert {f for f in functions() if f.startswith("Set-")} == settable
 
 

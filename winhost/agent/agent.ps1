@@ -298,9 +298,14 @@ function Invoke-WinhostSet {
     if ($missing.Count -eq 0) {
         return @{ ok = $true; before = $before; after = $before; restart = @(); warnings = @($Warnings.texts) }
     }
+    $how = Read-WinhostField $Call 'how'
+    $mark = "$(Read-WinhostField $how 'mark')"
     try {
+        if ($mark -cne '' -and (Test-WinhostAdministrator)) {
+            Add-WinhostMark $mark
+        }
         $script:WinhostOnce = @{}
-        $arguments = @{ Key = $key; Desired = $desired; How = Read-WinhostField $Call 'how' }
+        $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
         $restart = @(foreach ($word in $said) { $word.restart })
         $script:WinhostOnce = @{}

@@ -17,6 +17,7 @@ from winhost.agent.linux_agent import (
     must,
     value,
 )
+from winhost.agent.linux_marks import add_mark
 from winhost.agent.linux_unkept import as_kept, awaiting, same, set_for_good, set_revocably, undo_unkept
 
 CHANGES_FROM = (3, 10)  # of Python, as Ubuntu 22.04 has it: nothing older is tried with changes
@@ -80,7 +81,10 @@ def set_answer(call: State) -> State:
     foreign = sorted(set(missing) - set(known.sets))
     if foreign:
         raise bad_request("{} cannot be set.".format(", ".join(foreign)))
+    mark = (call.get("how") or {}).get("mark")
     try:
+        if mark:
+            add_mark(mark)
         (set_revocably if known.cuts(key) else set_for_good)(call, before, missing)
     except Exception as error:  # noqa: BLE001 - with what it left behind
         ONCE.clear()

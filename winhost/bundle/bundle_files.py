@@ -46,7 +46,20 @@ HEADS: Mapping[str, str] = {
     "Rollback.ps1": "Start-WinhostRun 'Rollback.ps1'",
 }
 SCRIPTS = (*HEADS, SHARED)
-_CHAPTERS = ("facts", "verify", "apply", "rollback", "undo_steps", "rules", "run", "steps", "journal", "plan", "common")
+_CHAPTERS = (
+    "facts",
+    "verify",
+    "apply",
+    "rollback",
+    "undo_steps",
+    "rules",
+    "marks",
+    "run",
+    "steps",
+    "journal",
+    "plan",
+    "common",
+)
 
 
 @dataclass(frozen=True)

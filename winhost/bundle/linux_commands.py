@@ -14,6 +14,7 @@ from winhost.bundle.linux_doing import (
     do,
     find_back,
     find_steps,
+    forget,
     goals_of,
     host_of,
     note_dependents,
@@ -158,10 +159,15 @@ def backward(run: Run) -> Result:
         back = find_back(run, host)
     checks = [each for each in compared(run.bundle, back.goals, host) if not each.holds]
     outcome = "not all rolled back" if checks or back.missing else PARTLY if back.waits else "rolled back"
+    forget(run, [] if outcome == "rolled back" else back.open)
     run.write("outcome", outcome=outcome, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     if outcome == PARTLY:  # the same once more is for this run first
-        following = [f"Take back what came since, then go on with going back: {GO_BACK}"]
+        first = ", then ".join(back.first)
+        what = (
+            f"Roll back the rest: {first}, then" if first else "Take back what came since, then go on with going back:"
+        )
+        following = [f"{what} {GO_BACK}"]
     following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
     result = ended(run, outcome, checks, back.sentences, following)
     document = {**result.document, "kept": back.kept, "missing": back.missing}

@@ -13,12 +13,17 @@ from winhost.core.came_since import judge
 from winhost.core.checks import Check, check
 from winhost.core.dependents import resting
 from winhost.core.host_answers import HostAnswers
+from winhost.core.marks import mark_of, moved_since, read_marks, without
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import ResourceRules, from_json, restarted_by_its_vm
 from winhost.core.steps import DesiredResource, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from winhost.bundle.linux_run import State
+    from winhost.core.changes import ChangedResource
+    from winhost.core.marks import Mark, MarkedRun
 
 GO_BACK = "python3 -I run.py rollback"
 KEEP = "Log in again over SSH, then type the same there. At the machine itself: look whether SSH works, then add --keep"
@@ -155,7 +160,9 @@ def do_step(run: Run, step: Step, found: State) -> None:
     run.write("begin", step=as_document(step), found={**found, **step.before})
     known_as = {"resource": step.resource, "key": step.key}
     asked = {*step.risks, *step.may_need}
-    how = {"accept": [each for each in run.accepted if each in asked], "within": run.within}
+    # On the way back it has its marks already: they stay until all of it is back.
+    mark = {} if run.record.going_back else {"mark": mark_of(run.marked, step)}
+    how = {"accept": [each for each in run.accepted if each in asked], "within": run.within, **mark}
     if run.keeps:
         how["keep"] = True
     reference = step.desired.get(run.bundle.credential_of(step.resource))
@@ -220,7 +227,8 @@ def note_dependents(run: Run, host: HostAnswers) -> None:
 
 class Back(NamedTuple):
     """What is to be put back, why the rest is left as it is, and what could not be judged. waits: some of it goes back
-    only when what came since is taken back. open: all that stays for that.
+    only when what came since is taken back. open: all that stays for that. first: how runs are rolled back that it
+    waits for.
     """
 
     goals: list[DesiredResource]
@@ -228,6 +236,7 @@ class Back(NamedTuple):
     missing: list[State]
     waits: bool
     open: list[State]
+    first: list[str]
 
     @property
     def sentences(self) -> list[str]:
@@ -235,20 +244,59 @@ class Back(NamedTuple):
 
 
 def find_back(run: Run, host: HostAnswers) -> Back:
-    verdicts, back = judge(run.record, host), Back([], [], [], False, [])
+    verdicts, back = judge(run.record, host), Back([], [], [], False, [], [])
+    marks, waits = read_marks(marks_of(run)), bool(verdicts.waiting)
     for id_, each in run.record.touched.items():
         known_as = {"resource": each.resource, "key": each.key}
         rest = verdicts.rests(id_)
         if rest:
             back.goals.append(DesiredResource(each.resource, each.key, rest, each.title, "As it was found."))
-        if id_ in verdicts.kept:
-            back.kept.append(f"{each.title}: kept: {verdicts.kept[id_]}")
+        kept = verdicts.kept.get(id_)
+        movers = find_movers(run, each, each.original.keys() - rest.keys(), marks, host)
+        if movers and id_ not in {*verdicts.waiting, *verdicts.missing, *run.record.restored}:
+            kept = f"changed since by run {', '.join(map(str, movers))}; roll that back, then this again"
+            back.first.extend(each.rollback for each in movers if each.rollback not in back.first)
+            waits = True
+        if kept:
+            back.kept.append(f"{each.title}: kept: {kept}")
         if id_ in verdicts.missing:
             unread = why_unread(run.bundle, verdicts.missing[id_], each.resource)
             back.missing.append({**known_as, "title": each.title, "why": unread})
-        if rest or id_ in verdicts.kept or id_ in verdicts.missing:
+        if rest or kept or id_ in verdicts.missing:
             back.open.append(known_as)
-    return back._replace(waits=bool(verdicts.waiting))
+    return back._replace(waits=waits)
+
+
+def find_movers(
+    run: Run, touched: ChangedResource, names: Iterable[str], marks: Sequence[Mark], host: HostAnswers
+) -> tuple[MarkedRun, ...]:
+    with suppress(MissingFact):
+        now = host.state_of(touched.resource, touched.key)
+        return moved_since(touched, names, marks, run.marked.id, now) if now else ()
+    return ()
+
+
+def marks_of(run: Run) -> list[str]:
+    answer = ask(run.bundle, [{"resource": "RunMarks", "verb": "get", "key": {}}])[0]
+    if not answer["ok"]:
+        what = f"what other runs changed here cannot be read: {why(run.bundle, Unknown(fault(answer['error'])))}"
+        raise BundleRefusal(1, "CannotRead", what, "Nothing is put back without it.", AGAIN)
+    return list(answer["state"]["marks"])
+
+
+def forget(run: Run, still: list[State]) -> None:
+    """Its marks, but of what it still keeps."""
+    known = marks_of(run)
+    lines = without(known, run.marked.id, [identity(each["resource"], each["key"]) for each in still])
+    if lines != known:
+        call = {
+            "resource": "RunMarks",
+            "verb": "set",
+            "key": {},
+            "desired": {"marks": lines},
+            "expect": {"marks": known},
+        }
+        ask(run.bundle, [call])  # marks that stay say what is not so, and do no harm
 
 
 def step_lines(steps: tuple[Step, ...]) -> list[str]:

@@ -18,6 +18,7 @@ from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result, ref
 from winhost.core.answers import Id, identity
 from winhost.core.changes import Changes, Dependent, Unfitting, begun, left, noted
 from winhost.core.journal_lines import DamagedLine, LineFormat, append, read_line
+from winhost.core.marks import BUNDLE, MarkedRun
 from winhost.core.steps import Step
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class Run:
     @property
     def begun(self) -> bool:
         return self.name != ""
+
+    @property
+    def marked(self) -> MarkedRun:
+        """As marks on this machine name it: no other run here has its name."""
+        return MarkedRun(self.name, self.name, BUNDLE)
 
     def say(self, line: str) -> None:
         if not self.quiet:

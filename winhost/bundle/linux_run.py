@@ -66,6 +66,7 @@ CORE = (
     "dependents",
     "host_answers",
     "journal_lines",
+    "marks",
     "order",
     "requirements",
     "rules",

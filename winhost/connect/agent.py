@@ -39,6 +39,7 @@ Fits = Callable[[str, Sequence[Record]], str | None]
 State = Mapping[str, Json] | RemoteFault | None
 """Of one instance, as it was asked for by name: None for what is not there."""
 
+MARKS = "RunMarks"
 NOT_FOUND = "Winhost.NotFound"
 NOT_FETCHED = "Winhost.NotFetched"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
@@ -163,6 +164,21 @@ class Agent:
         changed = self._one(call, Changed, extra=float(how.get("within", 0)))
         self._check(resource, key, changed.before, changed.after)
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
+
+    def marks(self, system: str) -> tuple[str, ...]:
+        """What runs changed there, as `core.marks` has it. Raises RemoteError, NotAvailable."""
+        if system != self.system:
+            return ()
+        got = self._one({"resource": MARKS, "verb": "get", "key": {}}, Got)
+        lines = (got.state or {}).get("marks")
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise self._bad(f"get {MARKS}", "they are no lines of text")
+        return tuple(lines)
+
+    def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
+        """Keep these alone. Raises Drifted where others came meanwhile, RemoteError, NotAvailable."""
+        desired, known = {"marks": list(lines)}, {"marks": list(expect)}
+        self._one({"resource": MARKS, "verb": "set", "key": {}, "desired": desired, "expect": known}, Changed)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""

@@ -105,6 +105,17 @@ class WindowsWithLinuxAgent(Agent):
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
+    def marks(self, system: str) -> tuple[str, ...]:
+        """As of any agent."""
+        return self._on(system, lambda agent: agent.marks(system))
+
+    def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
+        """As of any agent."""
+        self._on(system, lambda agent: agent.keep_marks(system, lines, expect))
+
+    def _on(self, system: str, ask: Callable[[Agent], T]) -> T:
+        return self._asked(self._connector.resources[0], "get marks", ask) if system == "linux" else ask(self._windows)
+
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """As of any agent."""
         return self._asked(resource, f"send {resource}", lambda agent: agent.received(resource, key, expect))

@@ -92,6 +92,8 @@ def _write_stopped(run: OpenRun, ending: WinhostError | KeyboardInterrupt) -> No
     with suppress(EndOfRun):  # then it is the journal that stopped it
         run.write("stopped", why=ending.what, next=next_)
         if run.record.unchanged and not run.record.going_back:
+            with suppress(WinhostError):  # a mark of what was not done says nothing
+                run.forget()
             run.write("outcome", outcome="nothing changed")
 
 

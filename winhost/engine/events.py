@@ -9,6 +9,7 @@ from winhost.core.answers import Json, Key
 from winhost.core.changes import Dependent
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
+from winhost.core.marks import MarkedRun
 from winhost.core.steps import Step
 from winhost.model.once import once
 from winhost.model.plan import Plan, PlanRequest, Stage
@@ -199,13 +200,15 @@ class RequestAmended(JournalEvent):
 
 @dataclass(frozen=True)
 class Waiting:
-    """A resource that rollback keeps because something that came later depends on it. why: that, in words; runs: the
-    later runs of this controller among it.
+    """A resource that rollback keeps because something that came later depends on it, or changed it. why: that, in
+    words; runs: the later runs of this controller among it; others: those of other controllers, by their marks on the
+    host.
     """
 
     title: str
     why: str
     runs: tuple[str, ...] = ()
+    others: tuple[MarkedRun, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from winhost.connect.patience import Patience
 from winhost.connect.tunnel import SshWay
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
+    Drifted,
+    NotAvailable,
     ReachAnew,
     RemoteError,
     SessionDropped,
@@ -93,12 +95,13 @@ class HostSession:
         """One state, or None where there is no such instance."""
         return self._reading(lambda agent: agent.get(resource, key, settled=settled))
 
-    def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
+    def set(self, step: Step, accepted: frozenset[str], mark: str | None = None) -> SetAnswer:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
 
-        What the step takes from beside the plan is sent first. Raises UploadInterrupted, UsageError (NotBeside).
+        What the step takes from beside the plan is sent first. mark: kept on the host from before the change. Raises
+        UploadInterrupted, UsageError (NotBeside).
         """
-        how = self._how(step, accepted)
+        how = {**self._how(step, accepted), **({"mark": mark} if mark else {})}
         desired = uploads.attachment_of(step)
         expect = self._send(step, desired) if desired else step.before
         try:
@@ -109,6 +112,19 @@ class HostSession:
             if isinstance(lost, ReachAnew):
                 self._get_in_again(step)
             return self._settle(step, how)
+
+    def marks(self, system: str) -> tuple[str, ...]:
+        """What runs changed on the host, or on its Linux; nothing where that system does not run."""
+        with suppress(NotAvailable):
+            return self._reading(lambda agent: agent.marks(system))
+        return ()
+
+    def keep_marks(self, system: str, keep: Callable[[Sequence[str]], list[str]]) -> None:
+        """Only those of the lines that `keep` wants, whoever else adds some meanwhile."""
+        while (lines := keep(known := self.marks(system))) != [*known]:
+            with suppress(Drifted):  # then they are read again
+                return self._calling(lambda agent: agent.keep_marks(system, lines, known))
+        return None
 
     def hand_over(self, resource: str, key: Key, desired: Mapping[str, Json], secret: str) -> None:
         """Give what this run made something that is made at the moment of use, and stands in no plan and no journal."""

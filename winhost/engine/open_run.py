@@ -1,10 +1,12 @@
 """A run that is worked on: its journal, what that adds up to, and the session with its host."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from winhost import __version__
-from winhost.core.answers import identity
+from winhost.core.answers import Id, identity
+from winhost.core.marks import MarkedRun, without
 from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun, wrong_host
 from winhost.engine.host_session import HostSession
@@ -13,12 +15,14 @@ from winhost.engine.planning import CheckedPlan, request_of
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_files import RunFiles
-from winhost.engine.run_state import RunState, fold, replay
+from winhost.engine.run_state import RunState, fold, id_of, replay
+from winhost.engine.store import me
 from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import SYSTEMS
 
 
 class OpenRun:
@@ -102,6 +106,27 @@ class OpenRun:
     def begun(self) -> str | None:
         """The run's name, once there is such a run."""
         return self.name if self.journal is not None else None
+
+    @property
+    def marked(self) -> MarkedRun:
+        """As marks on the host name it. Only of a run that has a journal."""
+        assert self.journal is not None
+        return MarkedRun(self.name, id_of(self.journal.entries), me())
+
+    def forget(self, facts: Facts | None = None, but: Iterable[Id] = ()) -> None:
+        """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
+        for system in self.marked_systems(facts):
+            self.session.keep_marks(system, lambda lines: without(lines, self.marked.id, but))
+
+    def marked_systems(self, facts: Facts | None = None) -> list[str]:
+        """Those in which it changed something, as far as these facts tell of them."""
+        read = None if facts is None else [name for name, found in facts.resources.items() if isinstance(found, tuple)]
+        return [
+            system
+            for system, known in SYSTEMS.items()
+            if any(resource in known for resource, _ in self.record.touched)
+            and (read is None or any(resource in known for resource in read))
+        ]
 
     def write(self, event: str, **fields: Any) -> None:
         """An entry in the journal, which is begun when there is none yet. Raises EndOfRun: CannotWrite."""

@@ -6,11 +6,10 @@ from enum import Enum
 from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
-from winhost.core.came_since import Verdicts, is_others, judge
-from winhost.core.changes import ChangedResource
+from winhost.core.came_since import Verdicts, judge
 from winhost.core.checks import Check, check
 from winhost.core.dataclass import dataclass
-from winhost.core.host_answers import HostAnswers
+from winhost.core.marks import read_marks
 from winhost.core.requirements import consents_of
 from winhost.core.rules import RESTART
 from winhost.core.steps import Change, DesiredResource, Step
@@ -18,7 +17,7 @@ from winhost.engine.endings import reaching
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
-from winhost.engine.later_runs import holders, later_runs, waiting_for
+from winhost.engine.later_runs import Holders, LaterRuns, holders, later_runs, waiting_for
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState
@@ -36,7 +35,7 @@ _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 class RollbackOutlook:
     """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
     that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence;
-    waiting: what of `kept` goes back once what came later is taken back; foreign: somebody else changed some of `kept`.
+    waiting: what of `kept` goes back once what came later is taken back.
     """
 
     desired: tuple[DesiredResource, ...]
@@ -45,7 +44,6 @@ class RollbackOutlook:
     open: frozenset[Id]
     along: tuple[str, ...] = ()
     waiting: tuple[Waiting, ...] = ()
-    foreign: bool = False
 
 
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
@@ -62,19 +60,18 @@ def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlo
         runner = OpenRun(run, context)
         with reaching(runner, looking=True):
             runner.session.reach()
-            return preview(runner.record, runner.seen(), later_runs(runner.record, context.store))
+            facts = runner.seen()
+            return preview(runner.record, facts, _later(runner, facts))
 
 
-def preview(record: RunState, facts: Facts, later: Sequence[RunState] = ()) -> tuple[tuple[Step, ...], RollbackOutlook]:
+def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """What rollback would do now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts, later)
     return tuple(step for part in _parts(back.desired) for step in _steps(part, facts, record)), back
 
 
-def find_back(
-    record: RunState, facts: Facts, later: Sequence[RunState] = (), put_back: Set[Id] = frozenset()
-) -> RollbackOutlook:
-    """By the journal of one run, what the host shows of all others, and the journals of later runs that are here."""
+def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id] = frozenset()) -> RollbackOutlook:
+    """By the journal of one run, what the host shows of all others, and what is known of later runs."""
     host = host_answers(facts)
     verdicts = judge(record, host)
     held = holders(record, verdicts, later, host, put_back)
@@ -88,19 +85,16 @@ def find_back(
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
         frozenset({*kept, *verdicts.missing}),
         tuple(_along([record.touched[id_].title for id_ in inside])),
-        tuple(Waiting(record.touched[id_].title, kept[id_], held[id_]) for id_ in kept if id_ in held),
-        any(id_ not in held and _is_foreign(record.touched[id_], host) for id_ in verdicts.kept),
+        tuple(
+            Waiting(record.touched[id_].title, kept[id_], held[id_].runs, held[id_].others)
+            for id_ in kept
+            if id_ in held
+        ),
     )
 
 
-def _is_foreign(touched: ChangedResource, host: HostAnswers) -> bool:
-    try:
-        return is_others(touched, host)
-    except MissingFact:  # what it lay in is gone
-        return False
-
-
-def _why_waiting(names: Sequence[str], runs: Sequence[str]) -> str:
+def _why_waiting(names: Sequence[str], held: Holders) -> str:
+    runs = [*held.runs, *map(str, held.others)]
     if not runs:
         return f"for {', '.join(names)}, which came since; take that back, then this again"
     by = f"run{'s' * (len(runs) > 1)} {', '.join(runs)}"
@@ -142,9 +136,7 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
 
 def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
     facts = settle(runner, back=True)
-    # Locked: no run of this host begins or ends meanwhile.
-    later = later_runs(runner.record, runner.context.store)
-    back = find_back(runner.record, facts, later)
+    back = find_back(runner.record, facts, _later(runner, facts))
     for sentence in back.along:
         runner.tell("note", sentence)
     _ask_first(runner, back.desired, facts, accepted)
@@ -160,8 +152,13 @@ def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
             put_back |= tried
             do(runner, _steps(part, facts, runner.record), facts)
             facts = runner.read()
-            back = find_back(runner.record, facts, later, put_back)
+            back = find_back(runner.record, facts, _later(runner, facts), put_back)
     return _outcome(runner, back, facts)
+
+
+def _later(runner: OpenRun, facts: Facts) -> LaterRuns:
+    lines = [line for system in runner.marked_systems(facts) for line in runner.session.marks(system)]
+    return later_runs(runner.record, runner.context.store, read_marks(lines))
 
 
 def _untried(desired: tuple[DesiredResource, ...], turn: "Turn", tried: Set[Id]) -> tuple[DesiredResource, ...]:
@@ -181,6 +178,7 @@ def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
     if runner.record.restored != given.keys():
         runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
+    runner.forget(facts, () if outcome == "rolled back" else still)
     if (runner.record.outcome, runner.record.waiting) != (outcome, back.waiting):
         runner.write("outcome", outcome=outcome, waiting=plain(list(back.waiting)))
     host = runner.record.host
@@ -193,12 +191,12 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
     """What must be so first, and the commands in their order."""
     missing, again = back.missing, f"winhost rollback {run}"
     if not missing and not back.waiting:
-        other = f"If winhost on another computer changed it, roll back its run there, then here again: {again}"
-        return other if back.foreign else None
+        return None
     if not missing:
+        commands = {name: f"winhost rollback {name}" for each in back.waiting for name in each.runs}
+        commands |= {run.run: run.rollback for each in back.waiting for run in each.others}
         # Later runs begin with the latest, which nothing else waits for.
-        later = sorted({name for each in back.waiting for name in each.runs}, reverse=True)
-        first = [f"winhost rollback {name}" for name in later]
+        first = [commands[name] for name in sorted(commands, key=lambda name: name.rpartition(".")[2], reverse=True)]
         return (
             f"Roll back the rest: {', then '.join([*first, again])}"
             if first

@@ -24,9 +24,10 @@ from winhost.resources.registry import RESOURCE_TYPES
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Changes):
-    """A run as its journal tells it."""
+    """A run as its journal tells it. id: as `id_of` has it."""
 
     run: str
+    id: str = ""
     host: str
     plan: Plan
     accepted: frozenset[str] = frozenset()
@@ -104,6 +105,11 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
     return record
 
 
+def id_of(lines: Sequence[RawEvent]) -> str:
+    """Tells runs apart that two controllers gave the same name."""
+    return str(lines[0]["hash"])
+
+
 def has_ended(lines: Sequence[RawEvent]) -> bool:
     """Whether nothing came after its end. Said by one line, because a host may have hundreds of runs behind it."""
     return bool(lines) and lines[-1].get("event") == "outcome"
@@ -144,6 +150,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
     _refuse_misfits(*entry.plan.stages)
     return RunState(
         run=run,
+        id=entry.hash,
         host=entry.plan.host,
         plan=entry.plan,
         accepted=frozenset(entry.accepted),

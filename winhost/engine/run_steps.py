@@ -8,6 +8,7 @@ from winhost.connect.agent import SetAnswer
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import Json, Key, MissingFact
 from winhost.core.dependents import resting
+from winhost.core.marks import mark_of
 from winhost.core.steps import Step
 from winhost.engine import amending
 from winhost.engine.endings import stop_if_asked
@@ -87,7 +88,8 @@ def _answer(run: OpenRun, step: Step) -> SetAnswer:
     Raises as `HostSession.set` does.
     """
     try:
-        return run.session.set(step, run.record.accepted)
+        # What goes back needs no mark: the run's own ones stay until all of it is back.
+        return run.session.set(step, run.record.accepted, None if run.record.going_back else mark_of(run.marked, step))
     except Drifted:
         now = run.session.state(step.resource, step.key) or {}
         first = len(run.record.touched) == 1

@@ -100,7 +100,7 @@ class Store:
             raise _no_store(path, error.strerror or str(error)) from error
         try:
             with suppress(OSError):  # a full disk; the lock holds without it
-                write_whole(note, [json.dumps({"who": _me(), "doing": doing})], mode=0o600)
+                write_whole(note, [json.dumps({"who": f"{me()}, process {os.getpid()}", "doing": doing})], mode=0o600)
             yield
         finally:
             note.unlink(missing_ok=True)
@@ -131,8 +131,9 @@ class Store:
             raise _no_store(folder, error.strerror or str(error)) from error
 
 
-def _me() -> str:
-    return f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
+def me() -> str:
+    """The account and the computer."""
+    return f"{getpass.getuser()} on {socket.gethostname()}"
 
 
 def _holder(note: Path) -> str:

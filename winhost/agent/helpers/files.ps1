@@ -50,7 +50,15 @@ function Write-WinhostFile {
     # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; a new one has
     # those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
-    [System.IO.File]::WriteAllBytes($beside, $Bytes)
+    $stream = New-Object -TypeName System.IO.FileStream -ArgumentList $beside, ([System.IO.FileMode]::CreateNew)
+    try {
+        $stream.Write($Bytes, 0, $Bytes.Length)
+        # To the disk: a power cut must not leave the name without its bytes.
+        $stream.Flush($true)
+    }
+    finally {
+        $stream.Dispose()
+    }
     if ([System.IO.File]::Exists($Path)) {
         [System.IO.File]::Replace($beside, $Path, [System.Management.Automation.Language.NullString]::Value)
     }

@@ -106,8 +106,8 @@ function Wait-WinhostUndone {
 function Find-WinhostBack {
     param($Run, $Facts)
     # waits: some of it can be put back only when what came since is taken back. missing: what could not be judged.
-    # open: all that is not given back now.
-    $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @() }
+    # open: all that is not given back now. first: how runs are rolled back that it waits for.
+    $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @(); first = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
         $undo = @{ keep = ''; desired = @{}; lacks = '' }
         # What was given back for good is others' by now, and needs nobody who can read it.
@@ -134,6 +134,7 @@ function Find-WinhostBack {
             $more = $more -or $found.names.Count -gt 0
         }
     } while ($more)
+    $marks = @(foreach ($line in @((Read-WinhostOnly 'RunMarks').marks)) { Read-WinhostMark $line })
     foreach ($each in $verdicts) {
         $touched = $each.touched
         $thing = @{ resource = $touched.resource; key = $touched.key }
@@ -150,7 +151,15 @@ function Find-WinhostBack {
             }
             continue
         }
-        if ($each.undo.keep -cne '') {
+        $movers = @(Find-WinhostMovers $Run $each $marks $Facts)
+        if ($movers.Count -gt 0) {
+            $back.open += $thing
+            $back.waits = $true
+            $back.first += @(foreach ($mover in $movers) { $mover.rollback })
+            $runs = @(Select-WinhostFirst @(foreach ($mover in $movers) { $mover.title })) -join ', '
+            $back.kept += "$($touched.title): kept: changed since by run $runs; roll that back, then this again"
+        }
+        elseif ($each.undo.keep -cne '') {
             $back.open += $thing
             $back.kept += "$($touched.title): kept: $($each.undo.keep)"
         }
@@ -501,9 +510,18 @@ function Complete-WinhostRollback {
     if ($partly) {
         $outcome = 'partly rolled back'
     }
+    $still = @()
+    if ($outcome -cne 'rolled back') {
+        $still = @($back.open)
+    }
+    Remove-WinhostRunMarks $Run $still
     Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; open = @($back.open) })
     $next = @()
-    if ($partly) {
+    $first = @(Select-WinhostFirst $back.first)
+    if ($partly -and $first.Count -gt 0) {
+        $next += "Roll back the rest: $($first -join ', then '), then .\Rollback.ps1"
+    }
+    elseif ($partly) {
         $next += 'Take back what came since, then go on with going back: .\Rollback.ps1'
     }
     elseif ($null -ne $Run.older) {

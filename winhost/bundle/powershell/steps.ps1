@@ -219,6 +219,10 @@ function Invoke-WinhostStep {
     if ($null -ne $secret) {
         $how.secret = $secret
     }
+    if (-not $Run.record.back) {
+        # On the way back it has its marks already: they stay until all of it is back.
+        $how.mark = New-WinhostMark $Run $Step
+    }
     $call = @{ resource = $Step.resource; verb = 'set'; key = $Step.key; desired = $Step.desired; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {

@@ -17,10 +17,12 @@ from winhost.lab.contract.resource_table import (
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.registry import WINDOWS
 
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
+MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
 
@@ -68,6 +70,17 @@ class AgentAnswers(CallBatch):
         asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
         found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
         return [Record(known.absent, key)] if known.absent is not None and key is not None and not found else found
+
+    def _read_marks(self) -> list[str]:
+        files = self.machine.files
+        found = files.read(MARKS_FILE) if files.is_own(FOLDER) else None
+        return (found or b"").decode().split("\n")[:-1]
+
+    def _write_marks(self, marks: list[str]) -> None:
+        if not marks:
+            return self.machine.files.remove(MARKS_FILE)
+        self.machine.files.make_folders(FOLDER)
+        return self.machine.files.write(MARKS_FILE, "".join(f"{mark}\n" for mark in marks).encode())
 
     def _check_known(self, resource: str) -> None:
         if resource not in WINDOWS:

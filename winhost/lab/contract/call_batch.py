@@ -11,6 +11,7 @@ from winhost.lab.contract.injected_faults import InjectedFaults
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
+MARKS = "RunMarks"
 Answer = dict[str, Json]
 Call = Mapping[str, Any]
 
@@ -33,6 +34,14 @@ class CallBatch(ABC):
     @abstractmethod
     def _instances(self, resource: str, key: Key | None) -> Sequence[Record]:
         """Those that match the key. Raises CmdletError and NotYet."""
+
+    @abstractmethod
+    def _read_marks(self) -> list[str]:
+        """What runs changed there, as their controllers say it."""
+
+    @abstractmethod
+    def _write_marks(self, marks: list[str]) -> None:
+        """Raises CmdletError where they cannot be kept."""
 
     @abstractmethod
     def _check_settable(self, resource: str) -> None:
@@ -73,7 +82,7 @@ class CallBatch(ABC):
     def _get(self, call: Call, _: threading.Event) -> Answer:
         resource, key = str(call.get("resource", "")), call.get("key")
         self._meet_fault(resource, "get", after=False)
-        found = self._instances(resource, key)
+        found = self._found(resource, key)
         if key is None:
             every = [{"key": dict(r.key), "state": dict(r.state)} for r in found]
             return {"ok": True, "instances": every, "warnings": []}
@@ -81,10 +90,11 @@ class CallBatch(ABC):
 
     def _set(self, call: Call, stop: threading.Event) -> Answer:
         resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
-        self._check_settable(resource)
+        if resource != MARKS:
+            self._check_settable(resource)
         if asked is None or desired is None:
             raise self._bad_request("A set says of what, and what it wants.")
-        found = self._instances(resource, asked)
+        found = self._found(resource, asked)
         if not found:
             raise self.error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
         key, before = found[0].key, dict(found[0].state)
@@ -92,7 +102,22 @@ class CallBatch(ABC):
             return {"ok": False, "drift": drift, "before": before, "warnings": []}
         if not self._differences(desired, before):
             return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
-        return self._change(resource, key, call, before, stop)
+        if resource == MARKS:
+            return self._changed(resource, key, before, [], lambda: self._write_marks(desired["marks"]))
+        return self._mark(call, before) or self._change(resource, key, call, before, stop)
+
+    def _mark(self, call: Call, before: Answer) -> Answer | None:
+        """The line that the controller wants kept from before the change, or why it cannot be."""
+        mark, marks = (call.get("how") or {}).get("mark"), self._read_marks()
+        try:
+            if mark and mark not in marks:
+                self._write_marks([*marks, mark])
+        except CmdletError as error:
+            return {**failure(error), "before": before, "after": before}
+        return None
+
+    def _found(self, resource: str, key: Key | None) -> Sequence[Record]:
+        return [Record({"marks": self._read_marks()})] if resource == MARKS else self._instances(resource, key)
 
     def _changed(
         self, resource: str, key: Key, before: Answer, warnings: list[str], change: Callable[[], bool | None]
@@ -111,7 +136,7 @@ class CallBatch(ABC):
 
     def _state(self, resource: str, key: Key, *, or_none: bool = False) -> Json:
         try:
-            found = self._instances(resource, key)
+            found = self._found(resource, key)
         except (CmdletError, NotYet):
             if or_none:
                 return None

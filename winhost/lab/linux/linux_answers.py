@@ -75,6 +75,12 @@ class LinuxAnswers(CallBatch):
         found = [record for record in known.get(self.linux, key) if key is None or dict(record.key) == dict(key)]
         return [self.revocable.as_kept(resource, record) for record in found]
 
+    def _read_marks(self) -> list[str]:
+        return list(self.linux.marks)
+
+    def _write_marks(self, marks: list[str]) -> None:
+        self.linux.marks = list(marks)
+
     def _known(self, resource: str) -> LinuxResource:
         if resource not in ENTRIES:
             raise refused("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")

@@ -103,6 +103,8 @@ class Linux:
     """Consents to the change that is being made."""
     parts: dict[type, object] = field(default_factory=dict)
     """What else there is in it, each made when it is first asked for."""
+    marks: list[str] = field(default_factory=list)
+    """What runs changed there, as their controllers say it."""
     started: int = -1
 
     def __post_init__(self) -> None:

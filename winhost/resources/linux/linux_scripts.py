@@ -13,7 +13,7 @@ MODULE = "linux_agent.py"
 # Of the agent: linux_NAME.py beside it. First what it consists of, each after what that is made of; then what several
 # scripts have in common.
 PARTS = (
-    *("files", "checks", "packages", "unkept", "calls", "wire", "serve"),
+    *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
     *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "updates"),
 )
 PROBE = "linux_probe.py"

@@ -1,0 +1,64 @@
+# Marks: what runs changed here, a line of JSON for each change, written before it and kept until the run is rolled back.
+# By them a controller tells the run of another one from a person. What a line says, only controllers look at.
+
+$script:WinhostMostMarks = 262144
+
+function Get-WinhostRunMarks {
+    param($Key)
+    @{ key = @{}; state = @{ marks = @(Read-WinhostMarks) } }
+}
+
+function Set-WinhostRunMarks {
+    param($Key, $Desired, $How)
+    Assert-WinhostAdministrator
+    Assert-WinhostDesired $Desired @('marks')
+    Write-WinhostMarks @($Desired.marks)
+}
+
+function Add-WinhostMark {
+    param([string]$Mark)
+    $marks = @(Read-WinhostMarks)
+    if ($marks -cnotcontains $Mark) {
+        Write-WinhostMarks ($marks + $Mark)
+    }
+}
+
+function Join-WinhostMarks {
+    "$(Read-WinhostProgramData)\winhost\marks.txt"
+}
+
+function Read-WinhostMarks {
+    # Those in a folder that others made say nothing.
+    if (-not (Test-WinhostOwnFolder "$(Read-WinhostProgramData)\winhost")) {
+        return
+    }
+    $bytes = Read-WinhostFile (Join-WinhostMarks)
+    if ($null -eq $bytes) {
+        return
+    }
+    foreach ($line in [System.Text.Encoding]::UTF8.GetString($bytes).Split([char]10)) {
+        if ($line -cne '') {
+            $line
+        }
+    }
+}
+
+function Write-WinhostMarks {
+    param($Marks)
+    $lines = @(foreach ($mark in $Marks) { "$mark" })
+    if ($lines.Count -eq 0) {
+        Remove-WinhostFile (Join-WinhostMarks)
+        $null = Remove-WinhostEmptyFolder "$(Read-WinhostProgramData)\winhost"
+        return
+    }
+    # Runs that nobody ever rolls back must not fill the disk: the oldest lines go.
+    $size = ($lines -join ' ').Length
+    $first = 0
+    while ($size -gt $script:WinhostMostMarks -and $first -lt $lines.Count - 1) {
+        $size -= $lines[$first].Length + 1
+        $first++
+    }
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
+    $text = (@($lines[$first..($lines.Count - 1)]) -join "`n") + "`n"
+    Write-WinhostFile (Join-WinhostMarks) ([System.Text.Encoding]::UTF8.GetBytes($text))
+}
