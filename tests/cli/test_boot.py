@@ -1,5 +1,6 @@
 """Starting the other system of a machine, once: told, read back, restarted, and seen which one came up."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +9,14 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.errors import raises
+from winhost.compat.assess import judge
 from winhost.connect.patience import Patience
 from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
 from winhost.lab.hostfile import find
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
 from winhost.resources.windows.firmware_boot import BootEntry
 
 CONSENT = ("--accept", "restart", "--console")
@@ -25,7 +29,11 @@ def entry(number: str, description: str, path: str | None) -> BootEntry:
 WINDOWS_ENTRY = entry("0000", "Windows-Start-Manager", "\\EFI\\Microsoft\\Boot\\bootmgfw.efi")
 UBUNTU_ENTRY = entry("0003", "ubuntu", "\\EFI\\UBUNTU\\shimx64.efi")
 INSTALLER_ENTRY = entry("0010", "winhost-installer", "\\EFI\\boot\\bootx64.efi")
+UBUNTU_PATH = "\\EFI\\ubuntu\\shimx64.efi"
 EVERY = (WINDOWS_ENTRY, UBUNTU_ENTRY, INSTALLER_ENTRY, entry("0004", "UEFI PXE", None))
+
+
+NEEDS_A_COMPILER = ("current", "next", "order", "entries")
 
 
 @pytest.fixture
@@ -44,6 +52,19 @@ def test_a_system_is_known_by_what_starts_it(system: str, found: BootEntry) -> N
 def test_two_of_one_system_are_not_guessed_between() -> None:
     with raises("NotSwitched"):
         entry_of("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
+
+
+def test_a_whole_reading_leaves_out_what_takes_a_compiler_and_nobody_misses_it(line: Line, lab: Lab) -> None:
+    said = line("detect", "desk-05", "-o", "facts")
+    assert (said.code, "FirmwareBoot" in said.out) == (0, False), said.out
+    facts = json.loads(Path("facts/desk-05.json").read_text("utf-8"))["resources"]
+    (boot,), (running,), (secure,) = (facts[name] for name in ("FirmwareBoot", "RunningSystem", "SecureBoot"))
+    assert boot["state"]["kind"] == "uefi"
+    assert {boot["state"][name]["unknown"]["code"] for name in NEEDS_A_COMPILER} == {"Winhost.NotRead"}
+    assert running["state"] == {"system": "windows", "linux": UBUNTU_PATH, "installer": None}
+    assert (secure["state"]["state"], "unknown" in json.dumps(secure)) == ("on", False)
+    known = HostFacts(read_facts(Path("facts/desk-05.json")))
+    assert [each for each in judge(known, "dual-boot").every_reason if each.code == "dual-boot.unknown"] == []
 
 
 def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> None:

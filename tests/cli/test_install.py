@@ -101,6 +101,19 @@ def test_beside_windows_from_facts_to_an_image(line: Line, disk: dict[str, Any],
     assert line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso").code == 2  # it is there
 
 
+def test_beside_windows_the_key_of_fleet_yaml_is_one_of_those_given(line: Line, disk: dict[str, Any]) -> None:
+    Path("own").write_text("kept elsewhere", encoding="utf-8")
+    Path("own").chmod(0o600)
+    Path("own.pub").write_text(KEY.replace("OMqq", "OMqr"), encoding="utf-8")
+    text = f"schema: winhost.fleet/1\nhosts: {{desk-01: {{ssh: {{key: 'file:{Path('own').absolute()}'}}}}}}\n"
+    Path("fleet.yaml").write_text(text, encoding="utf-8")
+    words = ("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json")
+    refused = line(*words)
+    assert (refused.code, "(--ssh-key)" in refused.err, Path("install.json").exists()) == (2, True, False), refused.err
+    assert line(*words, "--ssh-key", "own.pub").code == 0, "of several one is enough"
+    assert line(*words, "--disk", disk["guid"], "--force").code == 0, "its Linux gets a name of its own in fleet.yaml"
+
+
 @needs_xorriso
 def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, Any], mirror: Path) -> None:
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0

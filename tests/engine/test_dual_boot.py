@@ -137,7 +137,7 @@ def test_beside_windows_it_is_refused_for_what_an_empty_disk_would_mend(tmp_path
 
 
 def full_esp(folder: Path) -> World:
-    esp = "key: {partition: 8e4c1d7a-0001-4a5c-9d6e-7f8091a2b3c4}, state: {free: 12 MiB, file_system: FAT32, files: []}"
+    esp = "key: {partition: 8e4c1d7a-0001-4a5c-9d6e-7f8091a2b3c4}, state: {free: 12 MiB, file_system: FAT32}"
     return changed(folder, f"EfiVolume: [{{add: {{{esp}}}}}]")
 
 

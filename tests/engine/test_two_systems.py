@@ -160,7 +160,7 @@ def test_of_windows_it_tells_what_that_said_last_and_of_the_firmware_what_is_so_
     assert told["LinuxSystem"] == ()
     running = told["RunningSystem"]
     assert isinstance(running, tuple)
-    assert running[0].state == {"system": "linux", "linux": "0006", "installer": "0005"}
+    assert running[0].state == {"system": "linux", "linux": "\\EFI\\ubuntu\\shimx64.efi", "installer": "0005"}
     assert runs_linux(facts(told))
 
 

@@ -20,7 +20,7 @@ NotAsked NotAvailable NotBack NotBegun NotBeside NotBrought NotChosen NotFetched
 NetworkUnknown NotListed NotTunnelled
 NotOfPath NotPrivate NotReadable NotResolved NotSigned NotTaken NotThere NotThisImage NotVerified NothingAnew
 NothingToSign
-NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk OtherKind OtherPath OtherSystem
+NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk OtherKey OtherKind OtherPath OtherSystem
 OtherVersion
 OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
 SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode

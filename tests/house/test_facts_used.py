@@ -47,12 +47,12 @@ BY_ANOTHER_NAME = {
 # What is read for a plan that winhost does not make yet, or that only agents and scripts go by on the machine itself.
 ELSEWHERE = {
     "CdiSpec": {"devices"},  # said in its title where a container asks for one
-    "EfiVolume": {"file_system", "files"},  # of dual-boot, as the next ones
+    "EfiVolume": {"file_system"},  # of dual-boot, as the next ones
     "KernelModule": {"loaded"},  # decides restart_due where it is read
     "Partition": {"hidden", "no_letter"},
     "PowerSource": {"batteries"},
     "ResizeLimit": {"largest"},
-    "SecureBoot": {"revoked", "sbat"},
+    "SecureBoot": {"revoked"},
     "SystemdUnit": {"failed", "loaded"},  # in the error of a unit that does not start
 }
 STATES = (*WINDOWS_STATES, *LINUX_STATES)

@@ -39,7 +39,18 @@ CODES = set(re.findall(r"`([^`\n]+)`", PAGE))
 ERRORS = read_cases(ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml")
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
-NOT_WINDOWS = {"accepting", "changing", "settle", "ready", "restart", "when_down", "fail", "part", "record"}
+NOT_WINDOWS = {
+    "accepting",
+    "changing",
+    "settle",
+    "ready",
+    "restart",
+    "when_down",
+    "fail",
+    "part",
+    "record",
+    "settled_state",
+}
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)
 PARTS += (Disks, FirmwarePart, SleepStates)
 # Of a role or feature: the profiled hosts may not have had it.

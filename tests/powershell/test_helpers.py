@@ -5,6 +5,7 @@ import os
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.powershell.twins import Scripts, scripts
+from tests.powershell.twins import Scripts, hosts, of, scripts
+from tests.rows import each_row
+from winhost.core.answers import Record
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
 
@@ -397,7 +401,25 @@ def test_uefi_or_bios_is_known_without_compiling(engine: Scripts, value: str, ki
     assert engine.run("Read-WinhostFirmwareKind") == [kind]
 
 
-def test_where_the_registry_does_not_tell_uefi_or_bios_windows_is_asked(engine: Scripts) -> None:
+def with_firmware(kind: str, secure: str) -> Machine:
+    facts, section = hosts()["win11-pro-1gpu"]
+    boot = {"kind": kind, "current": None, "next": None, "order": [], "entries": []}
+    told = {"FirmwareBoot": boot, "SecureBoot": {"state": secure, "authorities": [], "revoked": 0}}
+    records = {name: (Record(state),) for name, state in told.items()}
+    return of(replace(facts, resources={**facts.resources, **records}), section)
+
+
+@each_row(("kind", "secure"), [("uefi", "on"), ("uefi", "unsupported"), ("bios", "unsupported")])
+def test_where_the_registry_does_not_tell_uefi_or_bios_variables_of_secure_boot_do(
+    engine: Scripts, kind: str, secure: str
+) -> None:
     engine.run("function Read-WinhostRegistry { }; function Import-WinhostNative { throw 'compiled' }")
-    with pytest.raises(PipelineError, match="compiled"):
-        engine.run("Read-WinhostFirmwareKind")
+    engine.use(with_firmware(kind, secure))
+    assert engine.run("Read-WinhostFirmwareKind") == [kind]
+    if kind == "uefi":
+        assert engine.run("Read-WinhostSecureVariable 'SecureBoot'") == (["1"] if secure == "on" else [])
+
+
+def test_another_error_of_the_firmware_is_not_taken_for_a_bios(engine: Scripts) -> None:
+    with pytest.raises(PipelineError, match="denied"):
+        engine.run("& { function Get-SecureBootUEFI { throw 'denied' }; Read-WinhostFirmwareKind }")

@@ -53,11 +53,11 @@ _OPTIONS: Mapping[str, tuple[str, str, str]] = {
 _MADE = "winhost.new_vm"  # in the context, until --set takes it along
 
 
-# What each setting that is a public key was given by, for who reads an error.
-_KEY_FILES = {
-    "new_vm.guest.key=@": "--ssh-key",
-    "access.key=@": "--set access.key",
-    "system.key=@": "--set system.key",
+# Each setting that is a public key, with the option that gives it.
+KEY_SETTINGS: Mapping[str, str] = {
+    "new_vm.guest.key": "--ssh-key",
+    "access.key": "--set access.key",
+    "system.key": "--set system.key",
 }
 
 
@@ -67,9 +67,9 @@ def with_public_key(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _with_key(setting: str) -> str:
-    for begins, option in _KEY_FILES.items():
-        if setting.startswith(begins):
-            return begins[:-1] + _public_key(setting[len(begins) :], option)
+    name, _, value = setting.partition("=")
+    if name in KEY_SETTINGS and value.startswith("@"):
+        return f"{name}={_public_key(value[1:], KEY_SETTINGS[name])}"
     return setting
 
 

@@ -14,7 +14,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_missing_fact, from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import PlanOptions, Power, read_settings
+from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
@@ -77,7 +77,7 @@ def plan(
     into = _into(output.path, many, force)
     if into and into.many:
         check_each_once(words, facts_files, fleet_file)
-    codes = [0]
+    keys, codes = FleetKeys(fleet_file), [0]
 
     def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
         for host, made in watched(
@@ -87,7 +87,7 @@ def plan(
             yield host, made
 
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        return ((read.host, _planned(read, asked, joining, into, stated_facts, watch)) for read in reads)
+        return ((read.host, _planned(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
 
     if many and output.shape in ("table", "wide") and not details:
         show_plans([*results()], output.wide)
@@ -150,6 +150,7 @@ def _planned(
     joining: "PlannedStack | None",
     into: "Into | None",
     assumed: "tuple[Statement, ...]",
+    keys: FleetKeys,
     watch: Watch,
 ) -> PlannedHost | WinhostError:
     try:
@@ -157,6 +158,7 @@ def _planned(
         plain, best = _asked_of(asked, facts)
         request, served = _joined(facts, plain, joining)
         made = make_plan(facts, request)
+        uncompared = keys.check(made.host, given_keys(request))
 
         def tell(doing: str, done: Bytes, whole: Bytes) -> None:
             watch(disk_images.told(made.host, doing, done, whole))
@@ -166,7 +168,7 @@ def _planned(
 
             request = with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
-        made = replace(made, notes=(*made.notes, *(served.notes if served else ())))
+        made = replace(made, notes=(*made.notes, *uncompared, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
             from winhost.engine.choosing import check_unasked  # as above

@@ -20,6 +20,7 @@ from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.cli.plan_options import FleetKeys
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -98,6 +99,8 @@ def plan(
         raise UsageError("FactMissing", what=f"{missing}", hint=hint) from missing
     except ValueError as wrong:
         raise click.UsageError(visible(str(wrong))) from None
+    if not disks:  # beside Windows it is under the same name in fleet.yaml
+        heeded = (*heeded, *FleetKeys(None).check(known.host, dict.fromkeys(new.keys, "--ssh-key")))
     write_whole(output.required_path, [written_install_plan(made)])
     _show(made, heeded, output)
     return 0

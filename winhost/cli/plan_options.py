@@ -1,7 +1,7 @@
 """From the options of `winhost plan` to what is asked for: which path, its playbook and its settings."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from hashlib import file_digest
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from winhost.cli.new_vm_options import fault_of_options, with_public_key
+from winhost.cli.new_vm_options import KEY_SETTINGS, fault_of_options, with_public_key
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
+from winhost.model.fleet import AnyHost, Host, find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
@@ -233,3 +234,59 @@ def _parsed_value(path: str, name: str, value: str) -> Json:
     parsed = value_of(value)
     none = parsed is None and type(None) in kinds
     return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
+
+
+# ---- public keys, compared with the private keys of the fleet file
+
+
+class FleetKeys:
+    """The private keys that a fleet file names for its hosts. It is read for the first host that is given a key."""
+
+    def __init__(self, fleet_file: Path | None) -> None:
+        self._file = fleet_file
+
+    def check(self, host: str, given: Mapping[str, str]) -> tuple[str, ...]:
+        """given: each public key, with the option that gave it. Returns what is to be told where they could not be
+        compared. Raises UsageError (OtherKey).
+        """
+        if not given:
+            return ()
+        try:
+            found = self._hosts.get(host)
+        except UsageError as unusable:
+            return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
+        if not isinstance(found, Host) or found.ssh is None:
+            return ()  # a plan that needs such a key is not applied without one
+        from winhost.connect.own_key import check_given  # other plans give no key
+
+        told = check_given(host, found.ssh, given)
+        return (told,) if told else ()
+
+    @cached_property
+    def _hosts(self) -> Mapping[str, AnyHost]:
+        """Raises UsageError (FileFaults)."""
+        try:
+            file = find_fleet(self._file)
+        except UsageError:
+            return {}
+        from winhost.model.fleetfile import load_fleet  # with the models of that file
+
+        return {host.name: host for host in load_fleet(file).hosts}
+
+
+def given_keys(request: PathRequest) -> dict[str, str]:
+    """The public keys of its settings, and those in the resources of a playbook, each with the option that gave it."""
+    return dict(_given(request))
+
+
+def _given(request: PathRequest) -> Iterator[tuple[str, str]]:
+    for name, option in KEY_SETTINGS.items():
+        key: object = request.playbook.parsed_settings
+        for part in name.split("."):
+            key = getattr(key, part, None)
+        if isinstance(key, str):
+            yield key, option
+    for each in request.playbook.resources:
+        listed = each.desired.get("authorized") if each.resource == "WslAccess" else None
+        if isinstance(listed, list):
+            yield from ((str(key), "--playbook") for key in listed)

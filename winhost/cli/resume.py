@@ -13,7 +13,7 @@ import click
 from winhost.cli.options import Size
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import decided, read_settings
+from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
 from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_stage
 from winhost.cli.values import format_value
@@ -50,6 +50,8 @@ def resume(
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
         request = requested(request_of(record.plan), vm, cards, settings)
+        for told in FleetKeys(fleet_file).check(record.host, given_keys(request)):
+            say(f"{record.host}: {told}")
         amendment, given = _planned_again(record, request, shlex.join(words), context, given, yes)
         return given
 

@@ -23,6 +23,7 @@ from winhost.resources.windows.wsl_vm import WslVm
 _CARD_WIDE = ("memory", "driver", "class", "model", "device")
 _VM_WIDE = ("version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
+NOT_READ = "Winhost.NotRead"  # and of what it leaves out of a whole host: nobody misses it
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
@@ -144,7 +145,7 @@ def _for_lack_of_rights(facts: Facts) -> str:
 def _show_missing(facts: Facts) -> None:
     for needed, resources in not_yet(facts).items():
         say(f"  Available once {titled(needed)} is present: {', '.join(resources)}")
-    gaps = list(dict.fromkeys(missing(facts)))
+    gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != NOT_READ]
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
     _show_gaps("Not exposed by Windows to any account", untold)

@@ -12,11 +12,11 @@ from winhost.connect.one_answer import one_answer
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError
-from winhost.core.answers import Json, MissingFact
+from winhost.core.answers import Json, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.resources.host import HostFacts
+from winhost.resources.host import HostFacts, typed
 from winhost.resources.windows.firmware_boot import BootEntry, FirmwareBoot
 
 WINDOWS, LINUX, INSTALLER = "windows", "linux", "installer"
@@ -110,8 +110,10 @@ def windows_is_first(agent: Agent) -> bool:
 
 
 def _firmware(agent: Agent) -> FirmwareBoot:
-    read = agent.read(["FirmwareBoot"])
-    return HostFacts(Facts(agent.host, "recorded", "", "", read)).the(FirmwareBoot)
+    """By its name, which alone makes Windows read the variables."""
+    state = agent.get("FirmwareBoot", {})
+    assert state is not None
+    return typed(FirmwareBoot, Record(state)).state
 
 
 def _told(host: HostFacts) -> tuple[str, ...]:

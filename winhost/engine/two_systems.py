@@ -203,5 +203,7 @@ def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict
     }
     found = windows.get(RUNNING)
     state = dict(found[0].state) if isinstance(found, tuple) and found else {"installer": None}
-    running = {**state, "system": LINUX_SYSTEM, "linux": firmware.current}
+    started = (each.path for each in firmware.entries if each.entry == firmware.current)
+    linux = next(started, None) or firmware.current  # it runs, whatever started it
+    running = {**state, "system": LINUX_SYSTEM, "linux": linux}
     return {_FIRMWARE: (Record(boot),), RUNNING: (Record(running),)}

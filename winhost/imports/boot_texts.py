@@ -37,7 +37,6 @@ def read_info(text: str) -> FileObservations:
         "state": Observation(secure[1].lower()) if secure else why,
         "authorities": why,
         "revoked": why,
-        "sbat": why,
     }
     return _boot(kind, {"SecureBoot": {"": state}})
 

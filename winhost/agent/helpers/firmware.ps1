@@ -1,7 +1,6 @@
-# Firmware variables and volumes without a drive letter: no cmdlet reads either, so that a constant piece of C# does.
+# Firmware variables and volumes without a drive letter: no cmdlet reads all of them, so that a constant piece of C# does.
+# That starts csc.exe: whatever is read of a whole host, where winhost has made no other system, does without.
 $script:WinhostGlobalVariables = '{8be4df61-93ca-11d2-aa0d-00e098032b8c}'
-$script:WinhostSecurityVariables = '{d719b2cb-3d3a-4596-a3bc-dad00e67656f}'
-$script:WinhostShimVariables = '{605dab50-e046-4300-abb6-3dd810dd8b23}'
 # C# 5, which is what Windows PowerShell compiles. .NET itself refuses paths that begin with \\?\ there.
 $script:WinhostNativeSource = @'
 using System;
@@ -45,9 +44,6 @@ public static class WinhostNative
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern bool SetFirmwareEnvironmentVariableW(string name, string space, byte[] value, uint size);
-
-    [DllImport("kernel32.dll", SetLastError = true)]
-    private static extern bool GetFirmwareType(out uint kind);
 
     [DllImport("kernel32.dll")]
     private static extern IntPtr GetCurrentProcess();
@@ -96,16 +92,6 @@ public static class WinhostNative
 
     [DllImport("kernel32.dll", SetLastError = true, CharSet = CharSet.Unicode)]
     private static extern bool GetVolumeInformationW(string root, IntPtr name, uint nameSize, IntPtr serial, IntPtr longest, out uint flags, IntPtr system, uint systemSize);
-
-    public static string Kind()
-    {
-        uint kind;
-        if (!GetFirmwareType(out kind))
-        {
-            throw new Win32Exception();
-        }
-        return kind == 2 ? "uefi" : "bios";
-    }
 
     public static byte[] Read(string name, string space)
     {
@@ -316,7 +302,7 @@ function Import-WinhostNative {
 }
 
 function Read-WinhostFirmwareKind {
-    # In the registry first, for which no C# compiler is started. Microsoft documents that value for Windows PE alone.
+    # In the registry first. Microsoft documents that value for Windows PE alone.
     switch (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control' 'PEFirmwareType') {
         1 {
             return 'bios'
@@ -325,8 +311,32 @@ function Read-WinhostFirmwareKind {
             return 'uefi'
         }
     }
-    Import-WinhostNative
-    [WinhostNative]::Kind()
+    try {
+        $null = Read-WinhostSecureVariable 'SetupMode'
+    }
+    catch {
+        # A BIOS has no variables at all.
+        if ("$($_.CategoryInfo.Category)" -ne 'NotImplemented') {
+            throw
+        }
+        return 'bios'
+    }
+    'uefi'
+}
+
+function Read-WinhostSecureVariable {
+    param([string]$Name)
+    # One of Secure Boot, for which there is a cmdlet: its bytes, or nothing where the firmware does not define it.
+    try {
+        $variable = Get-SecureBootUEFI -Name $Name -ErrorAction Stop
+    }
+    catch {
+        if ("$($_.FullyQualifiedErrorId)" -notlike 'GetFWVarFailed,*' -or "$($_.CategoryInfo.Category)" -ne 'ResourceUnavailable') {
+            throw
+        }
+        return
+    }
+    , [byte[]]$variable.Bytes
 }
 
 function Read-WinhostFirmwareVariable {

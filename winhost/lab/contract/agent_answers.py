@@ -67,6 +67,8 @@ class AgentAnswers(CallBatch):
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
         if (answer or known.absent) and key is not None and set(key) != set(known.key):
             raise self._bad_request(f"The key is {', '.join(sorted(known.key))}.")
+        if key is None and resource in self.machine.listed_as:
+            return [self.machine.listed_as[resource](record) for record in answer]
         asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
         found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
         return [Record(known.absent, key)] if known.absent is not None and key is not None and not found else found

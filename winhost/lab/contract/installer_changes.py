@@ -33,7 +33,8 @@ def set_running(machine: Machine, asked: SetCall) -> bool:
         if now["system"] == LINUX_NEXT:
             _set_next(machine, asked, None)
         return False
-    wanted = now["linux"] or now["installer"]
+    linux = machine.part(InstallerPart).linux_entries()
+    wanted = linux[0]["entry"] if linux else now["installer"]
     if wanted is None:
         said = "No boot entry starts a Linux, or an installer of one that winhost made."
         raise own_error("NoLinux", "ObjectNotFound", said)

@@ -1,6 +1,7 @@
 """What a host file need not say of disks: how Windows lays them out when it is installed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -91,8 +92,8 @@ def limits(state: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-def boot_files(state: Mapping[str, Any]) -> dict[str, Json]:
-    """What Windows has on its EFI system partition."""
+def boot_files(state: Mapping[str, Any], left: Iterable[str]) -> dict[str, Json]:
+    """What Windows has on its EFI system partition, beside files that others left there."""
     paths = ("EFI\\Boot\\bootx64.efi", "EFI\\Microsoft\\Boot\\BCD", "EFI\\Microsoft\\Boot\\bootmgfw.efi")
     boot_manager = "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"
     files = [
@@ -103,6 +104,7 @@ def boot_files(state: Mapping[str, Any]) -> dict[str, Json]:
         }
         for p in paths
     ]
+    files += [{"path": p, "size": 966_664, "sha256": sha256(p.encode()).hexdigest()} for p in left]
     return {"free": state["size"] - 34 * MiB, "file_system": "FAT32", "files": files}
 
 

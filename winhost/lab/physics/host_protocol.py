@@ -48,6 +48,7 @@ class WindowsHost(Protocol):
     session: dict[str, Callable[[], Json]]
     refusals: dict[str, Callable[[], CmdletError | None]]
     known_as: dict[str, Callable[[Key], Key]]
+    listed_as: dict[str, Callable[[Record], Record]]
     awaits: dict[str, Callable[[], str | None]]
     registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]]
     registry_writers: dict[str, Callable[[str, Json], None]]

@@ -75,11 +75,12 @@ class HostState:
         self._initially_used = self._used_memory()
         self.parts: list[HostPart] = []
         # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
-        # asked for; which one it waits for; registry keys, and what is written into them; CIM classes; programs, which
-        # end with a code and an output; what a `set` does to a resource.
+        # asked for; what it tells where all are asked for; which one it waits for; registry keys, and what is written
+        # into them; CIM classes; programs, which end with a code and an output; what a `set` does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.known_as: dict[str, Callable[[Key], Key]] = {}
+        self.listed_as: dict[str, Callable[[Record], Record]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
         self.registry_writers: dict[str, Callable[[str, Json], None]] = {}

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from winhost.core.answers import Json
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
+from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_clock import LabClock
@@ -69,6 +71,10 @@ class Machine(VmMaking, FeatureCmdlets):
     def part(self, kind: type[P]) -> P:
         """The one part of this kind."""
         return next(each for each in self.parts if isinstance(each, kind))
+
+    def settled_state(self) -> dict[str, Json]:
+        """Also the files of EFI system partitions, which no resource tells."""
+        return {**super().settled_state(), "files of EFI partitions": self.part(Disks).every_efi_file()}
 
     def settle(self, seconds: float = 60.0) -> None:
         """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""

@@ -59,6 +59,7 @@ class DisksPhysics(Closed):
     installs: bool = Field(
         default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
     )
+    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
     looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
     misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
     meddles: tuple[str, ...] = Field(
@@ -90,7 +91,8 @@ class Disks:
         self.read_only: set[str] = set()  # by the attribute of the table
         self._mounted_read_only: set[str] = set()
         self._put: dict[str, dict[str, bytes]] = {}
-        self._files = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
+        self._files: dict[str, Mapping[str, Json]] = {}
+        self._stated_volumes = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
         for resource in _FOR_ADMINISTRATORS:
@@ -193,20 +195,26 @@ class Disks:
             "holders": [*held[:1], *(["hibernation-file"] if hibernates else []), *held[1:]],
         }
 
+    def _efi_partitions(self) -> list[Record]:
+        return [record for record in self._listed() if record.state["type"] == EFI]
+
     def _efi_volumes(self) -> Iterator[Record]:
-        for record in self._listed():
-            if record.state["type"] == EFI:
-                yield Record(self.efi_files(record), record.key)
+        for record in self._efi_partitions():
+            found = self.efi_files(record)
+            yield Record({name: found[name] for name in ("free", "file_system")}, record.key)
 
     def efi_files(self, record: Record) -> Mapping[str, Json]:
-        """What is on an EFI system partition, in the form of resource EfiVolume."""
-        return self._files.get(record.key["partition"]) or boot_files(record.state)
+        """What is on an EFI system partition: what resource EfiVolume tells, and its files."""
+        guid = record.key["partition"]
+        if guid in self._files:
+            return self._files[guid]
+        return boot_files(record.state, self.physics.left) | dict(self._stated_volumes.get(guid, {}))
 
     # ---- files of EFI system partitions
 
     def _install(self) -> None:
         """What Ubuntu's installer does to each EFI system partition."""
-        for record in list(self._efi_volumes()):
+        for record in self._efi_partitions():
             found = dict(self.efi_files(record))
             kept = [each for each in found["files"] if each["path"].casefold() not in _INSTALLED]
             written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
@@ -219,14 +227,13 @@ class Disks:
 
     def put_efi_file(self, guid: str, path: str, content: Mapping[str, Json] | None) -> None:
         """A file by its path; nothing takes it away."""
-        record = next(each for each in self._efi_volumes() if each.key["partition"] == guid)
-        found = dict(self.efi_files(record))
+        found = dict(self._files_of(guid))
         others = [each for each in found["files"] if each["path"].casefold() != path.casefold()]
         new = [] if content is None else [{**content, "path": path}]
         self._files[guid] = {**found, "files": sorted([*others, *new], key=lambda each: each["path"])}
 
     def _backups(self) -> Iterator[Record]:
-        for record in self._efi_volumes():
+        for record in self._efi_partitions():
             copy = self.efi_copy(record.key["partition"])
             changed, added = ([], []) if copy is None else self.since_copy(record.key["partition"], copy)
             state = {"kept": copy is not None, "changed": changed, "added": added}
@@ -239,7 +246,14 @@ class Disks:
 
     def files_on(self, guid: str) -> list[Mapping[str, Json]]:
         """Those of an EFI system partition."""
-        return next(list(r.state["files"]) for r in self._efi_volumes() if r.key["partition"] == guid)
+        return list(self._files_of(guid)["files"])
+
+    def every_efi_file(self) -> dict[str, Json]:
+        """By the partitions that they are on."""
+        return {each.key["partition"]: list(self.efi_files(each)["files"]) for each in self._efi_partitions()}
+
+    def _files_of(self, guid: str) -> Mapping[str, Json]:
+        return next(self.efi_files(each) for each in self._efi_partitions() if each.key["partition"] == guid)
 
     def keep_efi_file(self, path: str, sha256: Json, size: Json) -> None:
         """A copy on the host: what stands for the content of such a file."""

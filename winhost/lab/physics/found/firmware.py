@@ -15,8 +15,6 @@ from winhost.lab.physics.windows_errors import CmdletError, not_administrator, o
 from winhost.model.closed import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
-SECURITY = "{d719b2cb-3d3a-4596-a3bc-dad00e67656f}"
-SHIM = "{605dab50-e046-4300-abb6-3dd810dd8b23}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
 _TRUSTED = (
     "Microsoft Windows Production PCA 2011",
@@ -26,7 +24,10 @@ _TRUSTED = (
 )
 
 
-_BCD = {"en": ("Windows Boot Manager", "identifier"), "de": ("Windows-Start-Manager", "Bezeichner")}
+_BCD = {
+    "en": ("Firmware Boot Manager", "Windows Boot Manager", "identifier"),
+    "de": ("Firmware-Start-Manager", "Windows-Start-Manager", "Bezeichner"),
+}
 _NOT_SET = (1, "An error occurred while attempting to delete the specified data element.\nElement not found.")
 
 
@@ -47,8 +48,14 @@ class FirmwarePart:
         self._stated = {name: dict(each[0].state) for name, each in initial.items() if each and name in _RESOURCES}
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
+        host.listed_as["FirmwareBoot"] = self._listed
         for resource in _RESOURCES:
             host.refusals[resource] = self._refusal
+
+    def _listed(self, record: Record) -> Record:
+        """Of a whole host, without what takes a compiler to read."""
+        unread = {name: {"unknown": _NOT_READ.as_json()} for name in _NO_BOOT}
+        return record if self.kind == "bios" else Record({**record.state, **unread}, record.key)
 
     def _keys(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
@@ -102,8 +109,12 @@ class FirmwarePart:
         return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + made_guid("bcd", entry["entry"]) + "}"
 
     def _enumerated(self) -> str:
-        title, word = _BCD.get(str(self._host.lab.language)[:2], _BCD["en"])
-        blocks = []
+        manager, title, word = _BCD.get(str(self._host.lab.language)[:2], _BCD["en"])
+        ids = {entry["entry"]: self.bcd_id(entry) for entry in self.boot["entries"]}
+        order = "\r\n".join(f"{'' if place else 'displayorder':<24}{id_}" for place, id_ in enumerate(ids.values()))
+        once = [f"{'bootsequence':<24}{ids[self.boot['next']]}"] if self.boot["next"] in ids else []
+        lines = [manager, "-" * len(manager), f"{word:<24}{{fwbootmgr}}", order, *once, f"{'timeout':<24}2"]
+        blocks = ["\r\n".join(lines)]
         for entry in self.boot["entries"]:
             lines = [f"{word:<24}{self.bcd_id(entry)}", f"{'device':<24}partition=\\Device\\HarddiskVolume1"]
             lines += [f"{'path':<24}{entry['path']}"] if entry["path"] else []
@@ -194,7 +205,6 @@ class FirmwarePart:
             "state": "on" if uefi else "unsupported",
             "authorities": list(_TRUSTED) if uefi else [],
             "revoked": 431 if uefi else 0,
-            "sbat": None,
         }
         return {**usual, **self._stated.get("SecureBoot", {})}
 
@@ -204,22 +214,37 @@ class FirmwarePart:
         waiting = self._pending.get(name.removeprefix("Boot")) if space == GLOBAL else None
         return load_option(waiting) if waiting else made() if made else None
 
+    def secure_variable(self, name: str) -> bytes:
+        """What Get-SecureBootUEFI tells. Raises CmdletError where there is no such variable, or none at all."""
+        found = self.secure_boot
+        state = found["state"]
+        if self.kind == "bios":
+            raise self._host.fail("no-firmware-variables", "Get-SecureBootUEFI")
+        made: Mapping[str, Callable[[], bytes | None]] = {
+            "SetupMode": lambda: b"\0",
+            "SecureBoot": lambda: None if state == "unsupported" else bytes([state == "on"]),
+            "db": lambda: authorities(found["authorities"]),
+            "dbx": lambda: revoked(found["revoked"]),
+        }
+        value = made[name]()
+        if not value:
+            raise self._host.fail("no-such-variable", "Get-SecureBootUEFI")
+        return value
+
     def _variables(self) -> Mapping[tuple[str, str], Callable[[], bytes | None]]:
-        boot, secure = self.boot, self.secure_boot
+        boot = self.boot
         entries: Iterable[Mapping[str, Any]] = boot["entries"]
-        state = secure["state"]
         return {
             (GLOBAL, "BootOrder"): lambda: numbers(boot["order"]),
             (GLOBAL, "BootCurrent"): lambda: numbers([boot["current"]]) if boot["current"] else None,
             (GLOBAL, "BootNext"): lambda: numbers([boot["next"]]) if boot["next"] else None,
-            (GLOBAL, "SecureBoot"): lambda: None if state == "unsupported" else bytes([state == "on"]),
-            (SECURITY, "db"): lambda: authorities(secure["authorities"]),
-            (SECURITY, "dbx"): lambda: revoked(secure["revoked"]),
-            (SHIM, "SbatLevelRT"): lambda: None if secure["sbat"] is None else f"{secure['sbat']}\n".encode(),
             **{(GLOBAL, f"Boot{each['entry']}"): lambda each=each: load_option(each) for each in entries},  # type: ignore[misc]
         }
 
 
+_NOT_READ = own_error(
+    "NotRead", "OperationStopped", "Boot variables are not read with the whole host: that would start a C# compiler."
+)
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
 _RESOURCES = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 part = FirmwarePart

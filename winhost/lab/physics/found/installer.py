@@ -65,16 +65,19 @@ class InstallerPart:
         firmware = self._host.part(FirmwarePart)
         if firmware.kind != "uefi":
             return Record({"system": WINDOWS, "linux": None, "installer": None})
-        entries = firmware.boot["entries"]
-        home = self._home()
-        there = [each for each in entries if home in ("any", each["partition"])]
-        linux = next((each["entry"] for each in there if _OF_LINUX.search(str(each["path"]))), None)
+        linux = self.linux_entries()
         own = [each for each in self._host.instances("OwnBootEntry") if each.key["name"] == "installer"]
         installer = own[0].state["entry"] if own else None
         after = firmware.boot["next"]
-        coming = after is not None and after in (linux, installer)
-        state = {"linux": linux, "installer": installer}
+        coming = after is not None and after in (*(each["entry"] for each in linux), installer)
+        state = {"linux": linux[0]["path"] if linux else None, "installer": installer}
         return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
+
+    def linux_entries(self) -> list[Mapping[str, Json]]:
+        """Boot entries that start a Linux, in the order of the firmware."""
+        home = self._home()
+        there = [each for each in self._host.part(FirmwarePart).boot["entries"] if home in ("any", each["partition"])]
+        return [each for each in there if _OF_LINUX.search(str(each["path"]))]
 
     def _home(self) -> str | None:
         """The EFI partition that the Linux is started from; None where winhost made a place for one still to come."""
@@ -83,8 +86,9 @@ class InstallerPart:
             return "any"
         mark = sha256(f"{json.loads(text)['label']}\n".encode()).hexdigest()
         for record in self._host.instances("EfiVolume"):
-            if any((each["path"], each["sha256"]) == (MARK, mark) for each in record.state["files"]):
-                return record.key["partition"]
+            guid = record.key["partition"]
+            if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
+                return guid
         return None
 
     def _installers(self) -> Iterator[Record]:

@@ -215,6 +215,12 @@ def _write_variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[
     return ()
 
 
+@answers("Get-SecureBootUEFI", "Name")
+def _secure_variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    found = _firmware(process).secure_variable(bound["Name"])
+    return [of_type("UEFIEnvironmentVariable", Name=bound["Name"], Bytes=list(found))]
+
+
 @answers("Read-WinhostFirmwareVariable", "Name", "Space")
 def _variable(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = _firmware(process).variable(bound["Name"], bound["Space"])

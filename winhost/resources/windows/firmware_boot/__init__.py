@@ -33,7 +33,8 @@ class BootEntry:
 class FirmwareBoot(State):
     """kind: uefi or bios, which has no such variables. order: of what is tried; current: what was started; next: what
     is started once, before the order, and forgotten by that. Entries are those of the order: the firmware may number
-    them anew with any restart, so that an entry is known by its description, partition and path.
+    them anew with any restart, so that an entry is known by its description, partition and path. Of all these only kind
+    is told with the whole host; the others are told by name, since to read them starts a C# compiler.
     """
 
     kind: str

@@ -1,9 +1,16 @@
 # key {}   state {kind: uefi | bios, current: text or null, next: text or null, order: [text], entries: [{entry: text, description: text, active: bool, partition: guid or null, path: text or null}]}; set: next
 function Get-WinhostFirmwareBoot {
+    param($Key)
     Assert-WinhostAdministrator
     $kind = Read-WinhostFirmwareKind
     $state = @{ kind = $kind; current = $null; next = $null; order = @(); entries = @() }
-    if ($kind -ceq 'uefi') {
+    if ($kind -ceq 'uefi' -and $null -eq $Key) {
+        # They take C#, and nobody who reads a whole host goes by them.
+        foreach ($part in @('current', 'next', 'order', 'entries')) {
+            $state[$part] = Read-WinhostValue { Stop-Winhost 'Winhost.NotRead' 'OperationStopped' 'Boot variables are not read with the whole host: that would start a C# compiler.' }
+        }
+    }
+    elseif ($kind -ceq 'uefi') {
         $state.current = Read-WinhostValue { Read-WinhostBootNumber 'BootCurrent' }
         $state.next = Read-WinhostValue { Read-WinhostBootNumber 'BootNext' }
         $state.order = Read-WinhostList { Read-WinhostBootNumbers 'BootOrder' }
@@ -93,10 +100,10 @@ function Set-WinhostFirmwareBoot {
     }
     Assert-WinhostUefi
     if ($null -eq $next) {
-        Invoke-WinhostBcdedit @('/deletevalue', '{fwbootmgr}', 'bootsequence')
+        $null = Invoke-WinhostBcdedit @('/deletevalue', '{fwbootmgr}', 'bootsequence')
     }
     else {
-        Invoke-WinhostBcdedit @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next"))
+        $null = Invoke-WinhostBcdedit @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next"))
     }
     # bcdedit may say that it succeeded and have changed nothing: the variable tells.
     $found = Read-WinhostBootNumber 'BootNext'
@@ -117,10 +124,10 @@ function Find-WinhostBcdEntry {
     if ($null -eq $entry -or $null -eq $entry.path) {
         Stop-Winhost 'Winhost.NoSuchEntry' 'ObjectNotFound' "The firmware has no boot entry $Number that starts a file."
     }
-    $ended = Invoke-WinhostNative 'bcdedit.exe' @('/enum', 'firmware') 60
-    $ids = @(foreach ($block in @("$($ended.output)" -split '(?:\r?\n){2,}')) {
-        if (Test-WinhostBcdBlock $block $entry) {
-            ([regex]::Match($block, '\{[^{}\s]+\}')).Value
+    $ids = @(foreach ($each in @(Read-WinhostBcdEntries)) {
+        $same = Test-WinhostText $each.path $entry.path 'OrdinalIgnoreCase'
+        if ($same -and (Test-WinhostText $each.description $entry.description 'Ordinal')) {
+            $each.id
         }
     })
     if ($ids.Count -ne 1) {
@@ -129,25 +136,32 @@ function Find-WinhostBcdEntry {
     $ids[0]
 }
 
-function Test-WinhostBcdBlock {
-    param([string]$Block, $Entry)
-    # In every language the words before what we compare are these; headings and the word for the id are not.
-    $found = @{}
-    foreach ($line in @($Block -split '\r?\n')) {
-        if ($line -match '\A(path|description)\s+(\S.*?)\s*\z') {
-            $found[$Matches[1]] = $Matches[2]
+function Read-WinhostBcdEntries {
+    # What bcdedit lists of the firmware, with its own ids and no numbers: the boot manager {fwbootmgr}, of which
+    # bootsequence is what is started once, and what may be started. In every language the words before what we read are
+    # these; headings and the word for the id are not.
+    foreach ($block in @("$(Invoke-WinhostBcdedit @('/enum', 'firmware'))" -split '(?:\r?\n[ \t]*){2,}')) {
+        $found = @{ id = ([regex]::Match($block, '\{[^{}\s]+\}')).Value; path = ''; description = ''; bootsequence = '' }
+        foreach ($line in @($block -split '\r?\n')) {
+            if ($line -match '\A(path|description|bootsequence)\s+(\S.*?)\s*\z') {
+                $found[$Matches[1]] = $Matches[2]
+            }
+        }
+        if ($found.id -ne '') {
+            $found
         }
     }
-    $path = "$(if ($found.ContainsKey('path')) { $found.path })"
-    $description = "$(if ($found.ContainsKey('description')) { $found.description })"
-    (Test-WinhostText $path $Entry.path 'OrdinalIgnoreCase') -and (Test-WinhostText $description $Entry.description 'Ordinal')
 }
 
 function Invoke-WinhostBcdedit {
     param([string[]]$Arguments)
     $ended = Invoke-WinhostNative 'bcdedit.exe' $Arguments 60
+    if ($null -eq $ended) {
+        Stop-Winhost 'Winhost.BcdRefused' 'ObjectNotFound' 'This Windows has no bcdedit.exe.'
+    }
     if ($ended.code -ne 0) {
         $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
         Stop-Winhost 'Winhost.BcdRefused' 'InvalidOperation' "bcdedit.exe: $($ended.code) $output"
     }
+    $ended.output
 }

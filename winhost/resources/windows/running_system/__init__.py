@@ -27,9 +27,9 @@ class RunningSystem(State):
     it runs. Setting it tells the firmware what to start once (BootNext), and takes effect with a restart: the Linux, or
     where there is none yet its installer.
 
-    linux: the four digits of the boot entry that starts a Linux, the first of the order; null where winhost made a
-    partition for one whose installer has not left its label at EFI\\ubuntu\\winhost.txt yet. installer: of the entry
-    that winhost made. Null where there is none.
+    linux: the path by which a boot entry starts a Linux, the first of them; null where winhost made a partition for one
+    whose installer has not left its label at EFI\\ubuntu\\winhost.txt yet. installer: the four digits of the entry that
+    winhost made. Null where there is none.
     """
 
     system: str

@@ -1,25 +1,61 @@
 # key {}   state {system: windows | linux-next, linux: text or null, installer: text or null}; set: system
 function Get-WinhostRunningSystem {
+    param($Key)
     Assert-WinhostAdministrator
     $state = @{ system = 'windows'; linux = $null; installer = $null }
     if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
-        $from = Find-WinhostLinuxHome
-        foreach ($entry in @(Read-WinhostBootEntries)) {
-            if ($null -eq $state.linux -and @('any', "$($entry.partition)") -ccontains $from -and "$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
-                $state.linux = $entry.entry
-            }
+        if ($null -eq $Key -and -not (Test-WinhostSystemMade)) {
+            # Where winhost made none of this, bcdedit tells enough, and nothing has to be compiled.
+            $entries = @(Read-WinhostBcdEntries)
+            $linux = @(Select-WinhostLinux $entries)
+            $starts = @($linux | ForEach-Object -Process { $_.id })
+            $next = "$(foreach ($each in $entries) { if ($each.id -eq '{fwbootmgr}') { $each.bootsequence } })"
         }
-        foreach ($made in @(Get-WinhostOwnBootEntry ([PSCustomObject]@{ name = 'installer' }))) {
-            if ($null -eq $state.installer) {
-                $state.installer = $made.state.entry
-            }
+        else {
+            $linux = @(Find-WinhostLinuxEntries)
+            $state.installer = Find-WinhostInstallerEntry
+            $starts = @(@($linux | ForEach-Object -Process { $_.entry }) + $state.installer)
+            $next = Read-WinhostBootNumber 'BootNext'
         }
-        $next = Read-WinhostBootNumber 'BootNext'
-        if ($null -ne $next -and @($state.linux, $state.installer) -ccontains $next) {
+        if ($linux.Count -gt 0) {
+            $state.linux = $linux[0].path
+        }
+        if ("$next" -ne '' -and $starts -ccontains $next) {
             $state.system = 'linux-next'
         }
     }
     @{ key = @{}; state = $state }
+}
+
+function Test-WinhostSystemMade {
+    $partition = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'linux' })
+    $null -ne $partition -or $null -ne (Find-WinhostMadeRecord 'boot' ([PSCustomObject]@{ name = 'installer' }))
+}
+
+function Select-WinhostLinux {
+    param($Entries)
+    foreach ($entry in @($Entries)) {
+        if ("$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
+            $entry
+        }
+    }
+}
+
+function Find-WinhostLinuxEntries {
+    $from = Find-WinhostLinuxHome
+    foreach ($entry in @(Select-WinhostLinux @(Read-WinhostBootEntries))) {
+        if (@('any', "$($entry.partition)") -ccontains $from) {
+            $entry
+        }
+    }
+}
+
+function Find-WinhostInstallerEntry {
+    foreach ($made in @(Get-WinhostOwnBootEntry ([PSCustomObject]@{ name = 'installer' }))) {
+        if ($null -ne $made.state.entry) {
+            return $made.state.entry
+        }
+    }
 }
 
 function Find-WinhostLinuxHome {
@@ -46,17 +82,17 @@ function Set-WinhostRunningSystem {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'system is windows or linux.'
     }
     Assert-WinhostUefi
-    $now = (Get-WinhostRunningSystem).state
     if ($Desired.system -ceq 'windows') {
         # It runs; what was to come instead does not come.
-        if ($now.system -cne 'windows') {
+        if ((Get-WinhostRunningSystem $Key).state.system -cne 'windows') {
             Set-WinhostFirmwareBoot $null ([PSCustomObject]@{ next = $null }) $How
         }
         return
     }
-    $next = $now.linux
-    if ($null -eq $next) {
-        $next = $now.installer
+    $next = Find-WinhostInstallerEntry
+    foreach ($entry in @(Find-WinhostLinuxEntries)) {
+        $next = $entry.entry
+        break
     }
     if ($null -eq $next) {
         Stop-Winhost 'Winhost.NoLinux' 'ObjectNotFound' 'No boot entry starts a Linux, or an installer of one that winhost made.'

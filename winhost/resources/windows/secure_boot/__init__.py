@@ -7,11 +7,9 @@ from winhost.resources.base import ResourceType, State, resource
 class SecureBoot(State):
     """state: on, off, or unsupported (a BIOS, or firmware without it).
 
-    authorities: the names of the certificates in `db`. revoked: how many programs and certificates `dbx` bars. sbat:
-    the level that shim enforces and left for the system to read; null where no shim ran here since.
+    authorities: the names of the certificates in `db`. revoked: how many programs and certificates `dbx` bars.
     """
 
     state: str
     authorities: tuple[str, ...]
     revoked: int
-    sbat: str | None

@@ -1,25 +1,16 @@
-# key {}   state {state: on | off | unsupported, authorities: [text], revoked: int, sbat: text or null}
+# key {}   state {state: on | off | unsupported, authorities: [text], revoked: int}
 function Get-WinhostSecureBoot {
     Assert-WinhostAdministrator
-    $state = @{ state = 'unsupported'; authorities = @(); revoked = 0; sbat = $null }
+    $state = @{ state = 'unsupported'; authorities = @(); revoked = 0 }
     if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
-        $set = Read-WinhostFirmwareVariable 'SecureBoot' $script:WinhostGlobalVariables
+        $set = Read-WinhostSecureVariable 'SecureBoot'
         if ($null -ne $set) {
             $state.state = @('off', 'on')[[int]($set[0] -eq 1)]
         }
         $state.authorities = Read-WinhostList { Read-WinhostAuthorities }
         $state.revoked = Read-WinhostValue { @(Read-WinhostSignatures 'dbx').Count }
-        $state.sbat = Read-WinhostValue { Read-WinhostSbat }
     }
     @{ key = @{}; state = $state }
-}
-
-function Read-WinhostSbat {
-    $bytes = Read-WinhostFirmwareVariable 'SbatLevelRT' $script:WinhostShimVariables
-    if ($null -eq $bytes) {
-        return $null
-    }
-    [System.Text.Encoding]::ASCII.GetString($bytes).Trim([char[]]@([char]0, [char]10, [char]13, [char]32))
 }
 
 function Read-WinhostAuthorities {
@@ -35,7 +26,7 @@ function Read-WinhostAuthorities {
 function Read-WinhostSignatures {
     param([string]$Variable)
     # Lists of signatures, each with its kind, its length, the length of a header and of one signature with its owner.
-    $bytes = Read-WinhostFirmwareVariable $Variable $script:WinhostSecurityVariables
+    $bytes = Read-WinhostSecureVariable $Variable
     $place = 0
     while ($null -ne $bytes -and $place + 28 -le $bytes.Length) {
         $end = $place + [System.BitConverter]::ToUInt32($bytes, $place + 16)
