@@ -134,7 +134,7 @@ def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
     async def story(found: Turning) -> None:
         assert await found.ask("b", "x") == "b: x"
         with pytest.raises(Busy) as busy:
-            async with found.turns.turn("a", now() + 10):
+            async with found.turns.seat("alice") as seat, found.turns.turn(seat, "a", now() + 10):
                 pass
         assert 47 < busy.value.after <= 60, "its last start took 47 s"
 
@@ -149,7 +149,7 @@ def test_more_than_may_wait_are_told_at_once() -> None:
         assert (await found.ask("b", "x"), now() - began) == ("busy", 0)
         assert [await each for each in waiting] == ["b: x", "b: x again", "b: x again"]
 
-    told(story, turning(engines(), waiting=3))
+    told(story, turning(engines(), requests=1, waiting=2))
 
 
 def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
@@ -168,7 +168,7 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
 
         async def ask() -> None:
             try:
-                async with turns.turn("a", turns.until()):
+                async with turns.seat("alice") as seat, turns.turn(seat, "a", turns.until()):
                     await asyncio.sleep(1)
                     told.append("answered")
             except Busy:

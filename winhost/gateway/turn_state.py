@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from .engine_control import EngineControl
+from .fair_line import Waiting
 from .turn_settings import SLEEP, ModelTurns
 
 
@@ -37,23 +38,38 @@ class TurnEnded(Exception):
 
 @dataclass(eq=False)
 class Seat:
-    """A request's place with an engine. ended: its time is over, and its task was cancelled."""
+    """A request of the API key of this name, from its head to the end of its answer.
 
+    running: it is with an engine; ended: its model's turn is over; put_out: another key's request has its place. In
+    both cases its task was cancelled.
+    """
+
+    key: str
     task: "asyncio.Task[Any]"
+    running: bool = False
     ended: bool = False
+    put_out: bool = False
 
     def end(self) -> None:
         self.ended = True
         self.task.cancel()
 
+    def put_out_of_line(self) -> None:
+        self.put_out = True
+        self.task.cancel()
+
 
 @dataclass(eq=False)
-class Waiter:
-    """A request that waits for its model, since when."""
+class Waiter(Waiting):
+    """A request that waits for its model to be awake, and for one of the places with engines.
 
-    since: float
+    asleep: its model was when it came.
+    """
+
     seat: Seat
-    admitted: "asyncio.Future[None]"
+    model: str
+    since: float
+    asleep: bool
 
 
 @dataclass(eq=False)
@@ -86,10 +102,6 @@ class Member:
     @property
     def on_the_card(self) -> bool:
         return self.state not in OFF_THE_CARD
-
-    @property
-    def oldest(self) -> float:
-        return min((waiter.since for waiter in self.waiting), default=float("inf"))
 
     @property
     def sleeps(self) -> bool:

@@ -1,0 +1,183 @@
+"""Large bodies are read by a process of their own: parsing holds the interpreter, and would stop everybody's streams.
+
+It is started for the first one, reads one at a time, and ends when there was none for a while. If one makes it run out
+of memory, it dies alone.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .fair_line import FairLine, WaitedTooLong, Waiting
+from .gateway_settings import GatewaySettings
+from .request_body import ForEngine, WrongBody, written_for_engine
+
+_LOG = logging.getLogger("gateway")
+SMALL_BYTES = 65_536  # read in a few milliseconds at most, which is less than handing them over takes
+_IDLE_S = 60
+_HEAD = struct.Struct("!IQ")  # how long the words are, and the body
+_NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
+
+
+class BodyProcess:
+    """The gateway's side."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._line: FairLine[Waiting] = FairLine(lambda waiting: not self._reading or None, self._begin)
+        self._reading = False
+        self._channel: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def read(self, body: bytearray, route: str, usage: bool, key: str, until: float) -> ForEngine:
+        """As `written_for_engine`; the body is empty then. until: a time of the event loop. Raises WrongBody, OSError,
+        WaitedTooLong.
+        """
+        if len(body) <= SMALL_BYTES:
+            return written_for_engine(body, route, usage, self._settings)
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(key, loop.create_future())
+        try:
+            await self._line.wait(waiting, until)
+            left = max(0.01, until - loop.time())
+            words, found = await asyncio.wait_for(self._asked(body, {"route": route, "usage": usage}), left)
+        except asyncio.TimeoutError:
+            raise WaitedTooLong from None
+        finally:
+            if waiting.begun.done():
+                self._reading = False
+                self._idle = loop.call_later(_IDLE_S, self.end)
+                self._line.go_on()
+        if "model" in words:
+            return ForEngine(words["model"], found, words["usage"])
+        raise WrongBody(words["status"], words["code"], words["message"])
+
+    def _begin(self, _: Waiting) -> None:
+        self._reading = True
+        if self._idle:
+            self._idle.cancel()
+
+    async def _asked(self, body: bytearray, words: "dict[str, Any]") -> "tuple[dict[str, Any], bytearray]":
+        loop = asyncio.get_running_loop()
+        try:
+            channel = await self._started()
+            await loop.sock_sendall(channel, _message(words, len(body)))
+            await loop.sock_sendall(channel, body)
+            body.clear()  # its reader has it now
+            length, size = _HEAD.unpack(await _received(channel, _HEAD.size))
+            return json.loads(await _received(channel, length)), await _received(channel, size)
+        except OSError:
+            _LOG.error("the process that reads large bodies ended")
+            self.end()
+            raise
+        except BaseException:  # it has a request, or half of one, that nobody waits for
+            self.end()
+            raise
+
+    async def _started(self) -> socket.socket:
+        """Its channel. It is started where it does not run."""
+        if self._channel is None:
+            self._channel, theirs = socket.socketpair()
+            self._channel.setblocking(False)
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(theirs.fileno())),
+                    pass_fds=(theirs.fileno(),),
+                    cwd=Path(__file__).parents[__name__.count(".")],
+                    env={name: value for name, value in os.environ.items() if name not in _NOT_ITS},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,  # a traceback may have words of a body
+                )
+            settings = pickle.dumps(self._settings)
+            await asyncio.get_running_loop().sock_sendall(self._channel, _HEAD.pack(0, len(settings)) + settings)
+        return self._channel
+
+    def end(self) -> None:
+        """Harmless where it does not run. The next large body starts another."""
+        if self._channel:
+            self._channel.close()
+        if self._process and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        self._channel = self._process = None
+
+
+def _message(words: "dict[str, Any]", size: int) -> bytes:
+    text = json.dumps(words).encode("ascii")
+    return _HEAD.pack(len(text), size) + text
+
+
+async def _received(channel: socket.socket, size: int) -> bytearray:
+    loop = asyncio.get_running_loop()
+    found = bytearray(size)
+    left = memoryview(found)
+    while left:
+        count = await loop.sock_recv_into(channel, left)
+        if not count:
+            raise ConnectionResetError
+        left = left[count:]
+    return found
+
+
+# ---- the process
+
+
+def serve(channel: socket.socket) -> None:
+    """Until the gateway ends, or has no more bodies."""
+    take = _taker(channel)
+    _, size = _HEAD.unpack(take(_HEAD.size))
+    settings: GatewaySettings = pickle.loads(take(size))  # noqa: S301 - of the gateway that started it
+    while True:
+        length, size = _HEAD.unpack(take(_HEAD.size))
+        words = json.loads(take(length))
+        found = bytearray()
+        try:
+            made = written_for_engine(take(size), words["route"], words["usage"], settings)
+            answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage}
+            found = made.body
+        except WrongBody as error:
+            answer = {"status": error.status, "code": error.code, "message": error.message}
+        except MemoryError:
+            answer = {"status": 413, "code": "too-large", "message": "There is not enough memory to read the body."}
+        channel.sendall(_message(answer, len(found)))
+        channel.sendall(found)
+
+
+def _taker(channel: socket.socket) -> Callable[[int], bytearray]:
+    def take(size: int) -> bytearray:
+        found = bytearray(size)
+        left = memoryview(found)
+        while left:
+            count = channel.recv_into(left)
+            if not count:
+                sys.exit(0)
+            left = left[count:]
+        return found
+
+    return take
+
+
+def _is_the_first_to_go() -> None:
+    """Streams come before it: for a processor, and where memory runs out."""
+    with suppress(OSError):
+        os.nice(10)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+if __name__ == "__main__":
+    _is_the_first_to_go()
+    with socket.socket(fileno=int(sys.argv[1])) as gateway:
+        serve(gateway)
