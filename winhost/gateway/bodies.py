@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp
+import aiohttp.payload
+from aiohttp.abc import AbstractStreamWriter
 
 from .body_process import SMALL_BYTES
 from .fair_line import FairLine, Waiting
@@ -73,12 +74,16 @@ class Bodies:
 
 
 class Body:
-    """One of them. text: what has come of it."""
+    """One of them. parts: what has come of it, and later what goes to its engine."""
 
     def __init__(self, bodies: Bodies, key: str, until: float) -> None:
         self._bodies, self._key, self._until = bodies, key, until
         self._room: _Room | None = None
-        self.text = bytearray()
+        self.parts: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
 
     async def take_room(self, size: int) -> None:
         self._room = _Room(self._key, asyncio.get_running_loop().create_future(), size)
@@ -86,22 +91,23 @@ class Body:
 
     async def receive(self, content: aiohttp.StreamReader) -> None:
         """All of it. A body that is too long is refused before. Raises TooSlow, WaitedTooLong."""
-        limits = self._bodies.limits
         if self._room is None and await self._more(content, SMALL_BYTES):
-            await self.take_room(limits.body_bytes)
+            await self.take_room(self._bodies.limits.body_bytes)
         if self._room is not None:
-            await self._more(content, limits.body_bytes)
-            self._bodies.shrink(self._room, len(self.text))
+            await self._more(content, self._bodies.limits.body_bytes)
+            self._bodies.shrink(self._room, self.size)
 
     async def _more(self, content: aiohttp.StreamReader, most: int) -> bool:
         """Whether there is more than that."""
 
         async def received() -> bool:
-            while len(self.text) <= most:
+            size = self.size
+            while size <= most:
                 part = await content.readany()
                 if not part:
                     return False
-                self.text += part
+                self.parts.append(part)
+                size += len(part)
             return True
 
         try:
@@ -109,14 +115,34 @@ class Body:
         except asyncio.TimeoutError:  # another class before Python 3.11
             raise TooSlow from None
 
+    def for_engine(self) -> "bytes | InParts":
+        return InParts(self) if len(self.parts) > 1 else b"".join(self.parts)
+
     def sent(self) -> None:
-        """An engine has answered, so nobody needs the text any more."""
-        with suppress(BufferError):  # a part of it is still to be sent
-            self.text.clear()
-            self.leave_room()
+        """An engine has answered, so nobody needs it any more."""
+        self.parts.clear()
+        self.leave_room()
 
     def leave_room(self) -> None:
         """Harmless where it has none."""
         if self._room is not None and self._room.begun.done():
             self._bodies.shrink(self._room, 0)
         self._room = None
+
+
+class InParts(aiohttp.payload.Payload):
+    """For aiohttp, which writes bytes at once, whatever their length, and so stops everybody's streams meanwhile."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = body.size
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        parts = self._value.parts
+        at = 0
+        while at < len(parts):  # there are none any more where the engine answers before it has read them
+            await writer.write(parts[at])
+            at += 1
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._value.parts).decode(encoding, errors)

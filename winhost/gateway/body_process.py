@@ -24,6 +24,7 @@ from .request_body import ForEngine, WrongBody, written_for_engine
 
 _LOG = logging.getLogger("gateway")
 SMALL_BYTES = 65_536  # read in a few milliseconds at most, which is less than handing them over takes
+_PART_BYTES = 131_072
 _IDLE_S = 60
 _HEAD = struct.Struct("!IQ")  # how long the words are, and the body
 _NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
@@ -40,12 +41,12 @@ class BodyProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
-    async def read(self, body: bytearray, route: str, usage: bool, key: str, until: float) -> ForEngine:
-        """As `written_for_engine`; the body is empty then. until: a time of the event loop. Raises WrongBody, OSError,
-        WaitedTooLong.
+    async def read(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
+        """As `written_for_engine`; no part is left in the body then. until: a time of the event loop. Raises WrongBody,
+        OSError, WaitedTooLong.
         """
-        if len(body) <= SMALL_BYTES:
-            return written_for_engine(body, route, usage, self._settings)
+        if sum(map(len, body)) <= SMALL_BYTES:
+            return written_for_engine(bytearray().join(body), route, usage, self._settings)
         loop = asyncio.get_running_loop()
         waiting = Waiting(key, loop.create_future())
         try:
@@ -68,15 +69,16 @@ class BodyProcess:
         if self._idle:
             self._idle.cancel()
 
-    async def _asked(self, body: bytearray, words: "dict[str, Any]") -> "tuple[dict[str, Any], bytearray]":
+    async def _asked(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
         loop = asyncio.get_running_loop()
         try:
             channel = await self._started()
-            await loop.sock_sendall(channel, _message(words, len(body)))
-            await loop.sock_sendall(channel, body)
-            body.clear()  # its reader has it now
-            length, size = _HEAD.unpack(await _received(channel, _HEAD.size))
-            return json.loads(await _received(channel, length)), await _received(channel, size)
+            await loop.sock_sendall(channel, _message(words, sum(map(len, body))))
+            body.reverse()
+            while body:
+                await loop.sock_sendall(channel, body.pop())
+            length, size = _HEAD.unpack(b"".join(await _received(channel, _HEAD.size)))
+            return json.loads(b"".join(await _received(channel, length))), await _received(channel, size)
         except OSError:
             _LOG.error("the process that reads large bodies ended")
             self.end()
@@ -119,16 +121,16 @@ def _message(words: "dict[str, Any]", size: int) -> bytes:
     return _HEAD.pack(len(text), size) + text
 
 
-async def _received(channel: socket.socket, size: int) -> bytearray:
-    loop = asyncio.get_running_loop()
-    found = bytearray(size)
-    left = memoryview(found)
-    while left:
-        count = await loop.sock_recv_into(channel, left)
-        if not count:
+async def _received(channel: socket.socket, size: int) -> "list[bytes]":
+    """In parts: to allocate and copy megabytes at once would stop everybody's streams as well."""
+    parts = []
+    while size:
+        part = await asyncio.get_running_loop().sock_recv(channel, min(size, _PART_BYTES))
+        if not part:
             raise ConnectionResetError
-        left = left[count:]
-    return found
+        parts.append(part)
+        size -= len(part)
+    return parts
 
 
 # ---- the process
@@ -142,11 +144,11 @@ def serve(channel: socket.socket) -> None:
     while True:
         length, size = _HEAD.unpack(take(_HEAD.size))
         words = json.loads(take(length))
-        found = bytearray()
+        found = b""
         try:
             made = written_for_engine(take(size), words["route"], words["usage"], settings)
             answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage}
-            found = made.body
+            found = made.parts[0]
         except WrongBody as error:
             answer = {"status": error.status, "code": error.code, "message": error.message}
         except MemoryError:

@@ -263,7 +263,7 @@ class FrontDoor:
         try:
             async with (
                 self._turns.turn(seat, model.name, until),
-                self._engines.answer(model, exchange.route, body.text, exchange.id, hold) as answer,  # type: ignore[arg-type]  # aiohttp takes it
+                self._engines.answer(model, exchange.route, body.for_engine(), exchange.id, hold) as answer,  # type: ignore[arg-type]  # aiohttp takes it
             ):
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
@@ -282,7 +282,7 @@ class FrontDoor:
         try:
             await body.receive(request.content)
             counted = exchange.count is not None
-            found = await self._body_process.read(body.text, exchange.route, counted, exchange.key, until)
+            found = await self._body_process.read(body.parts, exchange.route, counted, exchange.key, until)
         except TooSlow:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
         except WrongBody as wrong:
@@ -290,7 +290,7 @@ class FrontDoor:
         except OSError:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None
-        exchange.model, body.text = found.model, found.body
+        exchange.model, body.parts = found.model, found.parts
         if exchange.count:
             exchange.count.hides_usage = found.adds_usage
 

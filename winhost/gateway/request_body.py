@@ -24,12 +24,12 @@ class WrongBody(Exception):
 
 @dataclass(frozen=True)
 class ForEngine:
-    """model: as clients call it; body: for its engine; adds_usage: its stream has an event at its end that its client
-    did not ask for.
+    """model: as clients call it; parts: of the body for its engine; adds_usage: its stream has an event at its end that
+    its client did not ask for.
     """
 
     model: str
-    body: bytearray
+    parts: "list[bytes]"
     adds_usage: bool = False
 
 
@@ -47,7 +47,7 @@ def written_for_engine(body: bytearray, route: str, usage: bool, settings: Gatew
         adds = adds and options.get("include_usage") is not True
         if adds:
             found["stream_options"] = {**options, "include_usage": True}
-        return ForEngine(model.name, bytearray(for_engine(found, model.served_as)), adds)
+        return ForEngine(model.name, [for_engine(found, model.served_as)], adds)
     except NotUnderstood as error:
         raise WrongBody(400, "body", str(error)) from None
 
