@@ -180,6 +180,67 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
     assert in_virtual_time(burst()) == ["busy", *["answered"] * 16]
 
 
+async def crowd_and_one(found: Turning, crowd: str, one: str) -> list[str]:
+    """Two hundred requests of a key for these models, and then one of another key: in which order they are answered."""
+    answered: list[str] = []
+
+    async def ask(name: str, key: str) -> None:
+        assert (await found.ask(name, "x", seconds=10, key=key)).startswith(f"{name}: ")
+        answered.append(key)
+
+    asked = [asyncio.ensure_future(ask(name, "crowd")) for _ in range(200 // len(crowd)) for name in crowd]
+    await asyncio.sleep(1)
+    asked.append(asyncio.ensure_future(ask(one, "one")))
+    await asyncio.gather(*asked)
+    return answered
+
+
+def test_a_crowd_of_one_key_delays_another_key_by_one_request() -> None:
+    async def story(found: Turning) -> None:
+        assert (await crowd_and_one(found, "a", "a")).index("one") == 2, "the one that ran, and the next of the crowd"
+
+    told(story, turning(engines("a"), requests=1, hold=100_000))
+
+
+def test_a_crowd_of_one_key_delays_another_key_by_one_turn() -> None:
+    async def story(found: Turning) -> None:
+        order = await crowd_and_one(found, "ab", "c")
+        assert order.index("one") <= 2 * 4, "after the four of the turn that was, and those of one more"
+
+    told(story, turning(engines("abc"), requests=4, hold=100_000, stay=5))
+
+
+def test_keys_choose_in_turn_which_model_comes_next() -> None:
+    async def story(found: Turning) -> None:
+        order: list[str] = []
+
+        async def ask(name: str, key: str) -> None:
+            await found.ask(name, "x", key=key)
+            order.append(name)
+
+        first = [asyncio.ensure_future(ask(name, "crowd")) for name in "bcd"]
+        await asyncio.sleep(0.1)  # they are older
+        await asyncio.gather(*first, ask("e", "one"))
+        assert order.index("e") <= 1
+
+    told(story, turning(engines("abcde"), hold=100_000))
+
+
+def test_where_all_seats_are_taken_the_newest_of_the_crowd_gives_its_own_away() -> None:
+    async def story(found: Turning) -> None:
+        crowd = [asyncio.ensure_future(found.ask("a", str(number), 100, "crowd")) for number in range(4)]
+        await asyncio.sleep(1)
+        assert await found.ask("a", "x", 1, "crowd") == "busy"
+        other = asyncio.ensure_future(found.ask("a", "y", 1, "other"))
+        await asyncio.sleep(1)
+        assert [each.done() and each.result() for each in crowd] == [False, False, False, "busy"]
+        assert await other == "a: y"
+        assert [await each for each in crowd[:3]] == ["a: 0", "a: 1", "a: 2"]
+        assert (found.turns.running, found.turns.waiting) == (0, 0)
+
+    told(story, turning(engines("a"), requests=2, waiting=2, hold=100_000))
+
+
 @pytest.mark.parametrize("fault", ["lie asleep", "die asleep"])
 def test_one_that_does_not_sleep_as_it_says_is_restarted(fault: str) -> None:
     async def story(found: Turning) -> None:

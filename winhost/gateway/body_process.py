@@ -39,6 +39,7 @@ class BodyProcess:
         self._reading = False
         self._channel: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._ending: set[asyncio.Future[int]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
     async def read(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
@@ -87,6 +88,11 @@ class BodyProcess:
             self.end()
             raise
 
+    @property
+    def pid(self) -> "int | None":
+        """None where it does not run."""
+        return self._process.pid if self._process else None
+
     async def _started(self) -> socket.socket:
         """Its channel. It is started where it does not run."""
         if self._channel is None:
@@ -113,7 +119,17 @@ class BodyProcess:
         if self._process and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
+            reaped = asyncio.ensure_future(self._process.wait())
+            self._ending.add(reaped)
+            reaped.add_done_callback(self._ending.discard)
         self._channel = self._process = None
+
+    async def close(self) -> None:
+        """Nothing of it is left then."""
+        self.end()
+        if self._idle:
+            self._idle.cancel()
+        await asyncio.gather(*self._ending)
 
 
 def _message(words: "dict[str, Any]", size: int) -> bytes:

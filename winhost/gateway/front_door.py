@@ -93,9 +93,9 @@ class FrontDoor:
         for work in self._work:
             work.cancel()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """After the last request."""
-        self._body_process.end()
+        await self._body_process.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """What aiohttp calls."""

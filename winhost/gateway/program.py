@@ -119,7 +119,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     await _until_done(door, _AFTER_DRAIN_S)
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
-    door.close()
+    await door.close()
     await engines.close()
 
 
