@@ -250,6 +250,30 @@ def test_a_large_body_is_read_in_another_process_while_everybody_goes_on(monkeyp
     reading(work)
 
 
+def test_of_a_crowd_of_bodies_one_is_read_in_each_round_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+    when: list[int] = []
+
+    def noted(*_: Any) -> ForEngine:
+        when.append(rounds)
+        return ForEngine(MODEL, [])
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def work(process: BodyProcess) -> None:
+        counting = asyncio.ensure_future(count())
+        await asyncio.gather(*(read(process, of_length(SMALL_BYTES)) for _ in range(100)))
+        counting.cancel()
+        assert (len(when), len(set(when))) == (100, 100)
+
+    monkeypatch.setattr(body_process, "written_for_engine", noted)
+    reading(work)
+
+
 def test_what_is_wrong_with_a_large_body_is_said() -> None:
     async def work(process: BodyProcess) -> None:
         for text, code in (

@@ -18,12 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .fair_line import FairLine, WaitedTooLong, Waiting
+from .fair_line import OneAtATime, WaitedTooLong
 from .gateway_settings import GatewaySettings
 from .request_body import ForEngine, WrongBody, written_for_engine
 
 _LOG = logging.getLogger("gateway")
-SMALL_BYTES = 65_536  # read in a few milliseconds at most, which is less than handing them over takes
+# Read here in a few milliseconds at most, which is less than handing them over takes. So that a crowd of them does not
+# stop streams either, the event loop reads one of them in each of its rounds; of tiny ones all that there are.
+SMALL_BYTES, _TINY_BYTES = 32_768, 4_096
 _PART_BYTES = 131_072
 _IDLE_S = 60
 _HEAD = struct.Struct("!IQ")  # how long the words are, and the body
@@ -35,8 +37,7 @@ class BodyProcess:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._line: FairLine[Waiting] = FairLine(lambda waiting: not self._reading or None, self._begin)
-        self._reading = False
+        self._here, self._elsewhere = OneAtATime(), OneAtATime()
         self._channel: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._ending: set[asyncio.Future[int]] = set()
@@ -46,29 +47,30 @@ class BodyProcess:
         """As `written_for_engine`; no part is left in the body then. until: a time of the event loop. Raises WrongBody,
         OSError, WaitedTooLong.
         """
-        if sum(map(len, body)) <= SMALL_BYTES:
-            return written_for_engine(bytearray().join(body), route, usage, self._settings)
+        size = sum(map(len, body))
+        if size > SMALL_BYTES:
+            return await self._read_elsewhere(body, route, usage, key, until)
+        if size > _TINY_BYTES:
+            await self._here.take(key, until)
+            asyncio.get_running_loop().call_soon(self._here.give_back)  # in its next round, after everybody's events
+        return written_for_engine(bytearray().join(body), route, usage, self._settings)
+
+    async def _read_elsewhere(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
         loop = asyncio.get_running_loop()
-        waiting = Waiting(key, loop.create_future())
+        await self._elsewhere.take(key, until)
+        if self._idle:
+            self._idle.cancel()
         try:
-            await self._line.wait(waiting, until)
             left = max(0.01, until - loop.time())
             words, found = await asyncio.wait_for(self._asked(body, {"route": route, "usage": usage}), left)
         except asyncio.TimeoutError:
             raise WaitedTooLong from None
         finally:
-            if waiting.begun.done():
-                self._reading = False
-                self._idle = loop.call_later(_IDLE_S, self.end)
-                self._line.go_on()
+            self._idle = loop.call_later(_IDLE_S, self.end)
+            self._elsewhere.give_back()
         if "model" in words:
             return ForEngine(words["model"], found, words["usage"])
         raise WrongBody(words["status"], words["code"], words["message"])
-
-    def _begin(self, _: Waiting) -> None:
-        self._reading = True
-        if self._idle:
-            self._idle.cancel()
 
     async def _asked(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
         loop = asyncio.get_running_loop()

@@ -67,3 +67,28 @@ class FairLine(Generic[_W]):
             requests.remove(waiting)
             if not requests:
                 del self._keys[waiting.key]
+
+
+class OneAtATime:
+    """Something that one request has at a time."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._line: FairLine[Waiting] = FairLine(lambda _: None if self._taken else True, self._begin)
+
+    def _begin(self, _: Waiting) -> None:
+        self._taken = True
+
+    async def take(self, key: str, until: float) -> None:
+        """Raises WaitedTooLong."""
+        waiting = Waiting(key, asyncio.get_running_loop().create_future())
+        try:
+            await self._line.wait(waiting, until)
+        except asyncio.CancelledError:
+            if waiting.begun.done():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        self._taken = False
+        self._line.go_on()
