@@ -253,6 +253,16 @@ def test_one_that_does_not_sleep_as_it_says_is_restarted(fault: str) -> None:
     told(story, turning(engines(), hold=300))
 
 
+def test_what_suspending_freed_because_a_sleep_had_not_is_not_needed_twice() -> None:
+    async def story(found: Turning) -> None:
+        found.engines["a"].faults.add("lie asleep")
+        for name in "bababa":
+            assert (await found.ask(name, "x")).startswith(f"{name}: ")
+            await asyncio.sleep(20)
+
+    told(story, turning(engines(), model={"level": 1, "suspend": True}, hold=300))
+
+
 @pytest.mark.parametrize("fault", ["no wake", "corrupt", "die waking"])
 def test_one_that_does_not_wake_as_it_was_is_restarted_and_nobody_sees_it(fault: str) -> None:
     async def story(found: Turning) -> None:

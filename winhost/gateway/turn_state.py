@@ -78,7 +78,7 @@ class Member:
 
     stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
     it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; gave_back: as much, the last
-    time that it slept; left_mib: what suspending freed beyond that; baseline: its answer to the canary, since it
+    time that it slept; left_mib: by its sleep and suspending together; baseline: its answer to the canary, since it
     started.
     """
 
@@ -109,9 +109,8 @@ class Member:
 
     def needs_mib(self) -> "dict[int, int]":
         """Free memory without which it must not be brought up, by GPU: as stated, and as it gave back before."""
-        left = self.left_mib if self.state is TurnState.SUSPENDED else {}
-        known = self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
-        found = {card: mib + left.get(card, 0) for card, mib in known.items()}
+        known = {TurnState.ASLEEP: self.freed_mib, TurnState.SUSPENDED: self.left_mib}
+        found = dict(known.get(self.state, {}))
         if self.turns.awake_mib is None:
             return found
         stated = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
