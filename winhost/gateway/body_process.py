@@ -15,16 +15,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .fair_line import OneAtATime, WaitedTooLong
+from .fair_line import FairLine, OneAtATime, WaitedTooLong, Waiting
 from .gateway_settings import GatewaySettings
 from .request_body import ForEngine, WrongBody, written_for_engine
 
 _LOG = logging.getLogger("gateway")
 # Read here in a few milliseconds at most, which is less than handing them over takes. So that a crowd of them does not
-# stop streams either, the event loop reads one of them in each of its rounds; of tiny ones all that there are.
+# stop streams either, the event loop reads as many bytes in each of its rounds; of tiny ones all that there are.
 SMALL_BYTES, _TINY_BYTES = 32_768, 4_096
 _PART_BYTES = 131_072
 _IDLE_S = 60
@@ -32,12 +33,19 @@ _HEAD = struct.Struct("!IQ")  # how long the words are, and the body
 _NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
 
 
+@dataclass(eq=False)
+class _Small(Waiting):
+    size: int
+
+
 class BodyProcess:
     """The gateway's side."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._here, self._elsewhere = OneAtATime(), OneAtATime()
+        self._here: FairLine[_Small] = FairLine(self._may_be_read, self._is_read)
+        self._in_this_round = 0  # bytes
+        self._elsewhere = OneAtATime()
         self._channel: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._ending: set[asyncio.Future[int]] = set()
@@ -51,9 +59,20 @@ class BodyProcess:
         if size > SMALL_BYTES:
             return await self._read_elsewhere(body, route, usage, key, until)
         if size > _TINY_BYTES:
-            await self._here.take(key, until)
-            asyncio.get_running_loop().call_soon(self._here.give_back)  # in its next round, after everybody's events
+            await self._here.wait(_Small(key, asyncio.get_running_loop().create_future(), size), until)
         return written_for_engine(bytearray().join(body), route, usage, self._settings)
+
+    def _may_be_read(self, body: "_Small") -> "bool | None":
+        return not self._in_this_round or self._in_this_round + body.size <= SMALL_BYTES or None
+
+    def _is_read(self, body: "_Small") -> None:
+        if not self._in_this_round:
+            asyncio.get_running_loop().call_soon(self._next_round)
+        self._in_this_round += body.size
+
+    def _next_round(self) -> None:
+        self._in_this_round = 0
+        self._here.go_on()
 
     async def _read_elsewhere(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
         loop = asyncio.get_running_loop()
