@@ -23,7 +23,7 @@ from tests.gateway.test_gateway_start import with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
-from winhost.gateway.body_process import SMALL_BYTES, BodyProcess
+from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, NotRead
 from winhost.gateway.gateway_settings import GatewaySettings, Limits, parse_settings
 from winhost.gateway.request_body import ForEngine, WrongBody, check_shape
 
@@ -297,7 +297,7 @@ def test_where_the_process_is_killed_the_next_body_has_another() -> None:
         await read(process, of_length(MEBI))
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        with pytest.raises(NotRead):
             await read(process, of_length(MEBI))
         assert (await read(process, of_length(MEBI))).model == MODEL
 
@@ -361,4 +361,4 @@ def test_however_many_send_large_bodies_only_so_many_bytes_are_held(short: Path,
         answers = [pool.submit(lambda: answer_of(door.raw(request))[0]) for _ in range(40)]
         assert [each.result(PATIENCE_S) for each in answers] == [200] * 40
         # 160 MiB came. Beside the bodies, some 0.4 MiB of each connection are on their way.
-        assert memory_mib(door.process.pid) - before < 2 * 8 + 40 * 0.5
+        assert memory_mib(door.process.pid) - before < 3 * 8 + 40 * 0.5

@@ -33,6 +33,10 @@ _HEAD = struct.Struct("!IQ")  # how long the words are, and the body
 _NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
 
 
+class NotRead(Exception):
+    """The process that reads large bodies ended meanwhile, or cannot be started."""
+
+
 @dataclass(eq=False)
 class _Small(Waiting):
     size: int
@@ -53,7 +57,7 @@ class BodyProcess:
 
     async def read(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
         """As `written_for_engine`; no part is left in the body then. until: a time of the event loop. Raises WrongBody,
-        OSError, WaitedTooLong.
+        NotRead, WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
@@ -101,10 +105,10 @@ class BodyProcess:
                 await loop.sock_sendall(channel, body.pop())
             length, size = _HEAD.unpack(b"".join(await _received(channel, _HEAD.size)))
             return json.loads(b"".join(await _received(channel, length))), await _received(channel, size)
-        except OSError:
-            _LOG.error("the process that reads large bodies ended")
+        except OSError as error:
+            _LOG.error("the process that reads large bodies ended, or did not start: %s", type(error).__name__)
             self.end()
-            raise
+            raise NotRead from None
         except BaseException:  # it has a request, or half of one, that nobody waits for
             self.end()
             raise

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
-from .body_process import BodyProcess
+from .body_process import BodyProcess, NotRead
 from .connections import ClientConnection, Clients
 from .engine_control import EngineFault, NotUp
 from .engine_side import Engines, parts_of
@@ -287,7 +287,7 @@ class FrontDoor:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
         except WrongBody as wrong:
             raise Answered(wrong.status, wrong.code, wrong.message) from None
-        except OSError:
+        except NotRead:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None
         exchange.model, body.parts = found.model, found.parts
