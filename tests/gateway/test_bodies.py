@@ -69,7 +69,7 @@ def test_a_place_is_taken_before_a_body_is_read(own_door: OwnDoor) -> None:
         first, second, third = (opened.enter_context(asks(door, 100)) for _ in range(3))
         assert [each.recv(100) for each in (first, second, third)] == [CONTINUE] * 3
         assert one_answer(opened.enter_context(asks(door, 100))) == 503
-        assert 'refused_total{reason="busy"} 1' in door.ask("/metrics")[2].decode()
+        assert metric(door, 'winhost_gateway_refused_total{reason="busy"}') == "1"
         first.sendall(of_length(100))
         assert answer_of(rest_of(first))[0] == 200
 

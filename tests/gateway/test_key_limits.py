@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import MODEL, OTHER_KEY, Gateway, gateway, settings_for
-from tests.gateway.test_gateway import waited_for
+from tests.gateway.test_gateway import metric, waited_for
 from tests.rows import each_row
 from winhost.gateway.key_limits import KeyLimits, OverLimit, TokenCount, parse_per_key
 
@@ -139,7 +139,7 @@ def test_who_asks_too_often_is_told_when_to_come_again(limited: Any) -> None:
         assert door.ask("/v1/completions", {"model": MODEL, "prompt": "other"}, BOB)[0] == 200
         assert door.ask("/v1/models")[0] == 200  # what no engine gets is free
         assert len(door.engine.requests) == 2
-        assert 'refused_total{reason="rate_limit_exceeded"} 1' in door.ask("/metrics")[2].decode()
+        assert metric(door, 'winhost_gateway_refused_total{reason="rate_limit_exceeded"}') == "1"
 
 
 def test_a_key_has_so_many_requests_open(limited: Any) -> None:
