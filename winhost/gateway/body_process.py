@@ -93,7 +93,7 @@ class BodyProcess:
             self._elsewhere.give_back()
         if "model" in words:
             return ForEngine(words["model"], found, words["usage"])
-        raise WrongBody(words["status"], words["code"], words["message"])
+        raise WrongBody(**words)
 
     async def _asked(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
         loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ def serve(channel: socket.socket) -> None:
             answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage}
             found = made.parts[0]
         except WrongBody as error:
-            answer = {"status": error.status, "code": error.code, "message": error.message}
+            answer = {"status": error.status, "code": error.code, "message": error.message, "param": error.param}
         except MemoryError:
             answer = {"status": 413, "code": "too-large", "message": "There is not enough memory to read the body."}
         channel.sendall(_message(answer, len(found)))

@@ -62,9 +62,9 @@ class Exchange:
 class Answered(Exception):
     """The answer is an error: status, code and what it means."""
 
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, **headers: str) -> None:
         super().__init__(code)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
 
 
 class FrontDoor:
@@ -143,9 +143,10 @@ class FrontDoor:
 
     def _error(self, error: Answered, exchange: Exchange) -> web.Response:
         self._metrics.refused[error.code] += 1
-        kinds = {429: "rate_limit_error"}
-        kind = "server_error" if error.status >= 500 else kinds.get(error.status, "invalid_request_error")
-        body = {"error": {"message": error.message, "type": kind, "code": error.code}}
+        kind = "server_error" if error.status >= 500 else "invalid_request_error"
+        body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+        if error.status == 429:
+            body["error"]["type"] = "rate_limit_error"
         response = web.json_response(body, status=error.status, headers=self._headers(exchange))
         response.headers.update({name.replace("_", "-"): value for name, value in error.headers.items()})
         # Its body may still be on the way: nothing after it on this connection would be read.
@@ -286,7 +287,7 @@ class FrontDoor:
         except TooSlow:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
         except WrongBody as wrong:
-            raise Answered(wrong.status, wrong.code, wrong.message) from None
+            raise Answered(wrong.status, wrong.code, wrong.message, wrong.param) from None
         except NotRead:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None

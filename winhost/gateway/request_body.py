@@ -15,11 +15,11 @@ _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 
 
 class WrongBody(Exception):
-    """status, code, message: what the client is answered."""
+    """status, code, message: what the client is answered; param: the field that is wrong, where it is one."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: "str | None" = None) -> None:
         super().__init__(code)
-        self.status, self.code, self.message = status, code, message
+        self.status, self.code, self.message, self.param = status, code, message, param
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def written_for_engine(body: bytearray, route: str, usage: bool, settings: Gatew
         model = settings.models.get(found["model"])
         if model is None:
             message = f"There is no such model here. There are: {', '.join(settings.models)}."
-            raise WrongBody(404, "model_not_found", message)
+            raise WrongBody(404, "model_not_found", message, "model")
         options = found.get("stream_options") or {}
         adds = usage and route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
         adds = adds and options.get("include_usage") is not True
