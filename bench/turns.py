@@ -52,7 +52,7 @@ class _Swapping:
         return self._engines.control(PublishedModel(name, place, name, "completion"))
 
     async def _use(self, name: str) -> None:
-        async with self._turns.turn(name, self._turns.until()):
+        async with self._turns.seat("bench") as seat, self._turns.turn(seat, name, self._turns.until()):
             pass
 
     def behind_the_gateway(self) -> None:

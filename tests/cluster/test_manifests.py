@@ -18,11 +18,12 @@ from winhost.cluster.cluster_names import engine_name, literal
 from winhost.cluster.engine_manifests import engine_manifests
 from winhost.cluster.engine_pod import ELSEWHERE, EnginePod
 from winhost.cluster.manifest_text import stream
+from winhost.cluster.render_request import ClusterRequest
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import Exposure, KvMirror, Mirror, Video
+from winhost.model.workload import Exposure, KeyLimit, KvMirror, Mirror, PerKey, Video
 from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
 from winhost.sizing.host_memory import engine_ram
@@ -200,6 +201,18 @@ def test_the_gateway_starts_with_its_settings() -> None:
     assert {published.engine.service for published in settings.models.values()} < services
     assert {"program.py", "front_door.py"} <= data.keys()
     assert sum(map(len, data.values())) < 1_000_000, "a ConfigMap holds 1 MiB"
+
+
+def test_limits_of_keys_are_settings_of_the_gateway() -> None:
+    def limited(name: str) -> ClusterRequest:
+        plain = request()
+        own = {name: KeyLimit(concurrent=4)}
+        return replace(plain, workload=replace(plain.workload, per_key=PerKey(KeyLimit(requests_per_minute=60), own)))
+
+    settings = parse_settings(the(made(limited("alice")), "ConfigMap", "gateway")["data"]["settings.json"])
+    assert (settings.per_key.of("alice").concurrent, settings.per_key.of("bob").requests_per_minute) == (4, 60)
+    with pytest.raises(ValueError, match="bob has no API key here"):
+        made(limited("bob"))
 
 
 def test_a_changed_key_makes_new_pods() -> None:

@@ -19,7 +19,8 @@ class StandInEngine:
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
-    `status N` has that status, `header` a control byte in one, `encoded` is compressed; anything else is echoed.
+    `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
+    tokens; anything else is echoed.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -87,11 +88,13 @@ class StandInEngine:
             assert request.transport
             request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nRetry-After: a\x01b\r\n\r\n{}")
             request.transport.close()
+        usage = {"total_tokens": int(prompt[6:])} if prompt.startswith("takes ") else {}
         if not asked.get("stream"):
-            return web.json_response({"model": asked["model"], "choices": [{"text": prompt}]})
-        return await self._stream(request, prompt)
+            return web.json_response({"model": asked["model"], "choices": [{"text": prompt}], "usage": usage})
+        wants = (asked.get("stream_options") or {}).get("include_usage")
+        return await self._stream(request, prompt, f'{{"choices":[],"usage":{json.dumps(usage)}}}' if wants else "")
 
-    async def _stream(self, request: web.Request, prompt: str) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, prompt: str, usage: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         words = int(prompt.partition(" ")[2] or 3) if prompt.startswith("slow") else 3
@@ -103,5 +106,7 @@ class StandInEngine:
             if prompt == "die" and number == 1:
                 assert request.transport
                 request.transport.abort()
+        if usage:
+            await response.write(f"data: {usage}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response

@@ -21,6 +21,8 @@ from tests.processes import PATIENCE_S
 SOURCE = Path(__file__).parents[2] / "winhost/gateway"
 KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
 KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
+OTHER_KEY = "wh-Canary4of5the6key7of8bob"
+_OTHER_LINE = f"bob sha256:{sha256(OTHER_KEY.encode()).hexdigest()}"
 MODEL = "org/tiny"
 
 
@@ -132,7 +134,7 @@ def gateway(
     engine = StandInEngine(folder / "engine.sock")
     installed_in(folder)
     (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n")
+    (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n{_OTHER_LINE}\n")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [python, "-s", "-E", "-B", "-m", "gateway.program", str(folder / "settings.json")],

@@ -111,6 +111,8 @@ def test_why_it_does_not_start_is_said_in_a_line(short: Path, said: Callable[...
     assert "no key is in it" in said(settings, CREDENTIALS_DIRECTORY=short)
     (short / "keys").write_text(new_key("a")[1])
     assert "certificate c" in said(settings, CREDENTIALS_DIRECTORY=short)
+    settings.write_text(json.dumps({**GOOD, "per_key": {"keys": {"b": {"concurrent": 1}}}}))
+    assert "per_key.keys: b has no API key; there are a\n" in said(settings, CREDENTIALS_DIRECTORY=short)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = {"address": "127.0.0.1", "port": taken.getsockname()[1]}
         settings.write_text(json.dumps({**GOOD, "listen": place}))

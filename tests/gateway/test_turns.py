@@ -134,7 +134,7 @@ def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
     async def story(found: Turning) -> None:
         assert await found.ask("b", "x") == "b: x"
         with pytest.raises(Busy) as busy:
-            async with found.turns.turn("a", now() + 10):
+            async with found.turns.seat("alice") as seat, found.turns.turn(seat, "a", now() + 10):
                 pass
         assert 47 < busy.value.after <= 60, "its last start took 47 s"
 
@@ -149,7 +149,7 @@ def test_more_than_may_wait_are_told_at_once() -> None:
         assert (await found.ask("b", "x"), now() - began) == ("busy", 0)
         assert [await each for each in waiting] == ["b: x", "b: x again", "b: x again"]
 
-    told(story, turning(engines(), waiting=3))
+    told(story, turning(engines(), requests=1, waiting=2))
 
 
 def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
@@ -168,7 +168,7 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
 
         async def ask() -> None:
             try:
-                async with turns.turn("a", turns.until()):
+                async with turns.seat("alice") as seat, turns.turn(seat, "a", turns.until()):
                     await asyncio.sleep(1)
                     told.append("answered")
             except Busy:
@@ -178,6 +178,67 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
         return told
 
     assert in_virtual_time(burst()) == ["busy", *["answered"] * 16]
+
+
+async def crowd_and_one(found: Turning, crowd: str, one: str) -> list[str]:
+    """Two hundred requests of a key for these models, and then one of another key: in which order they are answered."""
+    answered: list[str] = []
+
+    async def ask(name: str, key: str) -> None:
+        assert (await found.ask(name, "x", seconds=10, key=key)).startswith(f"{name}: ")
+        answered.append(key)
+
+    asked = [asyncio.ensure_future(ask(name, "crowd")) for _ in range(200 // len(crowd)) for name in crowd]
+    await asyncio.sleep(1)
+    asked.append(asyncio.ensure_future(ask(one, "one")))
+    await asyncio.gather(*asked)
+    return answered
+
+
+def test_a_crowd_of_one_key_delays_another_key_by_one_request() -> None:
+    async def story(found: Turning) -> None:
+        assert (await crowd_and_one(found, "a", "a")).index("one") == 2, "the one that ran, and the next of the crowd"
+
+    told(story, turning(engines("a"), requests=1, hold=100_000))
+
+
+def test_a_crowd_of_one_key_delays_another_key_by_one_turn() -> None:
+    async def story(found: Turning) -> None:
+        order = await crowd_and_one(found, "ab", "c")
+        assert order.index("one") <= 2 * 4, "after the four of the turn that was, and those of one more"
+
+    told(story, turning(engines("abc"), requests=4, hold=100_000, stay=5))
+
+
+def test_keys_choose_in_turn_which_model_comes_next() -> None:
+    async def story(found: Turning) -> None:
+        order: list[str] = []
+
+        async def ask(name: str, key: str) -> None:
+            await found.ask(name, "x", key=key)
+            order.append(name)
+
+        first = [asyncio.ensure_future(ask(name, "crowd")) for name in "bcd"]
+        await asyncio.sleep(0.1)  # they are older
+        await asyncio.gather(*first, ask("e", "one"))
+        assert order.index("e") <= 1
+
+    told(story, turning(engines("abcde"), hold=100_000))
+
+
+def test_where_all_seats_are_taken_the_newest_of_the_crowd_gives_its_own_away() -> None:
+    async def story(found: Turning) -> None:
+        crowd = [asyncio.ensure_future(found.ask("a", str(number), 100, "crowd")) for number in range(4)]
+        await asyncio.sleep(1)
+        assert await found.ask("a", "x", 1, "crowd") == "busy"
+        other = asyncio.ensure_future(found.ask("a", "y", 1, "other"))
+        await asyncio.sleep(1)
+        assert [each.done() and each.result() for each in crowd] == [False, False, False, "busy"]
+        assert await other == "a: y"
+        assert [await each for each in crowd[:3]] == ["a: 0", "a: 1", "a: 2"]
+        assert (found.turns.running, found.turns.waiting) == (0, 0)
+
+    told(story, turning(engines("a"), requests=2, waiting=2, hold=100_000))
 
 
 @pytest.mark.parametrize("fault", ["lie asleep", "die asleep"])
@@ -190,6 +251,16 @@ def test_one_that_does_not_sleep_as_it_says_is_restarted(fault: str) -> None:
         assert found.engines["a"].starts == 2
 
     told(story, turning(engines(), hold=300))
+
+
+def test_what_suspending_freed_because_a_sleep_had_not_is_not_needed_twice() -> None:
+    async def story(found: Turning) -> None:
+        found.engines["a"].faults.add("lie asleep")
+        for name in "bababa":
+            assert (await found.ask(name, "x")).startswith(f"{name}: ")
+            await asyncio.sleep(20)
+
+    told(story, turning(engines(), model={"level": 1, "suspend": True}, hold=300))
 
 
 @pytest.mark.parametrize("fault", ["no wake", "corrupt", "die waking"])

@@ -10,7 +10,7 @@ from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, Pro
 from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
 from winhost.gateway.engine_moves import KeeperFault
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
-from winhost.gateway.turn_state import Member, TurnEnded
+from winhost.gateway.turn_state import Member, Seat, TurnEnded
 from winhost.gateway.turns import Busy, Turns
 
 SILENCE_S = 30
@@ -92,19 +92,27 @@ class Turning:
     def member(self, name: str) -> Member:
         return self.turns._members()[name]
 
-    async def ask(self, name: str, prompt: str, seconds: float = 0.15) -> str:
+    async def ask(self, name: str, prompt: str, seconds: float = 0.15, key: str = "alice") -> str:
         """As the front door asks: an answer, or the name of what came instead."""
         began = asyncio.get_running_loop().time()
-        outcome = await self._asked(name, prompt, seconds)
+        outcome = await self._asked(name, prompt, seconds, key)
         self.outcomes.append((name, outcome, asyncio.get_running_loop().time() - began))
         return outcome
 
-    async def _asked(self, name: str, prompt: str, seconds: float) -> str:
-        body = json.dumps({"prompt": prompt, "seconds": seconds}).encode()
+    async def _asked(self, name: str, prompt: str, seconds: float, key: str) -> str:
+        try:
+            async with self.turns.seat(key) as seat:
+                return await self._answered(
+                    seat, name, json.dumps({"prompt": prompt, "seconds": seconds}).encode(), seconds
+                )
+        except Busy:
+            return "busy"
+
+    async def _answered(self, seat: Seat, name: str, body: bytes, seconds: float) -> str:
         until = self.turns.until()
         while True:
             try:
-                async with self.turns.turn(name, until):
+                async with self.turns.turn(seat, name, until):
                     answer = self.engines[name].answer("POST", "/v1/completions", body)
                     _, found = await asyncio.wait_for(answer, max(SILENCE_S, seconds + 1))
                     return str(found["choices"][0]["text"])
@@ -113,8 +121,6 @@ class Turning:
             except (TimeoutError, ConnectionLost):
                 self.turns.doubt(name)
                 return "broke off"
-            except Busy:
-                return "busy"
             except TurnEnded:
                 return "turn ended"
 

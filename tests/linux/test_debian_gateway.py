@@ -137,6 +137,12 @@ def test_it_waits_for_the_engine_and_lets_it_answer(served: Debian) -> None:
     assert answer(served, "/v1/models", key="wh-" + "x" * 40)[0] == 401
 
 
+def test_the_unit_may_have_the_process_that_reads_large_bodies(served: Debian) -> None:
+    status, body = answer(served, "/v1/completions", {"model": "org/tiny", "prompt": "a" * 100_000})
+    assert (status, json.loads(body)["model"]) == (200, "tiny")
+    assert "gateway.body_process" in served.run("systemctl", "status", "--no-pager", "--full", UNIT)
+
+
 def test_nobody_else_reaches_the_engine_or_the_keys(served: Debian) -> None:
     for path, command in (("/run/engine/engine.sock", "ls"), (f"{folder(served)}/keys", "cat")):
         done = served.run("sh", "-c", f"runuser -u somebody -- {command} {path} 2>&1 || true")

@@ -15,7 +15,7 @@ from winhost.model.errors import UsageError
 from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAnswer, ReduceRate
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import KvMirror, Mirror, ModelState, Workload
+from winhost.model.workload import KeyLimit, KvMirror, Mirror, ModelState, PerKey, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.compose_project import ComposeProject, ComposeRequest, compose_project
 
@@ -97,6 +97,13 @@ def test_the_gateway_finds_what_it_reads() -> None:
         if path.endswith(".py"):
             compile(text, path, "exec")
     assert len(contents) == len({*contents}) == len(document["configs"])
+
+
+def test_limits_of_keys_are_settings_of_the_gateway() -> None:
+    plain = asked()
+    limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(KeyLimit(concurrent=4))))
+    settings = yaml.safe_load(made(limited).text)["configs"]["gateway-settings-json"]["content"]
+    assert parse_settings(settings).per_key.of("alice").concurrent == 4
 
 
 def test_engines_of_one_gpu_start_one_after_the_other() -> None:

@@ -19,7 +19,7 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
-from winhost.model.workload import Availability, ModelState, Needs, Video, Workload
+from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, PerKey, Video, Workload
 from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -138,6 +138,25 @@ def test_an_endpoint_beyond_the_machine_is_limited_to_networks() -> None:
     (port,) = (each for each in entries if each["resource"] == "FirewallPort")
     assert (port["key"], port["desired"]) == ({"port": "9000"}, {"allowed": ["10.0.0.0/8"]})
     assert "FirewallPort" not in [each["resource"] for each in list[Any](made().entries)]
+
+
+PER_KEY = PerKey(KeyLimit(concurrent=32, tokens_per_minute=200_000), {"alice": KeyLimit(concurrent=4)})
+
+
+def test_limits_of_keys_are_settings_of_the_gateway() -> None:
+    plain = request()
+    limited = replace(plain, workload=replace(plain.workload, per_key=PER_KEY))
+    settings = gateway_settings(made(limited))
+    assert settings["per_key"] == {"concurrent": 32, "tokens_per_minute": 200_000, "keys": {"alice": {"concurrent": 4}}}
+    assert parse_settings(json.dumps(settings)).per_key.of("alice").concurrent == 4
+    assert "per_key" not in gateway_settings(made(plain))
+
+
+def test_limits_of_a_key_that_is_not_there_are_refused() -> None:
+    plain = request()
+    limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(keys={"bob": KeyLimit(concurrent=4)})))
+    with pytest.raises(ValueError, match="bob has no API key here; there are alice"):
+        made(limited)
 
 
 def test_sizes_are_told() -> None:

@@ -10,9 +10,9 @@ from winhost.cluster.pod_security import container_security, pod_basics
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
 from winhost.gateway import gateway_settings
-from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
+from winhost.serving.gateway_entries import check_key_names, per_key_settings
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _SOURCE = Path(gateway_settings.__file__).parent
@@ -42,6 +42,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
         for model in request.workload.models
     ]
     listen: dict[str, Json] = {"listen": {"address": "0.0.0.0", "port": GATEWAY_PORT}, "models": models}  # noqa: S104
+    listen |= per_key_settings(request.workload)
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
     return {**listen, "plain_http_beyond_this_machine": True}
@@ -50,7 +51,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
 def _keys(request: ClusterRequest) -> Mapping[str, Json]:
     """Hashes, by which a key is known again and which nobody can use as one."""
     text = "\n".join([*request.keys, ""])
-    ApiKeys(text)
+    check_key_names(json.dumps(_settings(request)), text)
     body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
     return manifest("Secret", "v1", request.keys_secret, request.namespace, body, GATEWAY)
 

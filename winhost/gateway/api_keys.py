@@ -32,6 +32,10 @@ class ApiKeys:
         if not self._keys:
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self._keys]
+
     def name_of(self, authorization: str) -> str | None:
         """Whose key this header has. All are compared, each in constant time."""
         scheme, _, key = authorization.partition(" ")

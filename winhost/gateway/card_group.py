@@ -1,19 +1,18 @@
 """Models that share GPUs, and whose turn it is: one queue, and one program that moves engines, one after another.
 
-A request to a model that is awake goes on at once. Others wait, and the one that waits longest says which model comes
-next. The models in its way stay until their least time is over, finish their requests, and go off the GPU, the least
-recently used first.
+A request to a model that is awake goes on at once. Others wait, and of each API key in turn the one that waits longest
+says which model comes next. The models in its way stay until their least time is over, finish their requests, and go
+off the GPU, the least recently used first.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from .engine_moves import EngineMoves
 from .gateway_metrics import TurnMetrics
 from .turn_settings import TurnLimits
-from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter, fits
+from .turn_state import Member, TurnState, Waiter, fits
 
 _LOG = logging.getLogger("gateway")
 _QUIET_S = 2.0  # without requests, before what nobody waits for is done
@@ -23,62 +22,53 @@ _AGAIN_S = 1.0
 _LEAST_S = 0.01
 
 
-class NoTurn(Exception):
-    """It did not come in time."""
-
-
 class CardGroup:
-    """Members of one group. `run` goes on for as long as the gateway does."""
+    """Members of one group. `run` goes on for as long as the gateway does. awoke: is told when requests to one of them
+    may begin.
+    """
 
-    def __init__(self, members: "list[Member]", limits: TurnLimits, moves: EngineMoves, metrics: TurnMetrics) -> None:
+    def __init__(
+        self,
+        members: "list[Member]",
+        limits: TurnLimits,
+        moves: EngineMoves,
+        metrics: TurnMetrics,
+        awoke: Callable[[], None],
+    ) -> None:
         self.members = {member.name: member for member in members}
-        self._limits, self._moves, self._metrics = limits, moves, metrics
+        self._limits, self._moves, self._metrics, self._awoke = limits, moves, metrics, awoke
+        self._chose: dict[str, float] = {}  # when a request of a key last said which model comes next
         self._changed = asyncio.Event()
         self._watched = float("-inf")
         self.stopped = False
 
     # ---- requests
 
-    @asynccontextmanager
-    async def seat(self, name: str, until: float) -> AsyncIterator[Seat]:
-        """While this model is awake. Raises NoTurn, TurnEnded."""
-        member = self.members[name]
-        task = asyncio.current_task()
-        assert task
-        seat = Seat(task)
-        try:
-            if self.at_once(name):
-                member.running.add(seat)
-            else:
-                began = _now()
-                await self._wait(member, seat, until)
-                self._metrics.held.add(name, _now() - began)
-            yield seat
-        except asyncio.CancelledError:
-            if seat.ended:
-                raise TurnEnded(name) from None
-            raise
-        finally:
-            if seat in member.running:
-                member.running.discard(seat)
-                member.last_use = _now()
-            self._changed.set()
-
-    def at_once(self, name: str) -> bool:
+    def awake(self, name: str) -> bool:
         return self.members[name].state is TurnState.AWAKE
 
-    async def _wait(self, member: Member, seat: Seat, until: float) -> None:
-        now = _now()
-        waiter = Waiter(now, seat, asyncio.get_running_loop().create_future())
-        member.waiting.append(waiter)
+    def joined(self, waiter: Waiter) -> None:
+        """A request waits."""
+        self.members[waiter.model].waiting.append(waiter)
         self._changed.set()
-        try:
-            await asyncio.wait({waiter.admitted}, timeout=max(0.0, until - now))
-        finally:
-            if waiter in member.waiting:
-                member.waiting.remove(waiter)
-        if not waiter.admitted.done():
-            raise NoTurn(member.name)
+
+    def began(self, waiter: Waiter) -> None:
+        """It waits no more and is with its engine."""
+        member = self.members[waiter.model]
+        member.waiting.remove(waiter)
+        member.running.add(waiter.seat)
+        if waiter.asleep:
+            self._metrics.held.add(member.name, _now() - waiter.since)
+
+    def left(self, waiter: Waiter) -> None:
+        """It waits no more and is not with its engine."""
+        member = self.members[waiter.model]
+        if waiter in member.waiting:
+            member.waiting.remove(waiter)
+        if waiter.seat in member.running:
+            member.running.discard(waiter.seat)
+            member.last_use = _now()
+        self._changed.set()
 
     def not_up(self, name: str) -> None:
         """A request could not be given to its engine."""
@@ -124,9 +114,10 @@ class CardGroup:
     async def _step(self) -> "float | None":
         """One move. Seconds for which there is no other, where nothing changes; None where there may be one."""
         await self._look_at_those_in_doubt()
-        target = self._target()
-        if target is None:
+        chosen = self._chosen()
+        if chosen is None:
             return await self._idle()
+        target = self.members[chosen.model]
         if not await self._moves.can_rise(target):
             return None
         for member in (leaving := self._in_the_way(target)):
@@ -135,6 +126,7 @@ class CardGroup:
         for member in leaving:
             if not await self._leave(member, lambda: bool(target.waiting)):
                 return None
+        self._chose[chosen.key] = _now()
         await self._bring_up(target, leaving)
         return None
 
@@ -145,11 +137,14 @@ class CardGroup:
             if member.doubted and await self._moves.alive(member):
                 self._admit(member)
 
-    def _target(self) -> "Member | None":
-        """Whose request waits longest. Models that failed just now have a pause."""
+    def _chosen(self) -> "Waiter | None":
+        """The request whose model comes next: keys choose in turn, and each by what waits longest. Models that failed
+        just now have a pause.
+        """
         now = _now()
-        asked = [m for m in self.members.values() if m.waiting and m.not_before <= now]
-        return min(asked, key=lambda member: member.oldest, default=None)
+        able = [m for m in self.members.values() if m.state is not TurnState.AWAKE and m.not_before <= now]
+        asked = (waiter for member in able for waiter in member.waiting)
+        return min(asked, key=lambda each: (self._chose.get(each.key, float("-inf")), each.since), default=None)
 
     def _in_the_way(self, target: Member) -> "list[Member]":
         """As few as make room, those first whose time is over and that were not used for longest."""
@@ -205,22 +200,18 @@ class CardGroup:
         member.state = TurnState.AWAKE
         if member.waiting:
             member.stays_until = _now() + self._limits.stay
-        for waiter in member.waiting:
-            if not waiter.admitted.done():
-                member.running.add(waiter.seat)
-                waiter.admitted.set_result(None)
-        member.waiting.clear()
+        self._awoke()
 
     # ---- while nobody waits
 
     async def _idle(self) -> "float | None":
         """As _step."""
         now = _now()
-        waiting = [m.not_before - now for m in self.members.values() if m.waiting]
+        waiting = [m.not_before - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
         if waiting:  # for a model that failed just now
             return min(waiting)
         quiet = now - max(m.last_use for m in self.members.values())
-        if quiet < _QUIET_S or any(m.running for m in self.members.values()):
+        if quiet < _QUIET_S or any(m.running or m.waiting for m in self.members.values()):
             return _QUIET_S
         if await self._one_too_many() or await self._prepare() or await self._keep_one_up():
             return None

@@ -4,7 +4,7 @@ then nothing of it is left on the GPU, and it starts anew when its turn comes.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from .engine_control import FAULTS, WrongAnswer
@@ -73,15 +73,15 @@ class EngineMoves:
             member.freed_mib[card] = max(member.freed_mib.get(card, 0), mib)
         member.gave_back = all(gave.get(card, mib) >= mib * _MOST_OF_IT for card, mib in member.needs_mib().items())
         if member.turns.suspend:
-            await self._suspend(member)
+            await self._suspend(member, before)
 
-    async def _suspend(self, member: Member) -> None:
-        before = await self._free()
+    async def _suspend(self, member: Member, awake: Mapping[int, int]) -> None:
+        """awake: MiB that were free before it slept."""
         try:
             await self._unit(member)[0].suspend(self._unit(member)[1])
             member.state = TurnState.SUSPENDED
             for card, free in (await self._free()).items():
-                member.left_mib[card] = max(member.left_mib.get(card, 0), free - before.get(card, free))
+                member.left_mib[card] = max(member.left_mib.get(card, 0), free - awake.get(card, free))
         except KeeperFault as error:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 

@@ -5,36 +5,38 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
 
 from .api_keys import ApiKeys
+from .bodies import Bodies, Body, TooSlow
+from .body_process import BodyProcess, NotRead
 from .connections import ClientConnection, Clients
 from .engine_control import EngineFault, NotUp
 from .engine_side import Engines, parts_of
+from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
+from .key_limits import KeyLimits, OverLimit, TokenCount
 from .published import (
     HEALTH,
     METRICS,
     MODELS,
     READY,
-    NotUnderstood,
-    for_engine,
     method_of,
     model_in,
     needs_key,
     route_of,
-    understood,
 )
+from .request_body import WrongBody
 from .strict_http import REFUSED
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
 
 _LOG = logging.getLogger("gateway")
-_LARGE = 262_144  # bytes; parsing more would hold up everybody's streams
 _PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
 _GONE = 499  # the client went away; for log and metrics alone
 
@@ -50,6 +52,7 @@ class Exchange:
     model: str = "-"
     sent: int = 0
     first_byte: float | None = None
+    count: TokenCount | None = None
 
     @property
     def age(self) -> float:
@@ -59,9 +62,9 @@ class Exchange:
 class Answered(Exception):
     """The answer is an error: status, code and what it means."""
 
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, **headers: str) -> None:
         super().__init__(code)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
 
 
 class FrontDoor:
@@ -72,6 +75,8 @@ class FrontDoor:
     ) -> None:
         self._settings, self._keys, self._engines, self._clients = settings, keys, engines, clients
         self._turns = turns
+        self._key_limits = KeyLimits(settings.per_key)
+        self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
         self._metrics = GatewayMetrics()
         self._began = int(time.time())
         self.draining = False
@@ -87,6 +92,10 @@ class FrontDoor:
         self._cutting = True
         for work in self._work:
             work.cancel()
+
+    async def close(self) -> None:
+        """After the last request."""
+        await self._body_process.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """What aiohttp calls."""
@@ -135,7 +144,9 @@ class FrontDoor:
     def _error(self, error: Answered, exchange: Exchange) -> web.Response:
         self._metrics.refused[error.code] += 1
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
-        body = {"error": {"message": error.message, "type": kind, "code": error.code}}
+        body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+        if error.status == 429:
+            body["error"]["type"] = "rate_limit_error"
         response = web.json_response(body, status=error.status, headers=self._headers(exchange))
         response.headers.update({name.replace("_", "-"): value for name, value in error.headers.items()})
         # Its body may still be on the way: nothing after it on this connection would be read.
@@ -181,6 +192,7 @@ class FrontDoor:
             return web.json_response({"status": "ok"}, headers=headers)
         if route == METRICS:
             now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
+            now["held_body_bytes"] = self._bodies.held
             text = self._metrics.text(self._turns.metrics(), **now, connections=self._clients.now)
             return web.Response(text=text, headers={**headers, "Content-Type": "text/plain; version=0.0.4"})
         if route == READY:
@@ -206,12 +218,33 @@ class FrontDoor:
     # ---- what goes to an engine
 
     async def _completed(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        model, body = await self._read(request)
-        exchange.model = model.name
+        """What a request needs is taken by its head alone; only then its body is read."""
+        if request.content_type != "application/json":
+            raise Answered(415, "content-type", "The body has to be application/json.")
         until = self._turns.until()
+        try:
+            with self._key_limits.request(exchange.key) as exchange.count:
+                async with (
+                    self._turns.seat(exchange.key) as seat,
+                    self._bodies.body(exchange.key, request.content_length, until) as body,
+                ):
+                    await self._read(request, body, exchange, until)
+                    return await self._asked(request, body, exchange, seat, until)
+        except OverLimit as over:
+            message = f"This API key may have {over.what}."
+            raise Answered(429, "rate_limit_exceeded", message, Retry_After=str(over.after)) from None
+        except (Busy, WaitedTooLong) as busy:
+            message = "All places are taken, and those to wait as well, or the model's turn did not come in time."
+            after = busy.after if isinstance(busy, Busy) else 5
+            raise Answered(503, "busy", message, Retry_After=str(after)) from None
+
+    async def _asked(
+        self, request: web.BaseRequest, body: Body, exchange: Exchange, seat: Seat, until: float
+    ) -> web.StreamResponse:
+        model = self._settings.models[exchange.model]
         while True:
             try:
-                return await self._turned(request, model, body, exchange, until)
+                return await self._turned(request, model, body, exchange, seat, until)
             except NotUp:
                 # No byte of it went anywhere: where its model takes turns, it waits for another.
                 if not self._turns.not_up(model.name):
@@ -219,18 +252,22 @@ class FrontDoor:
                     raise Answered(503, "engine-not-up", message, Retry_After="10") from None
 
     async def _turned(
-        self, request: web.BaseRequest, model: PublishedModel, body: bytes, exchange: Exchange, until: float
+        self,
+        request: web.BaseRequest,
+        model: PublishedModel,
+        body: Body,
+        exchange: Exchange,
+        seat: Seat,
+        until: float,
     ) -> web.StreamResponse:
         hold = 0 if self._turns.takes_turns(model.name) else None
         try:
             async with (
-                self._turns.turn(model.name, until) as seat,
-                self._engines.answer(model, exchange.route, body, exchange.id, hold) as answer,
+                self._turns.turn(seat, model.name, until),
+                self._engines.answer(model, exchange.route, body.for_engine(), exchange.id, hold) as answer,  # type: ignore[arg-type]  # aiohttp takes it
             ):
+                body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
-        except Busy as busy:
-            message = "All places are taken, and those to wait as well, or the model's turn did not come in time."
-            raise Answered(503, "busy", message, Retry_After=str(busy.after)) from None
         except TurnEnded:
             message = f"The turn of {model.name} ended before it answered."
             raise Answered(503, "turn-ended", message, Retry_After="5") from None
@@ -240,43 +277,33 @@ class FrontDoor:
             message = f"The engine of {model.name} broke off before it answered."
             raise Answered(502, "engine-broke-off", message) from None
 
-    async def _read(self, request: web.BaseRequest) -> tuple[PublishedModel, bytes]:
-        if request.content_type != "application/json":
-            raise Answered(415, "content-type", "The body has to be application/json.")
+    async def _read(self, request: web.BaseRequest, body: Body, exchange: Exchange, until: float) -> None:
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            body = await asyncio.wait_for(_whole(request.content), self._settings.limits.receive)
-        except asyncio.TimeoutError:  # another class before Python 3.11
+            await body.receive(request.content)
+            counted = exchange.count is not None
+            found = await self._body_process.read(body.parts, exchange.route, counted, exchange.key, until)
+        except TooSlow:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
-        if _elements(body) > self._settings.limits.elements:
-            raise Answered(
-                413, "too-many-elements", f"The body has more than {self._settings.limits.elements} elements."
-            )
-        try:
-            if len(body) < _LARGE:
-                return self._translated(body)
-            return await asyncio.get_running_loop().run_in_executor(None, self._translated, body)
-        except NotUnderstood as error:
-            raise Answered(400, "body", str(error)) from None
-
-    def _translated(self, body: bytes) -> tuple[PublishedModel, bytes]:
-        found = understood(body)
-        model = self._settings.models.get(found["model"])
-        if model is None:
-            message = f"There is no such model here. There are: {', '.join(self._settings.models)}."
-            raise Answered(404, "model_not_found", message)
-        return model, for_engine(found, model.served_as)
+        except WrongBody as wrong:
+            raise Answered(wrong.status, wrong.code, wrong.message, wrong.param) from None
+        except NotRead:
+            message = "The body could not be read: the process that reads large ones ended."
+            raise Answered(503, "body-not-read", message, Retry_After="5") from None
+        exchange.model, body.parts = found.model, found.parts
+        if exchange.count:
+            exchange.count.hides_usage = found.adds_usage
 
     async def _passed_on(
-        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, exchange: Exchange, seat: "Seat | None"
+        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, exchange: Exchange, seat: Seat
     ) -> web.StreamResponse:
         # The others are between engine and gateway, and nothing that the client can mend.
         if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
             raise EngineFault(str(answer.status))
         response = self._begun(answer, exchange)
         try:
-            async for part in parts_of(answer):
+            async for part in self._parts(answer, exchange):
                 if not response.prepared:
                     exchange.first_byte = exchange.age
                     await response.prepare(request)
@@ -289,14 +316,18 @@ class FrontDoor:
             await self._break_off(request, response, exchange, "engine-broke-off")
             return response
         except asyncio.CancelledError:
-            ended = seat is not None and seat.ended
-            if not (ended or self._cutting) or not response.prepared:
+            if not (seat.ended or self._cutting) or not response.prepared:
                 raise
-            await self._break_off(request, response, exchange, "turn-ended" if ended else "stopping")
+            await self._break_off(request, response, exchange, "turn-ended" if seat.ended else "stopping")
             return response
         await response.prepare(request)
         await response.write_eof()
         return response
+
+    def _parts(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> AsyncIterator[bytes]:
+        if exchange.count is None:
+            return parts_of(answer)
+        return exchange.count.counted(parts_of(answer), answer.content_type == "text/event-stream")
 
     def _begun(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> web.StreamResponse:
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
@@ -320,14 +351,3 @@ class FrontDoor:
             await response.write(f"data: {json.dumps(error)}\n\n".encode("ascii"))
         if request.transport:
             request.transport.close()
-
-
-def _elements(body: bytes) -> int:
-    """As many values as JSON can have at most, counted a hundred times as fast as it is parsed."""
-    return sum(map(body.count, (b",", b"[", b"{")))
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """How long it can be is known by now: a longer one is refused before."""
-    parts = [part async for part in content.iter_any()]
-    return b"".join(parts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .key_limits import PerKey, parse_per_key
 from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 
@@ -39,8 +40,9 @@ class Tls:
 class Limits:
     """Times in seconds.
 
-    elements: of a JSON body, which take far more memory than their text; requests: that engines have at a time;
-    waiting: that wait for their turn, and how long (hold), as long as requests wait for an engine that starts;
+    elements, depth: of a JSON body, whose values take far more memory than their text; bodies_bytes: of all bodies that
+    are held, until engines have answered; requests: that engines have at a time; waiting: that send their body or wait
+    beside those, and how long (hold), as long as requests wait for an engine that starts;
     connections: in total, of which a quarter is kept for clients that have sent a valid key; per_address: connections
     from an address that has sent none; head: for a handshake, and again for the head of a request; receive: for a body,
     and for a client that does not read; silence: of an engine.
@@ -48,6 +50,8 @@ class Limits:
 
     body_bytes: int = 16_777_216
     elements: int = 262_144
+    depth: int = 64
+    bodies_bytes: int = 134_217_728
     requests: int = 256
     waiting: int = 256
     connections: int = 1024
@@ -69,6 +73,7 @@ class GatewaySettings:
     plain_http_beyond_this_machine: bool = False
     limits: Limits = field(default_factory=Limits)
     turns: TurnLimits = field(default_factory=TurnLimits)
+    per_key: PerKey = field(default_factory=PerKey)
 
     @property
     def taking_turns(self) -> dict[str, ModelTurns]:
@@ -94,6 +99,7 @@ def parse_settings(text: str) -> GatewaySettings:
         plain_http_beyond_this_machine=plain,
         limits=_limits(given.get("limits", {})),
         turns=parse_turn_limits(given.get("turns", {})),
+        per_key=parse_per_key(given.get("per_key", {})),
     )
     check_turns(settings.taking_turns, settings.turns)
     if not (settings.listen.only_this_machine or settings.tls or plain):

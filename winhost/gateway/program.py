@@ -63,6 +63,8 @@ def _prepared(file: Path) -> tuple[GatewaySettings, ApiKeys, ssl.SSLContext | No
         keys = ApiKeys(_text(Path(folder, "keys")))
     except WrongKeys as error:
         raise CannotStart(f"API keys: {error}") from None
+    if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # its key would have no limit
+        raise CannotStart(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
     return settings, keys, _context(settings.tls, Path(folder)) if settings.tls else None
 
 
@@ -117,6 +119,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     await _until_done(door, _AFTER_DRAIN_S)
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
+    await door.close()
     await engines.close()
 
 

@@ -43,7 +43,7 @@ def needs_key(route: str | None) -> bool:
     return route not in _OPEN
 
 
-def understood(body: bytes) -> dict[str, Any]:
+def understood(body: bytearray) -> dict[str, Any]:
     """The object in a body. Raises NotUnderstood."""
     try:
         found = json.loads(body.decode("utf-8"), parse_constant=_refuse)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from .engine_control import EngineControl
+from .fair_line import Waiting
 from .turn_settings import SLEEP, ModelTurns
 
 
@@ -37,23 +38,38 @@ class TurnEnded(Exception):
 
 @dataclass(eq=False)
 class Seat:
-    """A request's place with an engine. ended: its time is over, and its task was cancelled."""
+    """A request of the API key of this name, from its head to the end of its answer.
 
+    running: it is with an engine; ended: its model's turn is over; put_out: another key's request has its place. In
+    both cases its task was cancelled.
+    """
+
+    key: str
     task: "asyncio.Task[Any]"
+    running: bool = False
     ended: bool = False
+    put_out: bool = False
 
     def end(self) -> None:
         self.ended = True
         self.task.cancel()
 
+    def put_out_of_line(self) -> None:
+        self.put_out = True
+        self.task.cancel()
+
 
 @dataclass(eq=False)
-class Waiter:
-    """A request that waits for its model, since when."""
+class Waiter(Waiting):
+    """A request that waits for its model to be awake, and for one of the places with engines.
 
-    since: float
+    asleep: its model was when it came.
+    """
+
     seat: Seat
-    admitted: "asyncio.Future[None]"
+    model: str
+    since: float
+    asleep: bool
 
 
 @dataclass(eq=False)
@@ -62,7 +78,7 @@ class Member:
 
     stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
     it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; gave_back: as much, the last
-    time that it slept; left_mib: what suspending freed beyond that; baseline: its answer to the canary, since it
+    time that it slept; left_mib: by its sleep and suspending together; baseline: its answer to the canary, since it
     started.
     """
 
@@ -88,18 +104,13 @@ class Member:
         return self.state not in OFF_THE_CARD
 
     @property
-    def oldest(self) -> float:
-        return min((waiter.since for waiter in self.waiting), default=float("inf"))
-
-    @property
     def sleeps(self) -> bool:
         return self.turns.between == SLEEP
 
     def needs_mib(self) -> "dict[int, int]":
         """Free memory without which it must not be brought up, by GPU: as stated, and as it gave back before."""
-        left = self.left_mib if self.state is TurnState.SUSPENDED else {}
-        known = self.freed_mib if self.state in (TurnState.ASLEEP, TurnState.SUSPENDED) else {}
-        found = {card: mib + left.get(card, 0) for card, mib in known.items()}
+        known = {TurnState.ASLEEP: self.freed_mib, TurnState.SUSPENDED: self.left_mib}
+        found = dict(known.get(self.state, {}))
         if self.turns.awake_mib is None:
             return found
         stated = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)

@@ -1,20 +1,23 @@
 """Whose turn it is: models that share GPUs are awake in turn, and so many requests at a time are with engines.
 
-`turn` is asked before each request, with its model.
+Each request takes a seat before its body is read; `turn` is asked with it when its model is known. API keys take turns
+wherever requests wait.
 """
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
-from .card_group import CardGroup, NoTurn
+from .card_group import CardGroup
 from .engine_control import EngineControl
 from .engine_moves import EngineMoves, Keeper
+from .fair_line import FairLine, WaitedTooLong
 from .gateway_metrics import TurnMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .turn_settings import card_groups
-from .turn_state import Member, Seat, TurnState
+from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter
 
 _READY = (
     TurnState.AWAKE,
@@ -30,27 +33,28 @@ _LONGEST_S = 120
 class Busy(Exception):
     """No turn comes soon enough. after: seconds until one may."""
 
-    def __init__(self, model: str, after: float = 5) -> None:
-        super().__init__(model)
+    def __init__(self, after: float = 5) -> None:
+        super().__init__()
         self.after = max(1, min(_LONGEST_S, math.ceil(after)))
 
 
 class Turns:
-    """Of all models. running, waiting: how many requests are with engines, and wait for it."""
+    """Of all models. running: how many requests are with engines."""
 
     def __init__(
         self, settings: GatewaySettings, control: Callable[[PublishedModel], EngineControl], keeper: "Keeper | None"
     ) -> None:
         self._limits = settings.limits
-        self._free = asyncio.Semaphore(settings.limits.requests)
-        self.running = self.waiting = 0
+        self._seats: dict[Seat, None] = {}  # in the order in which they came
+        self._line: FairLine[Waiter] = FairLine(self._may_begin, self._begin)
+        self.running = 0
         self._metrics = TurnMetrics()
         moves = EngineMoves(settings.turns, keeper, self._metrics)
         self._groups: dict[str, CardGroup] = {}
         for names in card_groups(settings.taking_turns):
             models = [settings.models[name] for name in names]
             members = [Member(model.name, model.turns, control(model)) for model in models if model.turns]
-            group = CardGroup(members, settings.turns, moves, self._metrics)
+            group = CardGroup(members, settings.turns, moves, self._metrics, self._line.go_on)
             self._groups.update(dict.fromkeys(names, group))
         self._running: list[asyncio.Task[None]] = []
 
@@ -65,41 +69,84 @@ class Turns:
         for task in self._running:
             task.cancel()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests send their body, or wait to be with an engine."""
+        return sum(not seat.running for seat in self._seats)
+
     def until(self) -> float:
         """The time of the event loop until which a request that comes now may wait."""
         return asyncio.get_running_loop().time() + self._limits.hold
 
-    @asynccontextmanager
-    async def turn(self, model: str, until: float) -> AsyncIterator[Seat | None]:
-        """For one request to this model. Raises Busy, TurnEnded."""
-        group = self._groups.get(model)
-        awake = group is None or group.at_once(model)
-        if self.waiting >= self._limits.waiting and (self._free.locked() or not awake):
-            raise Busy(model, group.expected(model) if group else 5)
-        self.waiting += 1
-        waits = True
-        try:
-            async with group.seat(model, until) if group else nullcontext() as seat:
-                await self._place(model, until)
-                self.waiting, self.running, waits = self.waiting - 1, self.running + 1, False
-                yield seat
-        except NoTurn:
-            raise Busy(model, group.expected(model) if group else 5) from None
-        finally:
-            if waits:
-                self.waiting -= 1
-            else:
-                self.running -= 1
-                self._free.release()
+    # ---- requests
 
-    async def _place(self, model: str, until: float) -> None:
-        if not self._free.locked():  # at once: in a burst, whoever need not wait must not be counted with those who do
-            await self._free.acquire()
-            return
+    @asynccontextmanager
+    async def seat(self, key: str) -> AsyncIterator[Seat]:
+        """For one request of this key, before its body is read. Raises Busy."""
+        task = asyncio.current_task()
+        assert task
+        if len(self._seats) >= self._limits.requests + self._limits.waiting:
+            self._make_room(key)
+        seat = Seat(key, task)
+        self._seats[seat] = None
         try:
-            await asyncio.wait_for(self._free.acquire(), max(0.01, until - asyncio.get_running_loop().time()))
-        except asyncio.TimeoutError:  # another class before Python 3.11
-            raise Busy(model) from None
+            yield seat
+        except asyncio.CancelledError:
+            if seat.put_out:
+                raise Busy from None
+            raise
+        finally:
+            self._seats.pop(seat, None)
+
+    def _make_room(self, key: str) -> None:
+        """Where all seats are taken, the newest request of the key that has most of them waiting gives its own to a key
+        that has fewer.
+        """
+        waiting = Counter(seat.key for seat in self._seats if not seat.running)
+        most = max(waiting, key=lambda each: waiting[each], default=key)
+        if waiting[most] <= waiting[key] + 1:
+            raise Busy
+        newest = next(seat for seat in reversed(self._seats) if seat.key == most and not seat.running)
+        del self._seats[newest]
+        newest.put_out_of_line()
+
+    @asynccontextmanager
+    async def turn(self, seat: Seat, model: str, until: float) -> AsyncIterator[None]:
+        """With this model's engine. Raises Busy, TurnEnded."""
+        group = self._groups.get(model)
+        loop = asyncio.get_running_loop()
+        asleep = group is not None and not group.awake(model)
+        waiter = Waiter(seat.key, loop.create_future(), seat, model, loop.time(), asleep)
+        try:
+            if group:
+                group.joined(waiter)
+            await self._line.wait(waiter, until)
+            yield
+        except WaitedTooLong:
+            raise Busy(group.expected(model) if group else 5) from None
+        except asyncio.CancelledError:
+            if seat.ended:
+                raise TurnEnded(model) from None
+            raise
+        finally:
+            if seat.running:
+                seat.running = False
+                self.running -= 1
+            if group:
+                group.left(waiter)
+            self._line.go_on()
+
+    def _may_begin(self, waiter: Waiter) -> "bool | None":
+        if self.running >= self._limits.requests:
+            return None
+        group = self._groups.get(waiter.model)
+        return group is None or group.awake(waiter.model)
+
+    def _begin(self, waiter: Waiter) -> None:
+        waiter.seat.running = True
+        self.running += 1
+        if group := self._groups.get(waiter.model):
+            group.began(waiter)
 
     def not_up(self, model: str) -> bool:
         """A request found nobody listening. Whether it may ask for a turn again."""
@@ -111,6 +158,8 @@ class Turns:
         """An engine let a request down."""
         if group := self._groups.get(model):
             group.doubt(model)
+
+    # ---- what is known of them
 
     def takes_turns(self, model: str) -> bool:
         return model in self._groups

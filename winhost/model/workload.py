@@ -220,6 +220,23 @@ class Video:
 
 
 @dataclass(frozen=True)
+class KeyLimit:
+    """What an API key may use of the gateway. None: as much as there is."""
+
+    concurrent: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@dataclass(frozen=True)
+class PerKey:
+    """each: of every key; keys: where those of these names may use something else."""
+
+    each: KeyLimit = KeyLimit()
+    keys: Mapping[str, KeyLimit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Workload:
     """What somebody wants to serve."""
 
@@ -233,6 +250,7 @@ class Workload:
     kv_mirror: KvMirror | None = None
     video: Video | None = None
     deploy: Deploy = Deploy.UNITS
+    per_key: PerKey | None = None
 
 
 @dataclass(frozen=True)

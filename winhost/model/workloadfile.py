@@ -22,6 +22,7 @@ from winhost.model.workload import (
     DType,
     Embedding,
     Exposure,
+    KeyLimit,
     KvMirror,
     LoadFormat,
     Lora,
@@ -29,6 +30,7 @@ from winhost.model.workload import (
     Model,
     ModelState,
     Needs,
+    PerKey,
     Quantization,
     Video,
     Workload,
@@ -42,6 +44,7 @@ SCHEMA = "winhost.workload/1"
 
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
 _MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
@@ -68,6 +71,12 @@ def _model_name(text: str) -> str:
     if is_model_name(text):
         return text
     raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+
+
+def _key_name(text: str) -> str:
+    if re.fullmatch(_KEY_NAME, text):
+        return text
+    raise ValueError("is not the name of an API key: up to 64 letters, digits, '.', '_' and '-'")
 
 
 def _commit(text: str) -> str:
@@ -110,6 +119,7 @@ _Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+_KeyName = Annotated[str, AfterValidator(_key_name), WithJsonSchema(text_schema(_KEY_NAME))]
 
 
 class ShapeOptions(Written):
@@ -273,6 +283,24 @@ class VideoOptions(Written):
     )
 
 
+class KeyLimitOptions(Written):
+    """What one API key may use of the gateway."""
+
+    concurrent: _Count | None = Field(default=None, description="Requests at a time. Default: no limit.")
+    requests_per_minute: _Tokens | None = Field(default=None, description="Requests per minute. Default: no limit.")
+    tokens_per_minute: _Tokens | None = Field(
+        default=None, description="Tokens per minute, of prompts and answers together. Default: no limit."
+    )
+
+
+class PerKeyOptions(KeyLimitOptions):
+    """What each API key may use of the gateway."""
+
+    keys: dict[_KeyName, KeyLimitOptions] = Field(
+        default={}, description="Keys by their names that may use something else; what is left out is as for every key."
+    )
+
+
 class WorkloadFile(Written):
     """workload.yaml: the models to serve, and what they need beside memory."""
 
@@ -292,6 +320,9 @@ class WorkloadFile(Written):
         description=(
             "units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."
         ),
+    )
+    per_key: PerKeyOptions | None = Field(
+        default=None, description="What each API key may use of the gateway. Default: as much as there is."
     )
 
     @field_validator("models")
@@ -322,7 +353,16 @@ def _meant(file: WorkloadFile) -> Workload:
         given["kv_mirror"] = KvMirror(**_given(file.kv_mirror, "through", "staging", "keep"))
     if file.video:
         given["video"] = Video(file.video.streams, file.video.each)
+    if file.per_key:
+        given["per_key"] = _per_key(file.per_key)
     return Workload(models=tuple(_model(name, options) for name, options in file.models.items()), **given)
+
+
+def _per_key(options: PerKeyOptions) -> PerKey:
+    limits = tuple(KeyLimitOptions.model_fields)
+    each = _given(options, *limits)
+    keys = {name: KeyLimit(**(each | _given(own, *limits))) for name, own in options.keys.items()}
+    return PerKey(KeyLimit(**each), keys)
 
 
 _TAKEN_OVER = (

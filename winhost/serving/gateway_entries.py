@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from winhost.core.answers import Json
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
+from winhost.model.workload import KeyLimit, Workload
 from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
@@ -33,6 +35,18 @@ def key_line(name: str, reference: str) -> str:
     if len(key.reveal()) < _SHORTEST_KEY:
         raise ValueError(f"the key of {name} has fewer than {_SHORTEST_KEY} characters")
     return f"{name} sha256:{hashlib.sha256(key.reveal().encode('utf-8')).hexdigest()}"
+
+
+def per_key_settings(workload: Workload) -> dict[str, Json]:
+    """What the gateway's settings have of limits for keys."""
+    if workload.per_key is None:
+        return {}
+    keys: dict[str, Json] = {name: _limits(limit) for name, limit in workload.per_key.keys.items()}
+    return {"per_key": {**_limits(workload.per_key.each), **({"keys": keys} if keys else {})}}
+
+
+def _limits(limit: KeyLimit) -> dict[str, Json]:
+    return {name: value for name, value in asdict(limit).items() if value is not None}
 
 
 def gateway_entries(
@@ -61,11 +75,17 @@ def gateway_files(
     files = {f"{_PROGRAM}{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
     files["keys"] = "\n".join([*keys, ""])
-    parse_settings(files["settings.json"])
-    ApiKeys(files["keys"])
+    check_key_names(files["settings.json"], files["keys"])
     if any(not re.fullmatch(r"/[A-Za-z0-9._/-]+", path) for path in tls or ()):
         raise ValueError("a path of a certificate has letters, digits, dots, dashes and slashes")
     return files
+
+
+def check_key_names(settings: str, keys: str) -> None:
+    """Whether each key that has limits of its own is there. Raises ValueError."""
+    names = ApiKeys(keys).names
+    if unknown := [name for name in parse_settings(settings).per_key.keys if name not in names]:
+        raise ValueError(f"per_key.keys: {unknown[0]} has no API key here; there are {', '.join(names)}")
 
 
 def _entries(

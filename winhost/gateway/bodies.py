@@ -1,0 +1,148 @@
+"""Bodies that are held: from their first byte until an engine has answered. Only so many bytes of them at a time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp.payload
+from aiohttp.abc import AbstractStreamWriter
+
+from .body_process import SMALL_BYTES
+from .fair_line import FairLine, Waiting
+from .gateway_settings import Limits
+
+
+class TooSlow(Exception):
+    """A body did not come in time."""
+
+
+@dataclass(eq=False)
+class _Room(Waiting):
+    size: int
+
+
+class Bodies:
+    """A small body needs no room, since there are only so many requests. One key has half of the room at most."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._most = max(limits.bodies_bytes, limits.body_bytes)
+        self._most_of_a_key = max(self._most // 2, limits.body_bytes)
+        self._held: Counter[str] = Counter()
+        self._line: FairLine[_Room] = FairLine(self._may_begin, self._begin)
+
+    @property
+    def held(self) -> int:
+        """Bytes of room that are taken."""
+        return sum(self._held.values())
+
+    @asynccontextmanager
+    async def body(self, key: str, length: "int | None", until: float) -> "AsyncIterator[Body]":
+        """length: None where its client does not say it; until: a time of the event loop. Raises WaitedTooLong."""
+        body = Body(self, key, until)
+        try:
+            if length is not None and length > SMALL_BYTES:
+                await body.take_room(length)
+            yield body
+        finally:
+            body.leave_room()
+
+    def _may_begin(self, room: _Room) -> "bool | None":
+        if self._held[room.key] + room.size > self._most_of_a_key:
+            return False
+        return True if self.held + room.size <= self._most else None
+
+    def _begin(self, room: _Room) -> None:
+        self._held[room.key] += room.size
+
+    async def wait(self, room: _Room, until: float) -> None:
+        await self._line.wait(room, until)
+
+    def shrink(self, room: _Room, size: int) -> None:
+        """It needs less room, or none."""
+        self._held[room.key] -= room.size - size
+        room.size = size
+        if not self._held[room.key]:
+            del self._held[room.key]
+        self._line.go_on()
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+
+class Body:
+    """One of them. parts: what has come of it, and later what goes to its engine."""
+
+    def __init__(self, bodies: Bodies, key: str, until: float) -> None:
+        self._bodies, self._key, self._until = bodies, key, until
+        self._room: _Room | None = None
+        self.parts: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
+
+    async def take_room(self, size: int) -> None:
+        self._room = _Room(self._key, asyncio.get_running_loop().create_future(), size)
+        await self._bodies.wait(self._room, self._until)
+
+    async def receive(self, content: aiohttp.StreamReader) -> None:
+        """All of it. A body that is too long is refused before. Raises TooSlow, WaitedTooLong."""
+        if self._room is None and await self._more(content, SMALL_BYTES):
+            await self.take_room(self._bodies.limits.body_bytes)
+        if self._room is not None:
+            await self._more(content, self._bodies.limits.body_bytes)
+            self._bodies.shrink(self._room, self.size)
+
+    async def _more(self, content: aiohttp.StreamReader, most: int) -> bool:
+        """Whether there is more than that."""
+
+        async def received() -> bool:
+            size = self.size
+            while size <= most:
+                part = await content.readany()
+                if not part:
+                    return False
+                self.parts.append(part)
+                size += len(part)
+            return True
+
+        try:
+            return await asyncio.wait_for(received(), self._bodies.limits.receive)
+        except asyncio.TimeoutError:  # another class before Python 3.11
+            raise TooSlow from None
+
+    def for_engine(self) -> "bytes | InParts":
+        return InParts(self) if len(self.parts) > 1 else b"".join(self.parts)
+
+    def sent(self) -> None:
+        """An engine has answered, so nobody needs it any more."""
+        self.parts.clear()
+        self.leave_room()
+
+    def leave_room(self) -> None:
+        """Harmless where it has none."""
+        if self._room is not None and self._room.begun.done():
+            self._bodies.shrink(self._room, 0)
+        self._room = None
+
+
+class InParts(aiohttp.payload.Payload):
+    """For aiohttp, which writes bytes at once, whatever their length, and so stops everybody's streams meanwhile."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = body.size
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        parts = self._value.parts
+        at = 0
+        while at < len(parts):  # there are none any more where the engine answers before it has read them
+            await writer.write(parts[at])
+            at += 1
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._value.parts).decode(encoding, errors)

@@ -1,0 +1,79 @@
+"""A body as a document: bounded before it is parsed, and written anew for the engine of the model that it names.
+
+This is the one place where the document of a request exists, for small bodies in the gateway itself and for others in
+the process of `body_process`. So it takes settings and bytes, and gives bytes.
+"""
+
+from dataclasses import dataclass
+
+from .gateway_settings import GatewaySettings, Limits
+from .published import NotUnderstood, for_engine, understood
+
+_WITH_USAGE = ("/v1/chat/completions", "/v1/completions")  # streams that can report what they took
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+
+
+class WrongBody(Exception):
+    """status, code, message: what the client is answered; param: the field that is wrong, where it is one."""
+
+    def __init__(self, status: int, code: str, message: str, param: "str | None" = None) -> None:
+        super().__init__(code)
+        self.status, self.code, self.message, self.param = status, code, message, param
+
+
+@dataclass(frozen=True)
+class ForEngine:
+    """model: as clients call it; parts: of the body for its engine; adds_usage: its stream has an event at its end that
+    its client did not ask for.
+    """
+
+    model: str
+    parts: "list[bytes]"
+    adds_usage: bool = False
+
+
+def written_for_engine(body: bytearray, route: str, usage: bool, settings: GatewaySettings) -> ForEngine:
+    """usage: a stream has to report what it took. Raises WrongBody."""
+    check_shape(body, settings.limits)
+    try:
+        found = understood(body)
+        model = settings.models.get(found["model"])
+        if model is None:
+            message = f"There is no such model here. There are: {', '.join(settings.models)}."
+            raise WrongBody(404, "model_not_found", message, "model")
+        options = found.get("stream_options") or {}
+        adds = usage and route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
+        adds = adds and options.get("include_usage") is not True
+        if adds:
+            found["stream_options"] = {**options, "include_usage": True}
+        return ForEngine(model.name, [for_engine(found, model.served_as)], adds)
+    except NotUnderstood as error:
+        raise WrongBody(400, "body", str(error)) from None
+
+
+def check_shape(body: bytearray, limits: Limits) -> None:
+    """Counts elements and depth without a parser, whose values take far more memory than text. Raises WrongBody."""
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= limits.depth and opened + body.count(b",") <= limits.elements:
+        return
+    outside = _outside_of_strings(body, limits)
+    if sum(map(outside.count, (b",", b"[", b"{"))) > limits.elements:
+        raise _too_many(limits)
+    nested = outside.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(limits.depth):  # each time the innermost
+        nested = nested.replace(b"[]", b"")
+        if not nested:
+            return
+    raise WrongBody(413, "too-deep", f"The body is nested deeper than {limits.depth} levels, or no JSON.")
+
+
+def _outside_of_strings(body: bytearray, limits: Limits) -> bytes:
+    plain = bytes(body).replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * limits.elements + 4:  # a name and a text for each element
+        raise _too_many(limits)
+    return b"".join(plain.split(b'"')[::2])
+
+
+def _too_many(limits: Limits) -> WrongBody:
+    return WrongBody(413, "too-many-elements", f"The body has more than {limits.elements} elements.")
