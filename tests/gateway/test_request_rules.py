@@ -21,6 +21,7 @@ from winhost.gateway.request_rules import (
     parse_rules,
 )
 from winhost.gateway.settings_values import WrongSettings
+from winhost.model.workload import BODY_BOUNDS
 
 DATA = Path(__file__).parents[1] / "data/gateway"
 CASES: dict[str, Any] = read_cases(DATA / "bodies.yaml")
@@ -145,6 +146,7 @@ def test_settings_are_checked(value: dict[str, Any], says: str) -> None:
     assert says in str(wrong.value)
 
 
-def test_each_bound_is_of_a_field() -> None:
+def test_each_bound_is_of_a_field_and_one_of_a_workload() -> None:
+    assert {*BOUNDS, *COUNTS} == {*BODY_BOUNDS}
     every = {name for names in FIELDS.values() for name in names} | RESERVED.keys()
     assert {*BOUNDS, *COUNTS} - {"sequences", "inputs"} <= every

@@ -153,7 +153,8 @@ _WEB_URL = re.compile(
     r"(https?)://([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?(?:/[!-\[\]-~]*)?"
 )
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+(?::|$)){_LABEL}(?::[0-9]{{1,5}})?")
+# The last label of a name begins with a letter, and no address does.
+_DOMAIN = re.compile(rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?")
 _FIELD = re.compile(r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 

@@ -16,6 +16,7 @@ from winhost.gateway import api_keys
 from winhost.gateway.api_keys import SHORTEST, ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
+from winhost.model.workload import Model
 from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
@@ -42,6 +43,13 @@ def metrics_key_line(name: str, reference: str) -> str:
     """name: whose key, and after a colon the models whose metrics it may read. Raises as `key_line` does."""
     name, colon, models = name.partition(":")
     return key_line(name, reference, f"metrics={models}" if colon else "metrics")
+
+
+def published_model(model: Model, engine: Json) -> dict[str, Json]:
+    """In the gateway's settings. engine: where it listens."""
+    said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
+    body = {name: value for name, value in said.items() if value}
+    return {"name": model.name, "engine": engine, **({"body": body} if body else {})}
 
 
 def gateway_entries(
