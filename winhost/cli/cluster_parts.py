@@ -33,7 +33,7 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
         raise click.UsageError("models name different tokens, and a cluster has one Secret for them: give them one")
     if parts.words.metrics_key and not parts.words.api_key:
         raise click.UsageError(
-            "--metrics-key makes a line beside those of --api-key: with --keys-secret write it there"
+            "--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret"
         )
     keys = () if words.keys_secret and not parts.words.api_key else parts.keys
     return ClusterRequest(
