@@ -147,6 +147,9 @@ _NO_MEDIA = _names(
 )
 _MEDIA = _names("image_url audio_url video_url file_url")
 _EMBEDDED = _names("image_embeds audio_embeds video_embeds prompt_embeds image_pil")
+_NAMED = _MEDIA | _EMBEDDED | {"input_audio"}
+_WATCHED = _MEDIA | _EMBEDDED | {"uuid"}
+_HOLD_MORE = (dict, list)
 _DATA_URL = re.compile(r"data:[A-Za-z0-9.+/-]*(?:;[A-Za-z0-9._+=-]+)*;base64,")
 # No user, no backslash, no space: two programs that read such a URL may see two hosts in it.
 _WEB_URL = re.compile(
@@ -212,7 +215,7 @@ def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
         if route != RESPONSES or name != "input":  # a conversation there, and one input
             _check_bound(name, value, rules)
         if name not in _NO_MEDIA:
-            _check_media(name, value, rules, route)
+            _check_media(value, rules, route)
     _check_template(given.get("chat_template_kwargs"), rules, route)
     _check_sequences(given, route, rules)
     # vLLM computes the logprobs of the prompt then: of a chat always, of a completion with logprobs.
@@ -292,14 +295,17 @@ def _check_template(value: Any, rules: BodyRules, route: str) -> None:
             raise NotAllowed("unsupported_value", whole, f"{why}. {_allows(whole)}")
 
 
-def _check_media(name: str, value: Any, rules: BodyRules, route: str) -> None:
+def _check_media(value: Any, rules: BodyRules, route: str) -> None:
     """Whatever the engine could fetch or load, at any depth."""
     for part in _objects(value):
+        kind = part.get("type")
+        if part.keys().isdisjoint(_WATCHED) and not (isinstance(kind, str) and kind in _EMBEDDED):
+            continue  # nearly all of them
         for key in _EMBEDDED:
-            if (part.get(key) is not None or part.get("type") == key) and key not in rules.fields:
+            if (part.get(key) is not None or kind == key) and key not in rules.fields:
                 raise _refused(key, route)
-        # Of a part of a message; with it even one without media means some that came before.
-        if part.get("uuid") is not None and "role" not in part and "uuid" not in rules.fields:
+        # With it even a part without media means some that came before.
+        if part.get("uuid") is not None and not _NAMED.isdisjoint(part) and "uuid" not in rules.fields:
             raise _refused("uuid", route)
         for key in _MEDIA & part.keys():
             url = part[key]
@@ -311,12 +317,11 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
     ahead = [value]
     while ahead:
         now = ahead.pop()
-        if isinstance(now, dict):
+        if type(now) is dict:
             yield now
-        if isinstance(now, dict | list):
-            ahead += [
-                each for each in (now.values() if isinstance(now, dict) else now) if isinstance(each, dict | list)
-            ]
+            ahead += [each for each in now.values() if type(each) in _HOLD_MORE]
+        elif type(now) is list:
+            ahead += [each for each in now if type(each) in _HOLD_MORE]
 
 
 def _check_url(name: str, url: Any, rules: BodyRules) -> None:
