@@ -30,7 +30,7 @@ _GENERATING = _EVERY | _names(
     structured_outputs structural_tag guided_json guided_regex guided_choice guided_grammar guided_whitespace_pattern
     guided_decoding_backend return_token_ids return_tokens_as_token_ids return_token_offsets metadata store
     service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention reasoning
-    reasoning_effort thinking enable_thinking verbosity moderation
+    reasoning_effort thinking enable_thinking thinking_budget verbosity moderation
     """
 )
 _TEMPLATED = _names("messages add_generation_prompt continue_final_message chat_template_kwargs")
