@@ -204,9 +204,9 @@ def peers(policy: dict[str, Any]) -> list[tuple[str, list[int] | None]]:
     ]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_no_pod_reaches_what_the_workload_does_not_name(workload: str) -> None:
-    found = made(WORKLOADS[workload])
+@pytest.mark.parametrize(("workload", "machine"), PLACES)
+def test_no_pod_reaches_what_the_workload_does_not_name(workload: str, machine: str) -> None:
+    found = made(WORKLOADS[workload], machine)
     named = {each["metadata"]["name"] for each in of_kind(found, "NetworkPolicy")}
     for kind in ("Deployment", "LeaderWorkerSet"):
         assert {each["metadata"]["name"] for each in of_kind(found, kind)} <= named
