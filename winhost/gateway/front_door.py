@@ -150,7 +150,7 @@ class FrontDoor:
         response = web.json_response(body, status=error.status, headers=self._headers(exchange))
         response.headers.update({name.replace("_", "-"): value for name, value in error.headers.items()})
         # Its body may still be on the way: nothing after it on this connection would be read.
-        if error.status in (401, 404, 405, 408, 413, 415) or self.draining:
+        if error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining:
             response.force_close()
         return response
 
@@ -168,6 +168,7 @@ class FrontDoor:
         if needs_key(route):
             exchange.key = self._holder(request)
             connection.has_key()
+            self._check_use(exchange.key, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
         exchange.route = route
@@ -186,6 +187,15 @@ class FrontDoor:
             raise Answered(401, "no-key", message, WWW_Authenticate="Bearer")
         return holder
 
+    def _check_use(self, holder: str, route: str | None) -> None:
+        """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
+        for_metrics = self._keys.metrics_of(holder) is not None
+        if for_metrics and route != METRICS:
+            raise Answered(403, "metrics-key", "This key is for /metrics alone.")
+        if route == METRICS and not for_metrics:
+            message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
+            raise Answered(403, "no-metrics-key", message)
+
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> web.Response:
         headers = self._headers(exchange)
         if route == HEALTH:
@@ -193,7 +203,9 @@ class FrontDoor:
         if route == METRICS:
             now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
             now["held_body_bytes"] = self._bodies.held
-            text = self._metrics.text(self._turns.metrics(), **now, connections=self._clients.now)
+            scope = self._keys.metrics_of(exchange.key)
+            only = scope.models if scope else frozenset[str]()
+            text = self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now)
             return web.Response(text=text, headers={**headers, "Content-Type": "text/plain; version=0.0.4"})
         if route == READY:
             models = self._settings.models.values()

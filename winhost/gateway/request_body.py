@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .gateway_settings import GatewaySettings, Limits
 from .published import NotUnderstood, for_engine, understood
+from .request_rules import NotAllowed, check
 
 _WITH_USAGE = ("/v1/chat/completions", "/v1/completions")  # streams that can report what they took
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -42,6 +43,7 @@ def written_for_engine(body: bytearray, route: str, usage: bool, settings: Gatew
         if model is None:
             message = f"There is no such model here. There are: {', '.join(settings.models)}."
             raise WrongBody(404, "model_not_found", message, "model")
+        check(found, route, model.body)
         options = found.get("stream_options") or {}
         adds = usage and route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
         adds = adds and options.get("include_usage") is not True
@@ -50,6 +52,8 @@ def written_for_engine(body: bytearray, route: str, usage: bool, settings: Gatew
         return ForEngine(model.name, [for_engine(found, model.served_as)], adds)
     except NotUnderstood as error:
         raise WrongBody(400, "body", str(error)) from None
+    except NotAllowed as error:
+        raise WrongBody(400, error.code, error.message, error.param) from None
 
 
 def check_shape(body: bytearray, limits: Limits) -> None:
