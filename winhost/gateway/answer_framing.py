@@ -104,7 +104,9 @@ class AnswerFraming:
                 at += len(part)
                 self._left -= len(part)
                 self._after_chunk = not self._left
-            if self._left or not (line := self._line(data, at)):
+            if self._after_chunk and self._ends(data, at):
+                at, self._after_chunk = at + 2, False
+            if self._left or self._after_chunk or not (line := self._line(data, at)):
                 break
             at += line
         self._rest = data[at:]
@@ -113,23 +115,16 @@ class AnswerFraming:
         return b"".join(parts)
 
     def _line(self, data: bytes, at: int) -> int:
-        """How long the line with the size of the next chunk is, with the end of the chunk before; 0 where it has not
-        come, or the body has ended.
-        """
-        if self.ended:
+        """How long the line with the size of the next chunk is; 0 where it has not come, or the body has ended."""
+        end = data.find(_END, at, at + CHUNK_LINE_BYTES)
+        if self.ended or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
             return 0
-        begin = at + 2 * self._after_chunk
-        if self._after_chunk and not self._ends(data, at):
-            return 0
-        end = data.find(_END, begin, begin + CHUNK_LINE_BYTES)
-        if end < 0 and len(data) < begin + CHUNK_LINE_BYTES:
-            return 0
-        if end < 0 or not CHUNK.fullmatch(data, begin, end):
+        if end < 0 or not CHUNK.fullmatch(data, at, end):
             raise EngineFault("chunk")
-        size = int(data[begin:end], 16)
+        size = int(data[at:end], 16)
         if not size and not self._ends(data, end + 2):  # a trailer would begin there
             return 0
-        self._left, self._after_chunk, self.ended = size, False, not size
+        self._left, self.ended = size, not size
         return end + 2 + 2 * self.ended - at
 
     @staticmethod
