@@ -31,6 +31,8 @@ class AnswerFraming:
         """What is in it of the body. Raises EngineFault."""
         if not self.status:
             data = self._head(self._rest + data)
+            if not self.status:
+                return b""
         if self.ended:
             self.kept = self.kept and not data  # nobody asked for that
             return b""

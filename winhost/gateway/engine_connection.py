@@ -3,11 +3,8 @@ event of a stream costs one read, one look at its chunk and one write, and wakes
 """
 
 import asyncio
-import fcntl
 import select
 import socket
-import struct
-import termios
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,7 +33,7 @@ class EngineConnection(asyncio.Protocol):
         self._lost: EngineFault | None = None
         self._wakes: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._forget: Callable[[], None] | None = None
+        self._forget: Callable[[], object] | None = None
         self._full = False
         self._begin()
 
@@ -45,7 +42,7 @@ class EngineConnection(asyncio.Protocol):
         self.passed = 0
         self._came = False  # a byte of the answer
         self._heard = 0.0
-        self._asked = 0
+        self._asked = False
         self._unsent: deque[bytes | memoryview] = deque()
         self._held: list[bytes] = []
         self._write: Callable[[bytes], None] | None = None  # of the client, once all goes there
@@ -53,7 +50,7 @@ class EngineConnection(asyncio.Protocol):
 
     # ---- between requests
 
-    def rest(self, seconds: float, forget: Callable[[], None]) -> None:
+    def rest(self, seconds: float, forget: Callable[[], object]) -> None:
         """Without a request, for so long at most. forget: is called when it is lost before."""
         self._begin()
         self._timer, self._forget = self._loop.call_later(seconds, self.close), forget
@@ -127,9 +124,8 @@ class EngineConnection(asyncio.Protocol):
 
     def _send(self) -> None:
         while self._unsent and not self._full and not self._transport.is_closing():
-            part = self._unsent.popleft()
-            self._asked += len(part)
-            self._transport.write(part)
+            self._asked = True
+            self._transport.write(self._unsent.popleft())
 
     def _pass_held(self) -> None:
         if self._held and self._write:
@@ -210,14 +206,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether the engine cannot have read the request to its end. That it is silent says nothing."""
         if self._came or not self._asked:
             return False
-        unwritten = self._transport.get_write_buffer_size()
-        if self._unsent or unwritten or isinstance(error, BrokenPipeError):
+        if self._unsent or self._transport.get_write_buffer_size() or isinstance(error, BrokenPipeError):
             return True
-        if self._socket.family == socket.AF_UNIX:  # the kernel says so where the other side left bytes unread
-            return isinstance(error, ConnectionResetError)
-        # With its FIN or RST the other machine says up to where it had received.
-        queued: int = struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
-        return queued >= self._asked
+        # On a Unix socket the kernel says so where the other side left bytes unread. A reset of TCP says less.
+        return self._socket.family == socket.AF_UNIX and isinstance(error, ConnectionResetError)
 
     def _watch(self) -> None:
         if not self._transport.is_reading():

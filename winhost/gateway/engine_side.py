@@ -34,7 +34,7 @@ class Engines:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._kept: defaultdict[SocketOrPort, list[EngineConnection]] = defaultdict(list)
+        self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
         self._hung_up: Counter[SocketOrPort] = Counter()
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
@@ -79,7 +79,7 @@ class Engines:
     def _kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
         kept = self._kept[engine]
         while kept:
-            if (connection := kept.pop()).wake():
+            if (connection := kept.popitem()[0]).wake():
                 return connection
             connection.close()
         return None
@@ -89,14 +89,14 @@ class Engines:
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
             return
-        connection.rest(_KEPT_S, lambda: there.remove(connection))
-        there.append(connection)
+        connection.rest(_KEPT_S, lambda: there.pop(connection, None))
+        there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
         """Connections to it are used no more: those without a request close now, the others after their answers."""
         self._hung_up[engine] += 1
         while self._kept[engine]:
-            self._kept[engine].pop().close()
+            self._kept[engine].popitem()[0].close()
 
     async def _connected(self, engine: SocketOrPort) -> EngineConnection:
         loop = asyncio.get_running_loop()
