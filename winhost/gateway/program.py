@@ -117,7 +117,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     await _until_done(door, _AFTER_DRAIN_S)
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
-    await engines.close()
+    engines.close()
 
 
 async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:
