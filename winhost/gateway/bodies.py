@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp.payload
-from aiohttp.abc import AbstractStreamWriter
+import aiohttp
 
 from .body_process import SMALL_BYTES
 from .fair_line import FairLine, Waiting
@@ -115,9 +114,6 @@ class Body:
         except asyncio.TimeoutError:  # another class before Python 3.11
             raise TooSlow from None
 
-    def for_engine(self) -> "bytes | InParts":
-        return InParts(self) if len(self.parts) > 1 else b"".join(self.parts)
-
     def sent(self) -> None:
         """An engine has answered, so nobody needs it any more."""
         self.parts.clear()
@@ -128,21 +124,3 @@ class Body:
         if self._room is not None and self._room.begun.done():
             self._bodies.shrink(self._room, 0)
         self._room = None
-
-
-class InParts(aiohttp.payload.Payload):
-    """For aiohttp, which writes bytes at once, whatever their length, and so stops everybody's streams meanwhile."""
-
-    def __init__(self, body: Body) -> None:
-        super().__init__(body, content_type="application/json")
-        self._size = body.size
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        parts = self._value.parts
-        at = 0
-        while at < len(parts):  # there are none any more where the engine answers before it has read them
-            await writer.write(parts[at])
-            at += 1
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value.parts).decode(encoding, errors)

@@ -5,18 +5,18 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-import aiohttp
 from aiohttp import web
 
+from .answer_framing import AnswerFraming
 from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
 from .body_process import BodyProcess, NotRead
 from .connections import ClientConnection, Clients
+from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
-from .engine_side import Engines, parts_of
+from .engine_side import Engines
 from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
@@ -38,6 +38,7 @@ from .turns import Busy, Turns
 
 _LOG = logging.getLogger("gateway")
 _PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
+_EVENTS = "text/event-stream"
 _GONE = 499  # the client went away; for log and metrics alone
 
 
@@ -276,7 +277,7 @@ class FrontDoor:
         try:
             async with (
                 self._turns.turn(seat, model.name, until),
-                self._engines.answer(model, exchange.route, body.for_engine(), exchange.id, hold) as answer,  # type: ignore[arg-type]  # aiohttp takes it
+                self._engines.answer(model, exchange.route, body.parts, exchange.id, hold) as answer,
             ):
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
@@ -308,19 +309,22 @@ class FrontDoor:
             exchange.count.hides_usage = found.adds_usage
 
     async def _passed_on(
-        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, exchange: Exchange, seat: Seat
+        self, request: web.BaseRequest, engine: EngineConnection, exchange: Exchange, seat: Seat
     ) -> web.StreamResponse:
-        # The others are between engine and gateway, and nothing that the client can mend.
-        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
-            raise EngineFault(str(answer.status))
-        response = self._begun(answer, exchange)
+        """The first part begins the answer by aiohttp; the others go past it, unless their tokens are counted."""
+        response = self._begun(request, engine.answer, exchange)
         try:
-            async for part in self._parts(answer, exchange):
-                if not response.prepared:
-                    exchange.first_byte = exchange.age
-                    await response.prepare(request)
-                await response.write(part)
-                exchange.sent += len(part)
+            if exchange.count is None:
+                await self._first_part(request, response, exchange, await engine.part())
+                client = request.transport.get_protocol() if request.transport else None
+                if not isinstance(client, ClientConnection):
+                    raise asyncio.CancelledError  # it has just gone
+                await engine.pass_on(client, response.chunked)
+            else:
+                parts = exchange.count.counted(engine.parts(), response.content_type == _EVENTS)
+                await self._first_part(request, response, exchange, await anext(parts, b""))
+                async for part in parts:
+                    await response.write(part)
         except EngineFault:
             if not response.prepared:
                 raise
@@ -332,22 +336,31 @@ class FrontDoor:
                 raise
             await self._break_off(request, response, exchange, "turn-ended" if seat.ended else "stopping")
             return response
-        await response.prepare(request)
+        finally:
+            exchange.sent = engine.passed
         await response.write_eof()
         return response
 
-    def _parts(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> AsyncIterator[bytes]:
-        if exchange.count is None:
-            return parts_of(answer)
-        return exchange.count.counted(parts_of(answer), answer.content_type == "text/event-stream")
+    async def _first_part(
+        self, request: web.BaseRequest, response: web.StreamResponse, exchange: Exchange, first: bytes
+    ) -> None:
+        exchange.first_byte = exchange.age
+        await response.prepare(request)
+        if first:
+            await response.write(first)
 
-    def _begun(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> web.StreamResponse:
-        passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+    def _begun(self, request: web.BaseRequest, answer: AnswerFraming, exchange: Exchange) -> web.StreamResponse:
+        # The others are between engine and gateway, and nothing that the client can mend.
+        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
+            raise EngineFault(str(answer.status))
+        passed = {name: answer.headers[name.lower()] for name in _PASSED if name.lower() in answer.headers}
         if not all(value.isprintable() for value in passed.values()):
             raise EngineFault("header")
         headers = {"Content-Type": "application/json", **self._headers(exchange), **passed}
         response = web.StreamResponse(status=answer.status, headers=headers)
-        response.content_length = answer.content_length
+        response.content_length = answer.length
+        if answer.length is None and request.version >= (1, 1):
+            response.enable_chunked_encoding()
         if self.draining:
             response.force_close()
         return response
@@ -357,7 +370,7 @@ class FrontDoor:
     ) -> None:
         """Never ends an answer as if it were whole: its last chunk does not come, and a stream says why."""
         self._metrics.broken[exchange.model] += 1
-        if response.content_type == "text/event-stream":
+        if response.content_type == _EVENTS:
             message = f"The answer of {exchange.model} is broken off: {code}."
             error = {"error": {"message": message, "type": "server_error", "code": code}}
             await response.write(f"data: {json.dumps(error)}\n\n".encode("ascii"))

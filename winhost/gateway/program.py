@@ -122,7 +122,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
     await door.close()
-    await engines.close()
+    engines.close()
 
 
 async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:
