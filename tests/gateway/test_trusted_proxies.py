@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.running import KEY, gateway
+from tests.gateway.test_gateway import waited_for
 from tests.gateway.test_gateway_start import certificate, with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
@@ -346,5 +347,5 @@ def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> No
             with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as to:
                 to.sendall(f"{head}{more}\r\n".encode())
                 assert to.makefile("rb").readline().split()[1] == b"200"
-        assert "client=192.0.2.7 key=alice" in door.log
-        assert "client=127.0.0.1 key=alice" in door.log
+        assert waited_for(lambda: "client=192.0.2.7 key=alice" in door.log)
+        assert waited_for(lambda: "client=127.0.0.1 key=alice" in door.log)
