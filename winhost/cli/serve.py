@@ -109,6 +109,8 @@ def gateway(
     vllm: str | None,
     no_sleep: bool,
     suspend: bool,
+    trusted_proxies: tuple[str, ...],
+    proxy_protocol: bool,
 ) -> int:
     """Print the gateway before vLLM as entries of a playbook."""
     if (certificate is None) is not (certificate_key is None):
@@ -120,6 +122,10 @@ def gateway(
     }
     if plain_http:
         settings["plain_http_beyond_this_machine"] = True
+    if trusted_proxies:
+        settings["trusted_proxies"] = [*trusted_proxies]
+    if proxy_protocol:
+        settings["proxy_protocol"] = True
     try:
         _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares])
         entries = gateway_entries(settings, [key_line(*_pair(each)) for each in keys], tls)

@@ -13,6 +13,7 @@ from winhost.gateway import gateway_settings
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
+from winhost.serving.gateway_entries import of_proxies
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _SOURCE = Path(gateway_settings.__file__).parent
@@ -41,7 +42,11 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
         }
         for model in request.workload.models
     ]
-    listen: dict[str, Json] = {"listen": {"address": "0.0.0.0", "port": GATEWAY_PORT}, "models": models}  # noqa: S104
+    listen: dict[str, Json] = {
+        "listen": {"address": "0.0.0.0", "port": GATEWAY_PORT},  # noqa: S104
+        "models": models,
+        **of_proxies(request.workload),
+    }
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
     return {**listen, "plain_http_beyond_this_machine": True}

@@ -233,6 +233,10 @@ class Workload:
     kv_mirror: KvMirror | None = None
     video: Video | None = None
     deploy: Deploy = Deploy.UNITS
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of proxies before the gateway, which may say for whom they ask."""
+    proxy_protocol: bool = False
+    """They say it by the PROXY protocol, not in X-Forwarded-For."""
 
 
 @dataclass(frozen=True)

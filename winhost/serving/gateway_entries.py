@@ -15,6 +15,7 @@ from winhost.core.answers import Json
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
+from winhost.model.workload import Workload
 from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
@@ -33,6 +34,12 @@ def key_line(name: str, reference: str) -> str:
     if len(key.reveal()) < _SHORTEST_KEY:
         raise ValueError(f"the key of {name} has fewer than {_SHORTEST_KEY} characters")
     return f"{name} sha256:{hashlib.sha256(key.reveal().encode('utf-8')).hexdigest()}"
+
+
+def of_proxies(workload: Workload) -> dict[str, Json]:
+    """Settings by which the gateway knows clients behind proxies."""
+    named: dict[str, Json] = {"trusted_proxies": [*workload.trusted_proxies]} if workload.trusted_proxies else {}
+    return {**named, "proxy_protocol": True} if workload.proxy_protocol else named
 
 
 def gateway_entries(
