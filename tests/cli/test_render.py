@@ -77,3 +77,29 @@ def test_without_a_key_nobody_could_use_it(line: Line) -> None:
     file = workload(line.folder)
     found = line("render", "compose", str(file), *MACHINE, "--digest", DIGEST)
     assert (found.code, "name an API key" in found.err) == (2, True)
+
+
+PROXY = ("--certificate", "/etc/ssl/proxy.pem")
+
+
+def behind_a_proxy(line: Line) -> str:
+    path = workload(line.folder)
+    path.write_text(path.read_text("utf-8") + "trusted_proxies: [10.20.0.5/32]\nproxy_protocol: true\n")
+    return str(path)
+
+
+def test_a_proxy_is_configured_for_the_gateway_of_a_workload(line: Line) -> None:
+    said = line("render", "proxy", "haproxy", behind_a_proxy(line), *PROXY, "--allow", "10.0.0.0/8")
+    assert said.code == 0, said.err
+    assert "server gateway 127.0.0.1:8443 send-proxy-v2\n" in said.out
+    assert "unless { src 10.0.0.0/8 }" in said.out
+    place = line.folder / "haproxy.cfg"
+    said = line("render", "proxy", "haproxy", behind_a_proxy(line), *PROXY, "-o", place)
+    assert (said.code, place.read_text("utf-8").startswith("# Written by winhost")) == (0, True)
+    assert "haproxy -c -f /etc/haproxy/haproxy.cfg && systemctl reload haproxy" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize("place", ["proxy.lan:443", "10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "443"])
+def test_a_proxy_listens_at_an_address_and_a_port(line: Line, place: str) -> None:
+    said = line("render", "proxy", "haproxy", behind_a_proxy(line), *PROXY, "--listen", place)
+    assert (said.code, "is not ADDRESS:PORT" in said.err) == (2, True)

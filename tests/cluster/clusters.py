@@ -50,7 +50,9 @@ def request(*models: Model, **changed: Any) -> ClusterRequest:
     """changed: of the request, or of the workload."""
     from packaging.version import Version
 
-    of_workload = {name: changed.pop(name) for name in ("exposure", "video", "kv_mirror") if name in changed}
+    of_workload = {
+        name: changed.pop(name) for name in ("exposure", "video", "kv_mirror", "trusted_proxies") if name in changed
+    }
     served = models or (model("chat"),)
     workload = Workload(served, versions={"vllm": Version("0.33.0")}, deploy=Deploy.KUBERNETES, **of_workload)
     plain = ClusterRequest(workload, IMAGE, {each.name: FILES for each in served}, (KEY,), device_plugin=PLUGIN)

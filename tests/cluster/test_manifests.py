@@ -284,6 +284,11 @@ def test_the_exposure_decides_who_reaches_the_gateway(exposure: str, kind: str, 
     assert service.get("loadBalancerSourceRanges") == (["10.0.0.0/8"] if exposure == "lan" else None)
 
 
+def test_the_gateway_knows_the_proxies_of_the_workload() -> None:
+    found = the(made(request(trusted_proxies=("10.42.0.0/16",))), "ConfigMap", "gateway")
+    assert [*map(str, parse_settings(found["data"]["settings.json"]).trusted_proxies)] == ["10.42.0.0/16"]
+
+
 def test_the_gateway_starts_with_its_settings() -> None:
     """They are its own parser's, and lead to Services that are there."""
     found = made(WORKLOADS["two"])

@@ -126,14 +126,15 @@ def test_a_new_key_is_one_that_lets_in(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def certificate(folder: Path) -> None:
-    """For 127.0.0.1, and its key."""
+    """For 127.0.0.1 and gateway.test, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("gateway.test")]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         .serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())
     )  # fmt: skip
     (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))

@@ -166,6 +166,11 @@ OF_THEIR_OWN = {
         lambda: can_install() and platform.machine() == "x86_64",
     ),
     "cluster": Part(["tests/cluster/test_with_kubectl.py"], {"kubectl": "kubernetes-client"}, can_install),
+    "proxies": Part(
+        ["tests/serving/test_proxies.py"],
+        {"haproxy": "haproxy", "nginx": "nginx-light", "caddy": "caddy"},
+        is_root_of_linux,
+    ),
     "compose": Part(
         ["tests/serving/test_compose_parser.py"],
         {"dpkg-deb": "dpkg"},

@@ -14,6 +14,7 @@ from winhost.cli import winhost
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.gateway.api_keys import ApiKeys
+from winhost.gateway.gateway_settings import parse_settings
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 
 KEY = "canary-of-a-key-that-is-long-enough"
@@ -92,6 +93,19 @@ def test_whatever_changes_changes_the_unit_which_comes_last(asked: Asked) -> Non
     assert all(first[path] != second[path] for path in shared)
     assert max(first) in shared  # files are written in the order of their paths
     assert files(asked(*MODEL, *ALICE)) == first
+
+
+def test_proxies_are_named_with_how_they_say_for_whom_they_ask(asked: Asked) -> None:
+    by_header = ("--trusted-proxy", "10.0.0.5/32", "--trusted-proxy", "fd00::/64")
+    for words, protocol in ((by_header, False), ((*by_header, "--proxy-protocol"), True)):
+        (text,) = (
+            text for path, text in files(asked(*MODEL, *ALICE, *words)).items() if path.endswith("settings.json")
+        )
+        settings = parse_settings(text)
+        assert [*map(str, settings.trusted_proxies)] == ["10.0.0.5/32", "fd00::/64"]
+        assert settings.proxy_protocol is protocol
+    refused = asked(*MODEL, *ALICE, "--proxy-protocol")
+    assert (refused.exit_code, "name in trusted_proxies who may use it" in refused.output) == (2, True)
 
 
 def test_plain_http_beyond_the_machine_takes_a_word_and_an_approval(asked: Asked) -> None:

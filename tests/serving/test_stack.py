@@ -182,6 +182,14 @@ def gateway_settings(found: Stack) -> dict[str, Any]:
     return settings
 
 
+def test_the_gateway_knows_the_proxies_of_the_workload() -> None:
+    plain = request()
+    served = replace(plain.workload, trusted_proxies=("10.20.0.5/32",), proxy_protocol=True)
+    settings = gateway_settings(made(replace(plain, workload=served)))
+    assert (settings["trusted_proxies"], settings["proxy_protocol"]) == (["10.20.0.5/32"], True)
+    assert not {"trusted_proxies", "proxy_protocol"} & gateway_settings(made(plain)).keys()
+
+
 def test_the_gateway_starts_those_that_take_turns() -> None:
     found = made(by_turns("chat", "coder", "third"))
     settings = parse_settings(json.dumps(gateway_settings(found)))

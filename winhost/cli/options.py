@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,6 +161,24 @@ class Size(click.ParamType[int]):
         if not (digits.isdecimal() and len(digits) <= self.longest and int(digits)) or unit not in self.units:
             self.fail(f"{value!r:.80} is not a size; write 64GiB, 33280MiB or bytes, more than 0", param, ctx)
         return int(digits) * self.units[unit]
+
+
+class AddressPort(click.ParamType[tuple[str, int]]):
+    """`10.20.0.4:8443`, `[::1]:8443`: an IP address and a port."""
+
+    name = "ADDRESS:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        address, _, port = str(value).rpartition(":")
+        try:
+            number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else 0
+            if not 1 <= number <= 65_535:
+                raise ValueError
+            return str(ip_address(address.strip("[]"))), number
+        except ValueError:
+            self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
 
 
 def run_options(command: F) -> F:

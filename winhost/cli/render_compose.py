@@ -23,7 +23,7 @@ from winhost.serving.compose_project import ComposeRequest, compose_project
 
 @dataclass(frozen=True)
 class Rendered:
-    """host: whose facts it is for; file: what was written, if anything; text: what is in it."""
+    """host: whose facts it is for, or the proxy; file: what was written, if anything; text: what is in it."""
 
     host: str
     file: str | None
@@ -59,7 +59,7 @@ def compose(
         made = compose_project(facts, request, __version__)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
-    show_rendered(Rendered(made.host, _written(output.path, made.text, force), made.notes, made.text), output)
+    show_rendered(Rendered(made.host, written(output.path, made.text, force), made.notes, made.text), output)
     return 0
 
 
@@ -81,7 +81,7 @@ def machine(facts_file: Path | None, gpus: str | None, memory: Bytes | None) -> 
         raise click.BadParameter(str(wrong), param_hint="'--gpus'") from None
 
 
-def _written(place: Path | None, text: str, force: bool) -> str | None:
+def written(place: Path | None, text: str, force: bool) -> str | None:
     if place is None:
         return None
     try:

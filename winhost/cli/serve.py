@@ -110,6 +110,8 @@ def gateway(
     vllm: str | None,
     no_sleep: bool,
     suspend: bool,
+    trusted_proxies: tuple[str, ...],
+    proxy_protocol: bool,
 ) -> int:
     """Print the gateway before vLLM as entries of a playbook."""
     if (certificate is None) is not (certificate_key is None):
@@ -121,6 +123,10 @@ def gateway(
     }
     if plain_http:
         settings["plain_http_beyond_this_machine"] = True
+    if trusted_proxies:
+        settings["trusted_proxies"] = [*trusted_proxies]
+    if proxy_protocol:
+        settings["proxy_protocol"] = True
     try:
         _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares])
         lines = [key_line(*_pair(each)) for each in keys] + [metrics_key_line(*_pair(each)) for each in metrics_keys]

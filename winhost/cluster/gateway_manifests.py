@@ -13,7 +13,7 @@ from winhost.core.answers import Json
 from winhost.gateway import gateway_settings
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
-from winhost.serving.gateway_entries import check_key_names, per_key_settings, published_model
+from winhost.serving.gateway_entries import by_workload, check_key_names, published_model
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _SOURCE = Path(gateway_settings.__file__).parent
@@ -39,8 +39,11 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
         published_model(model, {"service": f"{engine_name(model.name)}.{request.namespace}.svc", "port": ENGINE_PORT})
         for model in request.workload.models
     ]
-    listen: dict[str, Json] = {"listen": {"address": "0.0.0.0", "port": GATEWAY_PORT}, "models": models}  # noqa: S104
-    listen |= per_key_settings(request.workload)
+    listen: dict[str, Json] = {
+        "listen": {"address": "0.0.0.0", "port": GATEWAY_PORT},  # noqa: S104
+        "models": models,
+        **by_workload(request.workload),
+    }
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
     return {**listen, "plain_http_beyond_this_machine": True}

@@ -3,6 +3,7 @@ holds nothing, and whoever sends no key takes no place from those who do.
 """
 
 import asyncio
+import logging
 import ssl
 from asyncio import sslproto
 from collections import Counter
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .strict_http import Framing, Refused
+from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
+_LOG = logging.getLogger("gateway")
 MOST_AHEAD = 16  # requests that a client sent before it had the answer to the first
 _KNOWN = 4_096  # addresses that are remembered for a valid key
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
@@ -55,6 +58,15 @@ class Clients:
         self._from[address] += 1
         return True
 
+    def move(self, connection: "ClientConnection", address: str) -> bool:
+        """Its proxy says for whom it connects, or for whom it asks now. As `enter`: a key that another client of the
+        proxy has sent is not this one's.
+        """
+        if self._open.get(connection) == address:
+            return True
+        self.leave(connection)
+        return self.enter(connection, address)
+
     def has_key(self, connection: "ClientConnection") -> None:
         """Its client sent a valid key."""
         self._without_key.pop(connection, None)
@@ -74,23 +86,75 @@ class Clients:
                 del self._from[address]
 
 
-class Accepted(asyncio.Protocol):
-    """A connection that was accepted, until its client is let in: with TLS, after the handshake."""
+class Accepted(asyncio.BufferedProtocol):
+    """A connection that was accepted, until its client is let in: after the header of the PROXY protocol and the
+    handshake of TLS, where they are to come. Its own buffer takes the header alone: what follows is for TLS to read.
+    """
 
     def __init__(
-        self, client: "Callable[[], ClientConnection]", clients: Clients, tls: "ssl.SSLContext | None"
+        self,
+        client: "Callable[[], ClientConnection]",
+        clients: Clients,
+        tls: "ssl.SSLContext | None",
+        proxies: TrustedProxies,
     ) -> None:
-        self._client, self._clients, self._tls = client, clients, tls
+        self._make, self._clients, self._tls, self._proxies = client, clients, tls, proxies
         self._handshake: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._header = ProxyHeader()
+        self._client: ClientConnection
+        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        client = self._client()
+        client = self._client = self._make()
+        self._transport = transport
         client.accepted(transport)
         peer = transport.get_extra_info("peername")
-        if not self._clients.enter(client, peer[0] if isinstance(peer, tuple) else ""):
+        client.address = peer[0] if isinstance(peer, tuple) else ""
+        trusted = self._proxies.has(client.address)
+        if not self._clients.enter(client, "" if trusted else client.address):
             transport.abort()
-        elif self._tls is None:
+        elif trusted and self._proxies.protocol:
+            self._timer = asyncio.get_running_loop().call_later(self._clients.first, client.abort)
+        else:
+            if trusted:
+                client.trust(self._proxies)
+            self._let_in()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self._buffer = bytearray(self._header.missing())
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._header.feed(self._buffer[:nbytes])
+        client = self._client
+        try:
+            if self._header.missing():
+                return
+            address = self._header.client()
+        except WrongHeader as error:
+            _LOG.info("%s sent no header of the PROXY protocol, and is disconnected: %s", client.address, error)
+            client.abort()
+            return
+        self._stop_waiting()
+        client.address = address or client.address
+        if self._clients.move(client, address):
+            self._let_in()
+        else:
+            client.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._clients.leave(self._client)
+
+    def _stop_waiting(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def _let_in(self) -> None:
+        transport, client = self._transport, self._client
+        if self._tls is None:
             transport.set_protocol(client)
             client.connection_made(transport)
         else:
@@ -121,21 +185,37 @@ class Source(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """Stands between a transport and aiohttp's protocol."""
+    """Stands between a transport and aiohttp's protocol. address: of the client, or of a proxy that does not say for
+    whom it asks; empty where there is none.
+    """
 
     def __init__(self, inner: asyncio.Protocol, framing: Framing, clients: Clients) -> None:
         self._inner, self._framing, self._clients = inner, framing, clients
         self._closed_to_more = False
+        self._early: bytearray | None = bytearray()
         self._answered = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._work: set[asyncio.Task[Any]] = set()
         self._source: Source | None = None
         self._full = False
         self._transport: asyncio.Transport
+        self.address = ""
 
     def accepted(self, transport: asyncio.Transport) -> None:
         """Before anything is known of its client: what `abort` ends."""
         self._transport = transport
+
+    def trust(self, proxies: TrustedProxies) -> None:
+        """It is a proxy's, which says in each head for whom it asks."""
+        own = self.address
+
+        def forwarded(value: bytes | None) -> None:
+            address = proxies.client_of(value)
+            if not self._clients.move(self, address):
+                raise Refused("connections-of-address", 429)
+            self.address = address or own
+
+        self._framing.forwarded = forwarded
 
     def abort(self) -> None:
         self._clients.leave(self)
@@ -143,11 +223,23 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        if self._early is None:
+            return  # it is lost already
+        early, self._early = self._early, None
         self._transport = transport
         self._inner.connection_made(transport)
         self._arm("head", self._clients.first)
+        if early:
+            self._read(bytes(early))
 
     def data_received(self, data: bytes) -> None:
+        """asyncio hands on what comes with the end of the handshake before it says that there is a connection."""
+        if self._early is not None:
+            self._early += data
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
         """All that one read brought is handed on together: each part by itself would cost as much as all of them."""
         if self._closed_to_more:
             return
@@ -223,7 +315,9 @@ class ClientConnection(asyncio.Protocol):
             self._disarm(name)
         for work in self._work:
             work.cancel()
-        self._inner.connection_lost(exc)
+        if self._early is None:
+            self._inner.connection_lost(exc)
+        self._early = None
 
     def _arm(self, name: str, seconds: float) -> None:
         if name not in self._timers:

@@ -48,6 +48,7 @@ class Exchange:
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     began: float = field(default_factory=time.monotonic)
+    client: str = "-"
     route: str = "-"
     key: str = "-"
     model: str = "-"
@@ -104,7 +105,7 @@ class FrontDoor:
         if not isinstance(connection, ClientConnection):
             return web.Response(status=_GONE)  # it went away before its turn came
         connection.answering()
-        exchange = Exchange()
+        exchange = Exchange(client=connection.address or "-")
         work = asyncio.ensure_future(self._answer(request, connection, exchange))
         self._work.add(work)
         connection.tie(work)
@@ -127,7 +128,8 @@ class FrontDoor:
         if exchange.first_byte is not None:
             counted.first_byte.add(exchange.model, exchange.first_byte)
         first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
-        parts = (exchange.id, f"key={exchange.key}", exchange.route, f"model={exchange.model}", str(status))
+        who = f"client={exchange.client} key={exchange.key}"
+        parts = (exchange.id, who, exchange.route, f"model={exchange.model}", str(status))
         _LOG.info("%s first=%s s, whole=%.3f s, %d bytes", " ".join(parts), first, exchange.age, exchange.sent)
 
     async def _answer(

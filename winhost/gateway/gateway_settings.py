@@ -10,9 +10,11 @@ from typing import Any
 from .key_limits import PerKey, parse_per_key
 from .request_rules import BodyRules, parse_rules
 from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
+from .trusted_proxies import Network
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_MOST_PROXIES = 64
 READY = ("completion", "chat", "embedding")
 
 
@@ -67,7 +69,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way."""
+    """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way; trusted_proxies:
+    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection.
+    """
 
     listen: SocketOrPort
     models: Mapping[str, PublishedModel]
@@ -76,6 +80,8 @@ class GatewaySettings:
     limits: Limits = field(default_factory=Limits)
     turns: TurnLimits = field(default_factory=TurnLimits)
     per_key: PerKey = field(default_factory=PerKey)
+    trusted_proxies: "tuple[Network, ...]" = ()
+    proxy_protocol: bool = False
 
     @property
     def taking_turns(self) -> dict[str, ModelTurns]:
@@ -90,9 +96,7 @@ def parse_settings(text: str) -> GatewaySettings:
         raise WrongSettings(f"not JSON: {error}") from None
     names = [each.name for each in fields(GatewaySettings)]
     given = table(top, "the settings", ("listen", "models"), names)
-    plain = given.get("plain_http_beyond_this_machine", False)
-    if not isinstance(plain, bool):
-        raise WrongSettings("plain_http_beyond_this_machine: true or false is expected")
+    plain = _flag(given, "plain_http_beyond_this_machine")
     tls = table(given["tls"], "tls", ("certificate", "key")) if given.get("tls") is not None else None
     settings = GatewaySettings(
         listen=place(given["listen"], "listen"),
@@ -102,14 +106,42 @@ def parse_settings(text: str) -> GatewaySettings:
         limits=_limits(given.get("limits", {})),
         turns=parse_turn_limits(given.get("turns", {})),
         per_key=parse_per_key(given.get("per_key", {})),
+        trusted_proxies=_networks(given.get("trusted_proxies", [])),
+        proxy_protocol=_flag(given, "proxy_protocol"),
     )
     check_turns(settings.taking_turns, settings.turns)
+    if settings.proxy_protocol and not settings.trusted_proxies:
+        raise WrongSettings("proxy_protocol: name in trusted_proxies who may use it")
+    if settings.trusted_proxies and settings.listen.socket:
+        raise WrongSettings("trusted_proxies: a proxy is known by its address, so listen at an address and a port")
     if not (settings.listen.only_this_machine or settings.tls or plain):
         raise WrongSettings(
             f"listen: {settings.listen} can be reached from other machines without TLS, where keys and prompts can be "
             "read on their way. Give it a certificate (tls), or agree with plain_http_beyond_this_machine: true"
         )
     return settings
+
+
+def _flag(given: dict[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise WrongSettings(f"{name}: true or false is expected")
+    return value
+
+
+def _networks(value: Any) -> "tuple[Network, ...]":
+    if not isinstance(value, list) or len(value) > _MOST_PROXIES:
+        raise WrongSettings(f"trusted_proxies: a list of at most {_MOST_PROXIES} networks is expected")
+    found = []
+    for index, each in enumerate(value):
+        try:
+            network = ipaddress.ip_network(each if isinstance(each, str) else "")
+        except ValueError:
+            raise WrongSettings(f"trusted_proxies[{index}]: a network such as 10.0.0.5/32 is expected") from None
+        if not network.prefixlen:
+            raise WrongSettings(f"trusted_proxies[{index}]: with {each} any client could say that it is another")
+        found.append(network)
+    return tuple(found)
 
 
 def _models(value: Any) -> dict[str, PublishedModel]:

@@ -20,6 +20,7 @@ from .gateway_settings import GatewaySettings, Tls, parse_settings
 from .keeper_client import KeeperClient
 from .settings_values import WrongSettings
 from .strict_http import Framing
+from .trusted_proxies import TrustedProxies
 from .turns import Turns
 
 _LOG = logging.getLogger("gateway")
@@ -107,7 +108,8 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     def client() -> ClientConnection:
         return ClientConnection(requests(), Framing(limits.body_bytes), clients)
 
-    listening = await _listening(settings, lambda: Accepted(client, clients, context))
+    proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
+    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
     turns.start()
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
@@ -125,7 +127,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     engines.close()
 
 
-async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:
+async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.AbstractServer:
     listen = settings.listen
     loop = asyncio.get_running_loop()
     try:

@@ -23,6 +23,7 @@ _LENGTH = re.compile(rb"[0-9]{1,15}")
 CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
 _PASSED = (b"host", b"accept", b"authorization", b"content-type", b"content-length", b"transfer-encoding", b"expect")
+_FORWARDED = b"x-forwarded-for"  # the only one that may be there more than once and is read
 # Two of them could be read as the first, the last, or both together.
 _ONCE = (*_PASSED, b"content-encoding", b"connection", b"upgrade", b"x-api-key")
 
@@ -42,10 +43,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Head:
-    """text: as it is passed on; length: of the body, None where it comes in chunks."""
+    """text: as it is passed on; length: of the body, None where it comes in chunks; forwarded: its `X-Forwarded-For`,
+    joined where there are several.
+    """
 
     text: bytes
     length: int | None
+    forwarded: bytes | None = None
 
 
 def parse_head(lines: list[bytes], body_limit: int) -> Head:
@@ -64,7 +68,8 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
     passed = [name + b": " + headers[name] for name in _PASSED if name in headers]
     if b"close" in headers.get(b"connection", b"").lower():
         passed.append(b"connection: close")
-    return Head(b"\r\n".join([method + b" " + target + b" HTTP/1." + minor, *passed, b"", b""]), length)
+    text = b"\r\n".join([method + b" " + target + b" HTTP/1." + minor, *passed, b"", b""])
+    return Head(text, length, headers.get(_FORWARDED))
 
 
 def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
@@ -77,7 +82,8 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
         name = name.lower()
         if name in found and name in _ONCE:
             raise Refused(f"two-{name.decode('ascii')}")
-        found[name] = value.strip(b" \t")
+        before = found[name] + b"," if name == _FORWARDED and name in found else b""
+        found[name] = before + value.strip(b" \t")
     return found
 
 
@@ -109,6 +115,7 @@ def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | 
 class Framing:
     """Where requests of one connection begin and end. `feed` gives what is passed on.
 
+    forwarded: is told the `X-Forwarded-For` of each head, and may raise Refused;
     heads: how many were passed on; in_head: whether a head has begun and not ended; in_body: likewise for a body.
     """
 
@@ -119,6 +126,7 @@ class Framing:
         self._left = self._body = self._count = 0
         self._joined = bytearray()
         self._after_chunk = False
+        self.forwarded: Callable[[bytes | None], None] | None = None
         self.heads = 0
 
     @property
@@ -147,6 +155,8 @@ class Framing:
         if end < 0:
             return None
         parsed = parse_head(head.split(b"\r\n"), self._limit)
+        if self.forwarded:
+            self.forwarded(parsed.forwarded)
         del self._rest[: end + 4]
         self.heads += 1
         self._left, self._body, self._count = parsed.length or 0, 0, 0

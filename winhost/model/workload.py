@@ -268,6 +268,10 @@ class Workload:
     video: Video | None = None
     deploy: Deploy = Deploy.UNITS
     per_key: PerKey | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of proxies before the gateway, which may say for whom they ask."""
+    proxy_protocol: bool = False
+    """They say it by the PROXY protocol, not in X-Forwarded-For."""
 
 
 @dataclass(frozen=True)

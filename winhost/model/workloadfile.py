@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -106,6 +107,16 @@ def _bound(text: str) -> str:
     raise ValueError(f"'{visible(text)}' is no bound; there are {', '.join(BODY_BOUNDS)}")
 
 
+def _network(text: str) -> str:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        raise ValueError("is not a network such as 10.20.0.5/32 or 10.20.0.0/24") from None
+    if not network.prefixlen:
+        raise ValueError("is every address: any client could say that it is another")
+    return str(network)
+
+
 def _version(value: object) -> Version:
     # 12.10 without quotes is the number 12.1, so numbers are not taken for versions.
     if isinstance(value, str):
@@ -138,6 +149,7 @@ _ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_sch
 _Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
 _Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[0-9a-f]{40}"))]
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
+_Network = Annotated[str, AfterValidator(_network)]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
 _KeyName = Annotated[str, AfterValidator(_key_name), WithJsonSchema(text_schema(_KEY_NAME))]
@@ -374,6 +386,18 @@ class WorkloadFile(Written):
         default=None, description="What each API key may use of the gateway. Default: as much as there is."
     )
 
+    trusted_proxies: tuple[_Network, ...] | None = Field(
+        default=None,
+        description=(
+            "Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For for whom they "
+            "ask. Default: none, and the header says nothing."
+        ),
+    )
+    proxy_protocol: bool | None = Field(
+        default=None,
+        description="Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false.",
+    )
+
     @field_validator("models")
     @classmethod
     def _is_about_something(cls, models: Mapping[str, object]) -> Mapping[str, object]:
@@ -391,7 +415,7 @@ def load_workload(path: Path) -> Workload:
 
 
 def _meant(file: WorkloadFile) -> Workload:
-    given = _given(file, "exposure", "keep_windows_usable", "deploy")
+    given = _given(file, "exposure", "keep_windows_usable", "deploy", "trusted_proxies", "proxy_protocol")
     if file.needs:
         given["needs"] = Needs(file.needs.must, file.needs.nice)
     if file.availability:
@@ -478,6 +502,8 @@ def _given(options: Written, *names: str) -> dict[str, Any]:
 def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
     if file.needs:
         yield from _needed_twice(file.needs)
+    if file.proxy_protocol:
+        yield from _by_protocol(file.trusted_proxies or ())
     in_pods = file.deploy is Deploy.KUBERNETES
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
@@ -487,6 +513,18 @@ def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
                 yield ("models", name, *loc), message
     if in_pods and file.kv_mirror and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
+
+
+def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Finding]:
+    if not proxies:
+        yield ("proxy_protocol",), "is for proxies: name them in trusted_proxies"
+    for position, each in enumerate(proxies):
+        if any(ip_address(own) in ip_network(each) for own in ("127.0.0.1", "::1")):
+            message = (
+                "has the gateway's own machine in it, from where checks reach the gateway without the header of "
+                "proxy_protocol: leave that out, and such a proxy says in X-Forwarded-For for whom it asks"
+            )
+            yield ("trusted_proxies", position), message
 
 
 def _needed_twice(needs: NeedsOptions) -> Iterator[Finding]:

@@ -53,12 +53,17 @@ def published_model(model: Model, engine: Json) -> dict[str, Json]:
     return {"name": model.name, "engine": engine, **({"body": body} if body else {})}
 
 
-def per_key_settings(workload: Workload) -> dict[str, Json]:
-    """What the gateway's settings have of limits for keys."""
-    if workload.per_key is None:
-        return {}
-    keys: dict[str, Json] = {name: _limits(limit) for name, limit in workload.per_key.keys.items()}
-    return {"per_key": {**_limits(workload.per_key.each), **({"keys": keys} if keys else {})}}
+def by_workload(workload: Workload) -> dict[str, Json]:
+    """What the gateway's settings have of limits for keys, and of proxies by which it knows clients."""
+    settings: dict[str, Json] = {}
+    if workload.per_key is not None:
+        keys: dict[str, Json] = {name: _limits(limit) for name, limit in workload.per_key.keys.items()}
+        settings["per_key"] = {**_limits(workload.per_key.each), **({"keys": keys} if keys else {})}
+    if workload.trusted_proxies:
+        settings["trusted_proxies"] = [*workload.trusted_proxies]
+    if workload.proxy_protocol:
+        settings["proxy_protocol"] = True
+    return settings
 
 
 def _limits(limit: KeyLimit) -> dict[str, Json]:

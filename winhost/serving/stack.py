@@ -17,7 +17,7 @@ from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
-from winhost.serving.gateway_entries import UNIT, gateway_entries, per_key_settings, published_model
+from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.ladder import format_rest
 from winhost.serving.lmcache_server import lmcache_unit
@@ -191,8 +191,8 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     ]
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
     by_turns: dict[str, Json] = {"turns": {**limits, "start": START_SECONDS}} if sharing else {}
-    per_key = per_key_settings(request.workload)
-    return {"listen": {"address": address, "port": port}, "models": models, **plain, **by_turns, **per_key}
+    more = by_workload(request.workload)
+    return {"listen": {"address": address, "port": port}, "models": models, **plain, **by_turns, **more}
 
 
 def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:

@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.cluster_options import cluster_options
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Size, force_option
+from winhost.cli.options import AddressPort, Size, force_option
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import stack_options
 
@@ -71,5 +71,54 @@ def kubernetes(**options: Any) -> int:
     gateway reaches an engine. Changes nothing.
     """
     from winhost.cli.render_kubernetes import kubernetes as run
+
+    return run(**options)
+
+
+@render.command()
+@click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
+@click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.option(
+    "--gateway",
+    type=AddressPort(),
+    default="127.0.0.1:8443",
+    show_default=True,
+    help="Where the gateway listens, as the proxy reaches it.",
+)
+@click.option(
+    "--gateway-ca",
+    metavar="PATH",
+    help="The gateway is reached over TLS: the certificate that it is known by, or that of its authority, on "
+    "the machine of the proxy.",
+)
+@click.option("--gateway-name", metavar="NAME", help="The name in the gateway's certificate.")
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="The gateway is on another machine and without TLS: others can read keys and prompts on their way.",
+)
+@click.option("--listen", type=AddressPort(), default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
+@click.option(
+    "--certificate",
+    metavar="PATH",
+    required=True,
+    help="The proxy's certificate on its machine. HAProxy: with its key in the same file, or in PATH.key.",
+)
+@click.option("--certificate-key", "key", metavar="PATH", help="nginx and Caddy: the key of the certificate.")
+@click.option(
+    "--allow",
+    metavar="NETWORK",
+    multiple=True,
+    help="A network of clients, for example 10.20.0.0/16. Default: everybody who reaches the proxy.",
+)
+@force_option
+@answers("FILE", "The file to write; without it, the text goes to the terminal.")
+def proxy(**options: Any) -> int:
+    """Print the configuration of a proxy of your own before the gateway: HAProxy, nginx or Caddy, as Debian has them.
+
+    WORKLOAD names the proxy in trusted_proxies, so that the gateway believes it for whom it asks. Streams are handed on
+    event by event, and a client that goes away ends its request. Changes nothing.
+    """
+    from winhost.cli.render_proxy import proxy as run
 
     return run(**options)

@@ -130,6 +130,14 @@ def files(**options: Any) -> int:
     is_flag=True,
     help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    metavar="NETWORK",
+    multiple=True,
+    help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
+)
+@click.option("--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead.")
 def gateway(**options: Any) -> int:
     """Print the gateway before vLLM as entries of a playbook.
 
