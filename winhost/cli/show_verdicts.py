@@ -38,7 +38,6 @@ def show_rows(results: Iterable[tuple[str, Evaluation | WinhostError]], asked: R
     more = ("also possible", "cheapest changes") if wide else ()
     if rows:
         table(("host", "best option", "verdict", "what decides", *more), rows)
-        say("For reasons and remedies: winhost assess HOST, or --details for all hosts.")
     for error in errors:
         show_error_text(error)
 
