@@ -66,7 +66,7 @@ def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Lin
         "Tasks of winhost",
         ".wslconfig of winhost:",
         "Memory: 32 GiB, the larger",
-        "Stage 2 can be planned only once the account's task and SSH access to the distro are available.",
+        "Stage 2 can be planned only once the task that runs WSL and SSH access to the distro are available.",
         "Docker Engine",
         "network: interrupt",
         "[wsl2.mirrored]",

@@ -152,7 +152,8 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
-    for reason in verdict_text.heaviest_first(reasons):
+    once = {(reason.code, reason.observed): reason for reason in reversed(tuple(reasons))}
+    for reason in verdict_text.heaviest_first(reversed(once.values())):
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
