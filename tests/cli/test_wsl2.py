@@ -60,6 +60,24 @@ def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Lin
     said = plan(line, *WITH_KEY)
     assert (said.code, said.err) == (0, "")
     for part in (
+        "WSL itself: 2.6.1.0 → 2.7.14.0",
+        "Cannot be undone: WSL itself: winhost never downgrades WSL: 2.6.1.0 does not come back",
+        "Tasks of winhost",
+        "With the task that runs WSL: .wslconfig of winhost, The VM of winhost",
+        "With SSH access to the distro: Docker's packages",
+        "network: interrupt",
+        "degraded: With mirrored networking, WSL shares the addresses and ports of Windows. [wsl2.mirrored]",
+        "--details",
+    ):
+        assert part in said.out, part
+    assert "[wsl2.shows-windows]" not in said.out  # a note that limits nothing
+    assert len(said.out.splitlines()) <= 25
+
+
+def test_the_details_of_a_plan_show_every_step_with_its_reason(line: Line) -> None:
+    said = plan(line, *WITH_KEY, "--details")
+    assert (said.code, said.err) == (0, "")
+    for part in (
         "WSL itself",
         "2.6.1.0 → 2.7.14.0",
         "cannot be undone: winhost never downgrades WSL: 2.6.1.0 does not come back",
@@ -348,6 +366,6 @@ def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_wit
 
 
 def test_hashes_and_keys_are_shown_by_their_ends(line: Line) -> None:
-    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5AAAAI' + 'B' * 43} me@here")
+    said = plan(line, "--details", "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5AAAAI' + 'B' * 43} me@here")
     assert "none → db084e53…ebcd" in said.out
     assert "db084e536279a59e" not in said.out
