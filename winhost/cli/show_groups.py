@@ -1,11 +1,13 @@
 """A plan on one screen: a line for each group of steps that belong together, what it asks for, and what stays."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from winhost.cli.line_breaks import columns
 from winhost.cli.output import say
-from winhost.cli.tables import table
+from winhost.cli.tables import WIDE, table
 from winhost.cli.values import format_value
 from winhost.core.steps import Step
 from winhost.knowledge import catalogue
@@ -30,7 +32,7 @@ GROUPS = {
     "services": ("SystemdUnit", "EngineUnit", "ClusterNode", "ClusterObjects", "ServingReady"),
 }
 _GROUP_OF = {resource: group for group, resources in GROUPS.items() for resource in resources}
-_MOST_TITLES = 5  # of a group or of what waits, before the rest is counted
+_MOST_TITLES = 5  # of a group, before the rest is counted
 _LONGEST_VALUE = 48
 _NOTE = re.compile(r"(?P<severity>\w+): (?P<subject>.+?): (?P<text>.*) \[(?P<code>[\w.-]+)\]", re.DOTALL)
 _LOCATION = re.compile(r" at PCIROOT\S+")
@@ -46,19 +48,20 @@ def show_groups(plan: Plan) -> None:
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """What limits the host, once for all that it is said of. Notes that limit nothing are among the details."""
+    """What limits the host, once for all that it is said of. Notes are among the details, but for what moves in the
+    host's network.
+    """
     said: dict[tuple[str, str], list[str]] = {}
     for note in notes:
         found = _NOTE.fullmatch(note)
         if found is None:
             said[note, ""] = []
             continue
-        entry = _entry(found["code"])
-        asks = bool(entry and entry.risks)
-        # What was observed is among the details, unless an approval depends on it.
-        brief = entry is not None and found["text"].endswith(entry.sentence) and not asks
+        entry, noted = _entry(found["code"]), found["severity"] == "note"
+        # What was observed is among the details.
+        brief = entry is not None and found["text"].endswith(entry.sentence) and not noted
         text = entry.sentence if entry is not None and brief else found["text"]
-        if found["severity"] != "note" or asks:
+        if not noted or (entry is not None and "network" in entry.risks):
             said.setdefault((found["severity"], f"{text} [{found['code']}]"), []).append(found["subject"])
     for (severity, text), subjects in said.items():
         named = dict.fromkeys(_short(each) for each in subjects if each not in ("host", "the request"))
@@ -80,11 +83,10 @@ def _show_stage(stage: Stage) -> None:
         head = f"Stage {stage.number}{', ends with a restart' if stage.restarts else ''}"
         table((head, "what changes", "approvals"), _rows(stage.steps))
     if stage.deferred:
-        then = f"Stage {stage.number + 1} is planned from what the host shows then"
-        say(f"{then}; a refusal stops the run, which can be rolled back:")
+        say(f"Stage {stage.number + 1} is planned from the host as it is then; a refusal stops the run:")
     for until in dict.fromkeys(each.until for each in stage.deferred):
-        waiting = [_waiting(each) for each in stage.deferred if each.until == until]
-        say(f"  With {titled(until)}: {_listed([*dict.fromkeys(waiting)])}", hang=2)
+        waiting = dict.fromkeys(_waiting(each) for each in stage.deferred if each.until == until)
+        say(_on_a_line(f"  With {titled(until)}: ", [*waiting]), hang=2)
 
 
 def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
@@ -117,8 +119,22 @@ def _counted(title: tuple[str, int]) -> str:
 
 
 def _listed(shown: Sequence[str], least: int = 0) -> str:
-    left = len(shown) - max(least, _MOST_TITLES)
-    return ", ".join(shown) if left < 2 else f"{', '.join(shown[:-left])} and {left} more"
+    most = max(least, _MOST_TITLES)
+    return _cut(shown, len(shown) if len(shown) < most + 2 else most)
+
+
+def _on_a_line(head: str, titles: Sequence[str]) -> str:
+    """As many titles as a line of the terminal has, and how many more there are."""
+    most = len(titles)
+    room = (columns(sys.stdout) or WIDE) - len(head)
+    while most > 1 and len(_cut(titles, most)) > room:
+        most -= 1
+    return head + _cut(titles, most)
+
+
+def _cut(titles: Sequence[str], most: int) -> str:
+    left = len(titles) - most
+    return ", ".join(titles[:most]) + (f" and {left} more" if left else "")
 
 
 def _changes(step: Step) -> Iterator[str]:
