@@ -1,6 +1,7 @@
 """What `plan`, `verify`, `detect` and `assess` show without `--details`: nothing that decides is left out."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.cli.conftest import Line
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_groups import GROUPS, show_notes
 from winhost.cli.values import format_two, format_value
+from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import RISKS
@@ -83,6 +85,8 @@ def test_detect_shows_what_a_gpu_is_before_where_it_is(line: Line) -> None:
     assert "PCIROOT" not in out
     assert "Not set up yet: the Hyper-V role, WSL." in out
     assert not re.search("VmSwitch|HyperVHost|WslDistro", out)
+    show_facts(replace(read, resources={**read.resources, "LinuxFolder": Unavailable("LinuxGroup")}))
+    assert "Not set up yet: the Hyper-V role, WSL." in line.capture.readouterr().out
     show_facts(read, wide=True)
     assert "PCIROOT(7B)" in line.capture.readouterr().out
 

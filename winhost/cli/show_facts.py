@@ -14,7 +14,7 @@ from winhost.model.units import about, mib
 from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import titled
+from winhost.resources.registry import WINDOWS, titled
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_mmio import VmMmio
 from winhost.resources.windows.wsl_access import WslAccess
@@ -126,7 +126,7 @@ def _for_lack_of_rights(facts: Facts) -> str:
 
 
 def _show_missing(facts: Facts, wide: bool) -> None:
-    if absent := [titled(needed) for needed in not_yet(facts)]:
+    if absent := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
         them = ("them", "they are") if len(absent) > 1 else ("it", "it is")
         say(f"  Not set up yet: {', '.join(absent)}. What depends on {them[0]} can be read once {them[1]}.", hang=2)
     gaps = list(dict.fromkeys(missing(facts)))
