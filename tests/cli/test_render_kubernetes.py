@@ -62,6 +62,17 @@ def test_it_prints_manifests_with_keys_as_hashes(line: Line) -> None:
 
 
 @pytest.mark.usefixtures("hub")
+def test_a_key_for_metrics_is_a_hash_beside_the_others(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRICS", f"{KEY}-for-metrics")
+    said = rendered(line, *MACHINE, *IMAGES, "--metrics-key", "prometheus=env:METRICS")
+    assert said.code == 0, said.err
+    (secret,) = (each for each in yaml.load_all(said.out, FASTEST) if each["kind"] == "Secret")
+    api, metrics = secret["stringData"]["keys"].splitlines()
+    assert (api[:13], metrics[:18], metrics[-8:]) == ("alice sha256:", "prometheus sha256:", " metrics")
+    assert KEY not in said.out + said.err
+
+
+@pytest.mark.usefixtures("hub")
 def test_a_folder_is_for_kustomize_and_written_over_its_like_alone(line: Line) -> None:
     words = (*MACHINE, *IMAGES, "-o", "cluster")
     assert rendered(line, *words).code == rendered(line, *words).code == 0

@@ -21,7 +21,10 @@ from winhost.model.served import EngineState, GatewayState, Sample, ServingState
 from winhost.serving.serving_status import serving_status
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
-KEY = "wh-Canary3of4the5key6of7carol"  # the same in all processes of pytest
+KEY, METRICS_KEY = (
+    "wh-Canary3of4the5key6of7carol",
+    "wh-Canary1of8the9key2of3metrics",
+)  # the same in all processes of pytest
 SECOND = {**ENGINE, "model": "org/second", "slug": "org-second", "unit": "winhost-engine-org-second.service",
           "socket": "/run/winhost-engines/org-second/engine.sock", "cards": []}  # fmt: skip
 UNITS = (ENGINE["unit"], SECOND["unit"], GATEWAY["unit"])
@@ -32,7 +35,8 @@ def furnish(serving: SimulatedServing) -> None:
     linux = serving.linux
     files = {
         "/etc/winhost/serving.json": json.dumps({"format": 1, "engines": [ENGINE, SECOND], "gateway": GATEWAY}),
-        "/opt/winhost/gateway-0/keys": f"carol sha256:{sha256(KEY.encode()).hexdigest()}\n",
+        "/opt/winhost/gateway-0/keys": f"carol sha256:{sha256(KEY.encode()).hexdigest()}\n"
+        f"prometheus sha256:{sha256(METRICS_KEY.encode()).hexdigest()} metrics\n",
     }
     linux.files |= {path: {**NO_FILE, "text": text} for path, text in files.items()}
     engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
@@ -45,6 +49,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     for module in (serve_up, serve_down, serve_logs):
         monkeypatch.setattr(module, "_PAUSE_S", 0.001)
     monkeypatch.setenv("CAROL", KEY)
+    monkeypatch.setenv("METRICS", METRICS_KEY)
     with Lab([HOST], tmp_path, scale=0.001) as running:
         yield running
 
@@ -87,12 +92,14 @@ def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
     again = line("serve", "up", host, "--json").result["units"]
     assert {each["outcome"] for each in again} == {"already-serving"}
 
-    said = line("serve", "status", host, "--key", "env:CAROL", "--json")
+    said = line("serve", "status", host, "--metrics-key", "env:METRICS", "--json")
     assert said.code == 0
     assert said.result["serves"] is said.result["gateway"]["ready"] is True
     assert [each["state"] for each in said.result["models"]] == ["serving", "serving"]
     assert said.result["gateway"]["answered"] == 0
     assert line("serve", "status", host, "--json").result["gateway"]["answered"] is None
+    with_key = line("serve", "status", host, "--metrics-key", "env:CAROL", "--json")
+    assert with_key.result["gateway"]["answered"] is None
 
     said = line("serve", "test", host, "--key", "env:CAROL", "--json")
     assert said.code == 0, said.out
@@ -111,12 +118,12 @@ def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, servi
     first, second = ENGINE["model"], SECOND["model"]
     moves = (("move_seconds", second, 1.34), ("move_at", second, 1_795_443_982.0))
     serving.turns = (("turn:awake", first, 1.0), ("turn:asleep", second, 1.0), ("turn_waiting", second, 3.0), *moves)
-    told = line("serve", "status", host, "--key", "env:CAROL", "--json").result["models"]
+    told = line("serve", "status", host, "--metrics-key", "env:METRICS", "--json").result["models"]
     assert [each["turn"] for each in told] == [
         {"state": "awake", "waiting": 0, "move_seconds": None, "move_at": None},
         {"state": "asleep", "waiting": 3, "move_seconds": 1.34, "move_at": 1_795_443_982.0},
     ]
-    shown = line("serve", "status", host, "--key", "env:CAROL").out
+    shown = line("serve", "status", host, "--metrics-key", "env:METRICS").out
     assert "2026-11-23T14:26:22+00:00, in 1.3 s" in shown
     assert "asleep" in shown
     assert {each["turn"] for each in line("serve", "status", host, "--json").result["models"]} == {None}
@@ -169,7 +176,7 @@ def test_the_gateway_starts_models_that_take_turns(line: Line, host: str, by_tur
     said = line("serve", "status", host, "--json")
     assert (said.code, said.result["serves"]) == (0, True)
     assert [(each["state"], each["takes_turns"]) for each in said.result["models"]] == [("stopped", True)] * 2
-    assert "asleep" in line("serve", "status", host, "--key", "env:CAROL").out
+    assert "asleep" in line("serve", "status", host, "--metrics-key", "env:METRICS").out
     assert line("serve", "test", host, "--key", "env:CAROL").code == 0
 
     assert line("serve", "down", host, "--yes").code == 0

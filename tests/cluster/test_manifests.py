@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import Exposure, KvMirror, Mirror, Video
+from winhost.model.workload import Body, Exposure, KvMirror, Mirror, Video
 from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
 from winhost.sizing.host_memory import engine_ram
@@ -167,7 +168,7 @@ def test_nothing_is_claimed_of_video_on_gpus_without_an_encoder() -> None:
 def test_the_gateway_alone_reaches_an_engine() -> None:
     found = made(WORKLOADS["two"])
     closed = the(found, "NetworkPolicy", "closed")["spec"]
-    assert closed == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    assert closed == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": []}
     for name in ("engine-chat", engine_name("Coder.7B")):
         policy = the(found, "NetworkPolicy", name)["spec"]
         labels = the(found, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
@@ -177,6 +178,97 @@ def test_the_gateway_alone_reaches_an_engine() -> None:
         gateway = the(found, "Deployment", "gateway")["spec"]["template"]["metadata"]["labels"]
         assert peer == {"podSelector": {"matchLabels": {"app.kubernetes.io/name": gateway["app.kubernetes.io/name"]}}}
         assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
+
+
+def addresses(policy: dict[str, Any], address: str) -> set[int]:
+    """The ports at which a policy lets its pods reach an address."""
+    ports: set[int] = set()
+    for rule in policy["spec"]["egress"]:
+        for block in (peer["ipBlock"] for peer in rule["to"] if "ipBlock" in peer):
+            inside = [ip_address(address) in ip_network(each) for each in (block["cidr"], *block.get("except", ()))]
+            if inside[0] and not any(inside[1:]):
+                ports |= {each["port"] for each in rule.get("ports", [{"port": 0}])}
+    return ports
+
+
+def peers(policy: dict[str, Any]) -> list[tuple[str, list[int] | None]]:
+    """The pods that a policy lets its pods reach, and at what ports; None: all."""
+    return [
+        (
+            next(iter(peer["podSelector"]["matchLabels"].values())),
+            [e["port"] for e in rule["ports"]] if "ports" in rule else None,
+        )
+        for rule in policy["spec"]["egress"]
+        for peer in rule["to"]
+        if "podSelector" in peer
+    ]
+
+
+@pytest.mark.parametrize(("workload", "machine"), PLACES)
+def test_no_pod_reaches_what_the_workload_does_not_name(workload: str, machine: str) -> None:
+    found = made(WORKLOADS[workload], machine)
+    named = {each["metadata"]["name"] for each in of_kind(found, "NetworkPolicy")}
+    for kind in ("Deployment", "LeaderWorkerSet"):
+        assert {each["metadata"]["name"] for each in of_kind(found, kind)} <= named
+    for each in of_kind(found, "NetworkPolicy"):
+        assert each["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        for metadata in ("169.254.169.254", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fe80::1"):
+            assert addresses(each, metadata) == set()
+
+
+def test_an_engine_reaches_the_hub_that_its_files_come_from() -> None:
+    public = {"chat": {**FILES, "source": "https://huggingface.co/org/model"}}
+    policy = the(made(request(files=public)), "NetworkPolicy", "engine-chat")
+    assert peers(policy) == [("kube-dns", [53, 53])]
+    assert (addresses(policy, "3.5.7.9"), addresses(policy, "2600:9000::1")) == ({443}, {443})
+    for private in ("10.1.2.3", "172.20.0.1", "192.168.1.1", "100.100.100.200", "127.0.0.1", "fd12::1"):
+        assert addresses(policy, private) == set()
+
+    own = {"chat": {**FILES, "source": "http://hub.example.com:8080/org/model"}}  # it may be on a private address
+    policy = the(made(request(files=own)), "NetworkPolicy", "engine-chat")
+    assert (addresses(policy, "10.1.2.3"), addresses(policy, "3.5.7.9")) == ({443, 8080}, {443, 8080})
+
+    own = {"chat": {**FILES, "source": "https://10.1.2.3/org/model"}}
+    policy = the(made(request(files=own)), "NetworkPolicy", "engine-chat")
+    assert (addresses(policy, "10.1.2.3"), addresses(policy, "10.1.2.4"), addresses(policy, "3.5.7.9")) == (
+        {443},
+        set(),
+        set(),
+    )
+
+
+def test_an_engine_reaches_hosts_of_media_that_the_workload_names() -> None:
+    body = Body(media=("images.example.org", "media.example.org:9000"), most={"n": 4})
+    files = {"chat": {**FILES, "source": "https://huggingface.co/org/model"}}
+    found = made(request(model("chat", body=body), files=files))
+    policy = the(found, "NetworkPolicy", "engine-chat")
+    assert addresses(policy, "3.5.7.9") == {80, 443, 9000}
+    assert addresses(policy, "10.1.2.3") == set()
+    command = vllm(engine(found))["command"]
+    at = command.index("--allowed-media-domains")
+    assert command[at + 1 : at + 3] == ["images.example.org", "media.example.org"]
+    assert command[at + 3].startswith("--")
+    (published,) = parse_settings(the(found, "ConfigMap", "gateway")["data"]["settings.json"]).models.values()
+    assert published.body.media == {"images.example.org", "media.example.org:9000"}
+    assert published.body.most == {"n": 4}
+
+
+def test_an_engine_without_hosts_of_media_fetches_none() -> None:
+    container = vllm(engine(made()))
+    assert "--allowed-media-domains=media.invalid" in container["command"]
+    assert environment(container)["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+
+
+def test_the_gateway_reaches_engines_alone_and_nodes_of_a_group_each_other() -> None:
+    gateway = the(made(WORKLOADS["two"]), "NetworkPolicy", "gateway")
+    engines = [("engine-chat", [8000]), (engine_name("Coder.7B"), [8000])]
+    assert peers(gateway) == [("kube-dns", [53, 53]), *engines]
+    assert addresses(gateway, "3.5.7.9") == addresses(gateway, "10.1.2.3") == set()
+    assert addresses(gateway, "169.254.20.10") == {53}  # the cache of names on a node
+    group = the(made(WORKLOADS["over-two-nodes"]), "NetworkPolicy", "engine-wide")
+    assert ("engine-wide", None) in peers(group)
+    video = the(made(WORKLOADS["with-video"], "l4"), "NetworkPolicy", "ffmpeg")
+    assert video["spec"]["egress"] == video["spec"]["ingress"] == []
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.processes import PATIENCE_S
 SOURCE = Path(__file__).parents[2] / "winhost/gateway"
 KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
 KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
+METRICS_KEY = "wh-Canary1of2the3key4of5prometheus"
+METRICS_LINE = f"prometheus sha256:{sha256(METRICS_KEY.encode()).hexdigest()} metrics"
 MODEL = "org/tiny"
 
 
@@ -75,6 +77,11 @@ class Gateway:
     def complete(self, prompt: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
         return self.ask("/v1/completions", {"model": MODEL, "prompt": prompt, **more})
 
+    def metrics(self, key: str = METRICS_KEY) -> str:
+        status, _, text = self.ask("/metrics", headers={"Authorization": f"Bearer {key}"})
+        assert status == 200, text
+        return text.decode()
+
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
@@ -126,13 +133,13 @@ def installed_in(folder: Path) -> Path:
 
 @contextmanager
 def gateway(
-    folder: Path, settings: Mapping[str, Any], python: str = sys.executable, engine_up: bool = True
+    folder: Path, settings: Mapping[str, Any], python: str = sys.executable, engine_up: bool = True, more_keys: str = ""
 ) -> Iterator[Gateway]:
     """A gateway that listens. Its engine too, where engine_up."""
     engine = StandInEngine(folder / "engine.sock")
     installed_in(folder)
     (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n")
+    (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n{METRICS_LINE}\n{more_keys}\n")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [python, "-s", "-E", "-B", "-m", "gateway.program", str(folder / "settings.json")],

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import KEY, MODEL, Gateway, answer_of, dechunked, rest_of
+from tests.gateway.running import KEY, METRICS_KEY, MODEL, Gateway, answer_of, dechunked, gateway, rest_of, settings_for
 from tests.gateway.test_published import TARGETS
 from tests.gateway.test_strict_http import CASES, sent
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
+from winhost.gateway.api_keys import new_key
 
 OwnDoor = Callable[..., AbstractContextManager[Gateway]]
 
@@ -46,7 +47,7 @@ def one_answer(to: socket.socket) -> int:
 
 
 def metric(door: Gateway, line: str) -> str | None:
-    text = door.ask("/metrics")[2].decode()
+    text = door.metrics()
     return next((each.rpartition(" ")[2] for each in text.splitlines() if each.startswith(line)), None)
 
 
@@ -98,6 +99,33 @@ def test_without_a_key_nothing_is_told(door: Gateway, header: str) -> None:
         assert (status, headers["www-authenticate"]) == (401, "Bearer")
         assert MODEL.encode() not in body
     assert len(door.engine.requests) == before
+
+
+def test_a_field_that_is_not_on_the_list_is_named_and_no_engine_gets_it(door: Gateway) -> None:
+    before = len(door.engine.requests)
+    refused = {"priority": -1, "cache_salt": "a", "kv_transfer_params": {"remote_host": "10.0.0.1"}, "n": 1000}
+    for name, value in refused.items():
+        status, _, body = door.complete("a", **{name: value})
+        error = json.loads(body)["error"]
+        assert (status, error["type"], error["param"]) == (400, "invalid_request_error", name)
+        assert "`body." in error["message"]
+    part = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}}
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": [part]}]}
+    status, _, body = door.ask("/v1/chat/completions", chat)
+    assert (status, json.loads(body)["error"]["code"]) == (400, "invalid_media_url")
+    large = {"model": MODEL, "prompt": "a" * 300_000, "priority": 1}  # read in another thread
+    assert door.ask("/v1/completions", large)[0] == 400
+    assert len(door.engine.requests) == before
+    assert metric(door, 'winhost_gateway_refused_total{reason="unknown_parameter"}') == "4"
+
+
+def test_what_settings_allow_reaches_the_engine(python: str, short: Path) -> None:
+    settings = settings_for(short)
+    settings["models"][0]["body"] = {"fields": ["priority"], "media": ["images.example.org"], "most": {"n": 32}}
+    with gateway(short, settings, python) as door:
+        assert door.complete("a", priority=3, n=32)[0] == 200
+        assert json.loads(door.engine.requests[-1][2])["priority"] == 3
+        assert door.complete("a", cache_salt="b")[0] == 400
 
 
 def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
@@ -286,7 +314,7 @@ def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
 
 def test_prometheus_is_told(door: Gateway) -> None:
     door.complete("count me")
-    text = door.ask("/metrics")[2].decode()
+    text = door.metrics()
     for line in text.splitlines():
         assert re.fullmatch(
             r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [0-9.e-]+", line
@@ -294,6 +322,40 @@ def test_prometheus_is_told(door: Gateway) -> None:
     label = f'route="/v1/completions",model="{MODEL}",status="200"'
     assert int(metric(door, f"winhost_gateway_requests_total{{{label}}}") or 0) > 0
     assert int(metric(door, f'winhost_gateway_first_byte_seconds_count{{model="{MODEL}"}}') or 0) > 0
+
+
+def test_metrics_take_a_key_of_their_own(door: Gateway) -> None:
+    status, _, body = door.ask("/metrics")
+    assert (status, json.loads(body)["error"]["code"], MODEL.encode() in body) == (403, "no-metrics-key", False)
+    before = len(door.engine.requests)
+    bearer = {"Authorization": f"Bearer {METRICS_KEY}"}
+    for path, data in (("/v1/models", None), ("/v1/completions", {"model": MODEL, "prompt": "a"}), ("/sleep", None)):
+        status, _, body = door.ask(path, data, bearer)
+        assert (status, json.loads(body)["error"]["code"]) == (403, "metrics-key")
+    assert len(door.engine.requests) == before
+
+
+def test_a_key_for_the_metrics_of_a_model_shows_no_other(python: str, short: Path) -> None:
+    settings = settings_for(short)
+    settings["models"].append({**settings["models"][0], "name": "org/other"})
+    key, line = new_key("tenant", "metrics=org/other")
+    with gateway(short, settings, python, more_keys=line) as door:
+        for name in (MODEL, "org/other", "org/none"):
+            door.ask("/v1/completions", {"model": name, "prompt": "a"})
+        every, own = door.metrics(), door.metrics(key)
+    told = [each for each in own.splitlines() if not each.startswith("#")]
+    assert f'model="{MODEL}"' in every
+    assert "connections " in every
+    assert told
+    assert all('model="org/other"' in each for each in told)
+
+
+def test_a_key_for_the_metrics_of_no_model_is_a_fault(python: str, short: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match="metrics=org/none names no model; there are org/tiny"),
+        gateway(short, settings_for(short), python, more_keys=new_key("a", "metrics=org/none")[1]),
+    ):
+        pass
 
 
 def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:

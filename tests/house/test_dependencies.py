@@ -19,7 +19,7 @@ EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependenci
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
 OF_THE_GATEWAY = {"aiohttp"}  # it runs on another machine, with what its distribution has
 OF_THE_IMAGE = {"huggingface_hub"}  # what runs in pods finds it in vLLM's image
-OF_VLLM = {"openai", "tokenizers", "torch", "transformers"}  # in the environment that tests/vllm makes
+OF_VLLM = {"openai", "tokenizers", "torch", "transformers", "vllm"}  # in the environment that tests/vllm makes
 LOCK = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.linux.debian import INSIDE, Debian
-from tests.linux.test_debian_gateway import LINE, converge
+from tests.linux.test_debian_gateway import LINE, METRICS_KEY, converge
 from winhost.connect.agent import Agent
 
-KEY_VARIABLE = "DEBIAN_KEY"
+KEY_VARIABLE, METRICS_VARIABLE = "DEBIAN_KEY", "DEBIAN_METRICS_KEY"
 NAME = "serve-01"
 MODEL = "org/tiny"
 GATEWAY = "winhost-gateway.service"
@@ -65,7 +65,12 @@ class Serving:
 
     @property
     def environ(self) -> dict[str, str]:
-        return {**os.environ, "WINHOST_FLEET": str(self.folder / "fleet.yaml"), KEY_VARIABLE: self.key}
+        return {
+            **os.environ,
+            "WINHOST_FLEET": str(self.folder / "fleet.yaml"),
+            KEY_VARIABLE: self.key,
+            METRICS_VARIABLE: METRICS_KEY,
+        }
 
 
 def furnished(debian: Debian, asked: Agent, folder: Path, key: str, version: str, unit: str) -> Serving:
@@ -92,4 +97,15 @@ def furnished(debian: Debian, asked: Agent, folder: Path, key: str, version: str
     return Serving(debian, folder, key)
 
 
-__all__ = ["ENGINE", "GATEWAY", "KEY_VARIABLE", "LINE", "MODEL", "NAME", "SOCKET", "Serving", "furnished"]
+__all__ = [
+    "ENGINE",
+    "GATEWAY",
+    "KEY_VARIABLE",
+    "LINE",
+    "METRICS_VARIABLE",
+    "MODEL",
+    "NAME",
+    "SOCKET",
+    "Serving",
+    "furnished",
+]

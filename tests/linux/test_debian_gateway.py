@@ -24,6 +24,7 @@ from winhost.serving.python_entries import PythonWheels
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
 KEY, LINE = new_key("alice")
+METRICS_KEY, METRICS_LINE = new_key("prometheus", "metrics")
 UNIT = "winhost-gateway.service"
 UNIT_FILE = f"/usr/local/lib/systemd/system/{UNIT}"
 SETTINGS: dict[str, Any] = {
@@ -102,7 +103,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
 
 def converge(agent: Agent, settings: dict[str, Any], wheels: PythonWheels | None = None) -> None:
     """Each entry in the order of a run."""
-    entries = gateway_entries(settings, [LINE], None, wheels)
+    entries = gateway_entries(settings, [LINE, METRICS_LINE], None, wheels)
     entries.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
     for each in entries:
         after = agent.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after

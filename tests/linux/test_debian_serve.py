@@ -9,7 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.linux.debian import Debian
-from tests.linux.serving_debian import ENGINE, GATEWAY, KEY_VARIABLE, MODEL, NAME, SOCKET, Serving, furnished
+from tests.linux.serving_debian import (
+    ENGINE,
+    GATEWAY,
+    KEY_VARIABLE,
+    METRICS_VARIABLE,
+    MODEL,
+    NAME,
+    SOCKET,
+    Serving,
+    furnished,
+)
 from tests.linux.test_debian_gateway import KEY
 from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
@@ -90,7 +100,7 @@ def test_what_is_stopped_is_told_and_started(serve: Serving) -> None:
 
 
 def test_status_has_what_engine_and_gateway_say(serve: Serving) -> None:
-    found = serve("status", NAME, "--key", f"env:{KEY_VARIABLE}", "--json")
+    found = serve("status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}", "--json")
     assert found.code == 0, found.out
     (model,) = found.result["models"]
     assert (model["state"], model["running"], model["version"], model["length"]) == ("serving", 2, "0.33.0", 64)

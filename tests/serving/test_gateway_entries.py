@@ -57,6 +57,34 @@ def test_no_key_is_in_them(asked: Asked) -> None:
     assert ApiKeys(keys).name_of(f"Bearer {KEY}") == "alice"
 
 
+def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRICS", f"{KEY}-for-metrics")
+    monkeypatch.setenv("TENANT", f"{KEY}-of-a-tenant")
+    metrics = ("--metrics-key", "prometheus=env:METRICS", "--metrics-key", "tenant:org/tiny=env:TENANT")
+    result = asked(*MODEL, *ALICE, *metrics)
+    assert KEY not in result.output
+    (text,) = (text for path, text in files(result).items() if path.endswith("/keys"))
+    keys = ApiKeys(text)
+    assert keys.name_of(f"Bearer {KEY}-for-metrics") == "prometheus"
+    every, one = (keys.metrics_of(name) for name in ("prometheus", "tenant"))
+    assert every
+    assert one
+    assert (every.models, one.models, keys.metrics_of("alice")) == (None, {"org/tiny"}, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("tenant:org/other=env:ALICE_KEY", "a key for metrics names org/other, which is no model here"),
+        ("tenant:=env:ALICE_KEY", "line 2"),
+        ("alice=env:ALICE_KEY", "line 2 has a name that is there already"),
+    ],
+)
+def test_keys_for_metrics_are_checked(asked: Asked, key: str, says: str) -> None:
+    result = asked(*MODEL, *ALICE, "--metrics-key", key)
+    assert (result.exit_code, says in result.output) == (2, True)
+
+
 def test_whatever_changes_changes_the_unit_which_comes_last(asked: Asked) -> None:
     first, second = files(asked(*MODEL, *ALICE)), files(asked(*MODEL, *ALICE, "--listen", "127.0.0.1:9000"))
     shared = set(first) & set(second)

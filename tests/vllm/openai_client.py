@@ -56,6 +56,65 @@ def errors() -> dict[str, Any]:
     return found
 
 
+USUAL: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "n": 2,
+    "seed": 7,
+    "stop": ["\n"],
+    "max_completion_tokens": 8,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "logprobs": True,
+    "top_logprobs": 3,
+    "user": "u",
+    "metadata": {"a": "b"},
+    "store": False,
+    "service_tier": "auto",
+    "safety_identifier": "s",
+    "prompt_cache_key": "k",
+    "verbosity": "low",
+    "reasoning_effort": "low",
+}
+BY_VLLM: dict[str, Any] = {
+    "top_k": 20,
+    "min_p": 0.05,
+    "repetition_penalty": 1.1,
+    "stop_token_ids": [2],
+    "min_tokens": 1,
+    "skip_special_tokens": False,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "structured_outputs": None,  # a model as tiny as this one has no tokenizer that a grammar could use
+    "priority": 0,
+    "cache_salt": None,
+}
+REFUSED: dict[str, Any] = {
+    "priority": -1,
+    "cache_salt": "a",
+    "kv_transfer_params": {"remote_host": "10.0.0.1"},
+    "chat_template": "x",
+    "prompt_logprobs": 1,
+    "request_id": "a",
+    "nothing": 1,
+}
+
+
+def fields() -> dict[str, Any]:
+    """What clients usually send, and what is refused: by the class of the error and the field that it names."""
+    to, chat = client(), [{"role": "user", "content": "One two three"}]
+    said = to.chat.completions.create(model=MODEL, messages=chat, extra_body=BY_VLLM, **USUAL)
+    found: dict[str, Any] = {"answers": len(said.choices)}
+    image = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}
+    tried: dict[str, dict[str, Any]] = {name: {"extra_body": {name: value}} for name, value in REFUSED.items()}
+    tried |= {"n": {"n": 1000}, "image_url": {"messages": [{"role": "user", "content": [image]}]}}
+    for name, more in tried.items():
+        try:
+            to.chat.completions.create(**{"model": MODEL, "messages": chat, "max_tokens": 1, **more})
+        except openai.APIStatusError as error:
+            found[name] = [type(error).__name__, error.param]
+    return found
+
+
 async def one(to: Any, number: int) -> dict[str, Any]:
     """The answer begins with its own prompt, so that another's would show."""
     prompt = f"Stream number {number} of all."
@@ -84,5 +143,5 @@ async def many() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    answers = {"basics": basics, "errors": errors, "many": lambda: asyncio.run(many())}
+    answers = {"basics": basics, "errors": errors, "fields": fields, "many": lambda: asyncio.run(many())}
     sys.stdout.write(json.dumps(answers[sys.argv[1]]()))

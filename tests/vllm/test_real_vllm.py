@@ -21,6 +21,7 @@ from tests.processes import PATIENCE_S
 from tests.serving.situations import TWO_CARDS, shipped, workload
 from tests.serving.situations import model as a_model
 from tests.vllm.real_engine import LENGTH, NoVllm, RealEngine, installed, tiny_model
+from winhost.gateway.request_rules import FIELDS, RESERVED
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving
@@ -154,6 +155,25 @@ def test_the_real_client_gets_errors_by_their_classes(openai: Any) -> None:
     assert f"maximum context length is {LENGTH} tokens" in said["too long"][2]
 
 
+def test_the_real_client_sends_what_is_usual_and_is_told_what_is_not_allowed(openai: Any) -> None:
+    said = openai("fields")
+    assert said.pop("answers") == 2
+    assert said == {name: ["BadRequestError", name] for name in said}
+    assert {"priority", "kv_transfer_params", "chat_template", "nothing", "n", "image_url"} <= said.keys()
+
+
+def test_all_fields_of_its_requests_are_decided(python: Path) -> None:
+    command = [str(python), str(HERE / "request_fields.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["fields"].keys() == PUBLISHED
+    for route, names in found["fields"].items():
+        assert {*names} - FIELDS[route] - RESERVED.keys() == set(), route
+    of_text = {"text", "thinking", "input_text", "output_text", "refusal", "tool_reference", "input_audio"}
+    loaded = {name for name in found["parts"] if name in RESERVED}
+    assert {*found["parts"]} - of_text - loaded == {"image_url", "audio_url", "video_url", "input_image"}
+
+
 def test_of_two_hundred_streams_at_once_none_is_lost_or_mixed_up(openai: Any, client: Client) -> None:
     said = openai("many")
     assert len(said) == 200
@@ -263,8 +283,7 @@ def test_its_own_parser_takes_what_profiles_say(python: Path, profile: str) -> N
     found = serving(facts, workload(a_model(), vllm="0.32.0"), profile, 2400)
     assert found.models
     for served in found.models:
-        words = [line.name if line.value is None else f"{line.name}={line.value}" for line in served.lines
-                 if line.kind == "engine"]  # fmt: skip
+        words = [word for line in served.lines if line.kind == "engine" for word in line.words]
         variables = [line.name for line in served.lines if line.kind == "env"]
         done = subprocess.run(
             [str(python), "-c", PARSE, json.dumps([[served.id, *words], variables])],

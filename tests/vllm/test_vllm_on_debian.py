@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.linux.debian import Debian, NoDebian
-from tests.linux.serving_debian import ENGINE, GATEWAY, KEY_VARIABLE, MODEL, NAME, SOCKET, Serving, furnished
+from tests.linux.serving_debian import (
+    ENGINE,
+    GATEWAY,
+    KEY_VARIABLE,
+    METRICS_VARIABLE,
+    MODEL,
+    NAME,
+    SOCKET,
+    Serving,
+    furnished,
+)
 from tests.linux.test_debian_gateway import KEY
 from tests.vllm.real_engine import LENGTH, VERSION, NoVllm, environment, installed, tiny_model
 
@@ -71,7 +81,7 @@ def test_a_real_vllm_is_started_tested_told_of_and_stopped(serve: Serving) -> No
     for phase in ("starting", "warming up"):  # what lies between may be over before anybody asks again
         assert f"{MODEL}: {phase}" in said.err
 
-    found = serve("status", NAME, "--key", f"env:{KEY_VARIABLE}", "--json")
+    found = serve("status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}", "--json")
     (model,) = found.result["models"]
     assert (found.code, model["state"], model["length"], model["running"]) == (0, "serving", LENGTH, 0)
     assert model["version"].partition("+")[0] == VERSION

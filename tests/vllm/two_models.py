@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-KEY = "wh-" + "k" * 40
+KEY, METRICS_KEY = "wh-" + "k" * 40, "wh-" + "m" * 40
+KEYS = (("alice", KEY, ""), ("prometheus", METRICS_KEY, " metrics"))
 NAMES = ("a", "b")
 SHARE = 0.8
 ASLEEP_MIB = 2780  # the most that was seen, so that the second engine finds room
@@ -153,7 +154,6 @@ class Trial:
         self.engines = {name: Engine(name, work, vllm, planned and planned["engines"][name]) for name in NAMES}
         self.gateway: subprocess.Popen[bytes] | None = None
         self.awake_mib = 1
-        self.headers = {"Authorization": f"Bearer {KEY}"}
 
     def free(self) -> int:
         return int(self.gpu.free_mib()[0])
@@ -198,7 +198,8 @@ class Trial:
         if self.planned:
             settings |= {"models": self._as_planned(more), "turns": {**self.planned["turns"], **settings["turns"]}}
         (self.work / "settings.json").write_text(json.dumps(settings))
-        (self.work / "keys").write_text(f"alice sha256:{sha256(KEY.encode()).hexdigest()}\n")
+        lines = [f"{name} sha256:{sha256(key.encode()).hexdigest()}{use}\n" for name, key, use in KEYS]
+        (self.work / "keys").write_text("".join(lines))
         (self.work / "door.sock").unlink(missing_ok=True)
         with (self.work / "gateway.log").open("ab") as log:
             self.gateway = subprocess.Popen(
@@ -228,12 +229,13 @@ class Trial:
     async def call(self, socket: Path, method: str, path: str, body: Any = None) -> tuple[int, Any, float]:
         import aiohttp
 
+        headers = {"Authorization": f"Bearer {METRICS_KEY if path == '/metrics' else KEY}"}
         began = time.monotonic()
         async with (
             aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=260)
             ) as session,
-            session.request(method, f"http://x{path}", json=body, headers=self.headers) as answer,
+            session.request(method, f"http://x{path}", json=body, headers=headers) as answer,
         ):
             found: Any = await answer.read()
             if "json" in answer.headers.get("Content-Type", ""):

@@ -31,6 +31,10 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
         raise click.UsageError("the workload has video: name an image with FFmpeg and NVENC (--ffmpeg-image)")
     if len({model.token.written for model in workload.models if model.token}) > 1:
         raise click.UsageError("models name different tokens, and a cluster has one Secret for them: give them one")
+    if parts.words.metrics_key and not parts.words.api_key:
+        raise click.UsageError(
+            "--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret"
+        )
     keys = () if words.keys_secret and not parts.words.api_key else parts.keys
     return ClusterRequest(
         workload=workload,

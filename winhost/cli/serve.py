@@ -21,7 +21,7 @@ from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import command
 from winhost.serving.compose_words import readable_yaml
-from winhost.serving.gateway_entries import gateway_entries, key_line
+from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line
 from winhost.serving.profile import base_of
 from winhost.serving.turn_entries import SharingModel, turn_settings
 
@@ -101,6 +101,7 @@ def files(model: str, revision: str, folder: str, token: str | None, hub: str) -
 def gateway(
     models: tuple[str, ...],
     keys: tuple[str, ...],
+    metrics_keys: tuple[str, ...],
     listen: str,
     certificate: str | None,
     certificate_key: str | None,
@@ -122,7 +123,8 @@ def gateway(
         settings["plain_http_beyond_this_machine"] = True
     try:
         _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares])
-        entries = gateway_entries(settings, [key_line(*_pair(each)) for each in keys], tls)
+        lines = [key_line(*_pair(each)) for each in keys] + [metrics_key_line(*_pair(each)) for each in metrics_keys]
+        entries = gateway_entries(settings, lines, tls)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     click.echo(readable_yaml(entries), nl=False)

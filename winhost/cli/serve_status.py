@@ -7,7 +7,7 @@ from pathlib import Path
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.serving_target import api_key, serving_target
+from winhost.cli.serving_target import secret_key, serving_target
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.model.durations import render_age
@@ -16,9 +16,9 @@ from winhost.model.units import about
 from winhost.serving.serving_status import LACKING_UPDATES, GatewayStatus, ModelStatus, ServedCard, ServingStatus
 
 
-def status(target: str, key: str | None, fleet_file: Path | None, output: Output) -> int:
+def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
     """Show what is served on TARGET. Changes nothing."""
-    secret = api_key(key)
+    secret = secret_key(metrics_key, "--metrics-key")
     with (
         watching(reads=True) as watch,
         serving_target(target, fleet_file, watch) as served,

@@ -7,7 +7,7 @@ from pathlib import Path
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.serving_target import ServingTarget, api_key, serving_target
+from winhost.cli.serving_target import ServingTarget, secret_key, serving_target
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
@@ -54,7 +54,7 @@ class TestedServing:
 
 def test(target: str, key: str, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
     """Ask what TARGET serves, as a client would."""
-    secret = api_key(key)
+    secret = secret_key(key)
     assert secret is not None
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = Testing(served, watch, secret).all(models)

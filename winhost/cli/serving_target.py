@@ -101,12 +101,12 @@ def _deployed(host: str, text: str | None) -> Deployed:
         ) from None
 
 
-def api_key(reference: str | None) -> str | None:
+def secret_key(reference: str | None, option: str = "--key") -> str | None:
     """What a reference refers to. Raises BadParameter, UsageError: SecretUnreadable."""
     if reference is None:
         return None
     try:
         secret = SecretRef.parse(reference)
     except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--key'") from None
+        raise click.BadParameter(str(wrong), param_hint=f"'{option}'") from None
     return secret.resolve().reveal()

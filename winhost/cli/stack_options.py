@@ -24,6 +24,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "multiple": True,
         "help": "Workload: an API key of the gateway: whose, and a secret reference, for example alice=env:ALICE_KEY.",
     },
+    "--metrics-key": {
+        "metavar": "NAME=REF",
+        "multiple": True,
+        "help": "Workload: a key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these "
+        "models alone.",
+    },
     "--engine-image": {
         "metavar": "IMAGE",
         "help": "Workload: the image of vLLM. Default: docker.io/vllm/vllm-openai, of the version that the workload "
@@ -84,6 +90,7 @@ class StackWords:
 
     workload: Path
     api_key: tuple[str, ...] = ()
+    metrics_key: tuple[str, ...] = ()
     engine_image: str | None = None
     digest: str | None = None
     engine_archive: Path | None = None

@@ -20,7 +20,7 @@ from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Exposure, Model, Workload
 from winhost.model.workloadfile import load_workload
-from winhost.serving.gateway_entries import key_line
+from winhost.serving.gateway_entries import key_line, metrics_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
@@ -163,7 +163,10 @@ class StackParts:
     @property
     def keys(self) -> tuple[str, ...]:
         """Lines of the gateway's file. Raises ValueError, UsageError (SecretUnreadable)."""
-        return tuple(self.once(f"key {each}", partial(_line, each)) for each in self.words.api_key)
+        api = tuple(self.once(f"key {each}", partial(_line, key_line, each)) for each in self.words.api_key)
+        return api + tuple(
+            self.once(f"metrics key {each}", partial(_line, metrics_key_line, each)) for each in self.words.metrics_key
+        )
 
 
 def pinned_image(name: ImageName) -> EngineImage:
@@ -174,8 +177,8 @@ def pinned_image(name: ImageName) -> EngineImage:
     return EngineImage(found.pinned, found.size_bytes)
 
 
-def _line(text: str) -> str:
-    return key_line(*key_pair(text))
+def _line(line: Callable[[str, str], str], text: str) -> str:
+    return line(*key_pair(text))
 
 
 def key_pair(text: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from winhost.cluster.cluster_names import (
     selector,
 )
 from winhost.cluster.engine_pod import PRUNE, EnginePod
+from winhost.cluster.network_policies import dns, policy, to_hub, to_media
 from winhost.core.answers import Json
 from winhost.model.units import Bytes, GiB
 from winhost.serving.engine_files import START_SECONDS
@@ -77,7 +78,7 @@ def _service(pod: EnginePod) -> Mapping[str, Json]:
 
 def _network(pod: EnginePod) -> Mapping[str, Json]:
     """The gateway alone reaches the engine's port, which answers many routes without a key; pods of a group reach each
-    other.
+    other. A policy is of a pod as long as that lives: what it downloads from stays open when it serves.
     """
     ingress: list[Json] = [
         {
@@ -85,14 +86,14 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
             "ports": [{"protocol": "TCP", "port": ENGINE_PORT}],
         }
     ]
+    egress = [dns(), to_hub(pod.request.files[pod.model.name]["source"])]
+    if pod.model.body.media:
+        egress.append(to_media(pod.model.body.media))
     if _several(pod):
-        ingress.append({"from": [{"podSelector": {"matchLabels": group_selector(pod.name)}}]})
-    spec: dict[str, Json] = {
-        "podSelector": {"matchLabels": selector(pod.name)},
-        "policyTypes": ["Ingress"],
-        "ingress": ingress,
-    }
-    return _manifest(pod, "NetworkPolicy", "networking.k8s.io/v1", {"spec": spec})
+        group: list[Json] = [{"podSelector": {"matchLabels": group_selector(pod.name)}}]
+        ingress.append({"from": group})
+        egress.append({"to": group})
+    return policy(pod.name, pod.request.namespace, selector(pod.name), ingress, egress)
 
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:

@@ -55,7 +55,7 @@ class EnginePod:
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
         lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
-        arguments = [literal(line.name if line.value is None else f"{line.name}={line.value}") for line in lines]
+        arguments = [literal(word) for line in lines for word in line.words]
         remote = ["--trust-remote-code"] * self.model.trust_remote_code
         several = self._over_nodes if self.model.nodes > 1 else []
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]

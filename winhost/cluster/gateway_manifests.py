@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from winhost.cluster.cluster_names import ENGINE_PORT, GATEWAY, GATEWAY_PORT, engine_name, labels, manifest, selector
+from winhost.cluster.network_policies import dns, policy, to_engines
 from winhost.cluster.pod_security import container_security, pod_basics
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
@@ -13,6 +14,7 @@ from winhost.gateway import gateway_settings
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
+from winhost.serving.gateway_entries import published_model
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _SOURCE = Path(gateway_settings.__file__).parent
@@ -35,10 +37,7 @@ def _config(request: ClusterRequest) -> Mapping[str, Json]:
 
 def _settings(request: ClusterRequest) -> dict[str, Json]:
     models: list[Json] = [
-        {
-            "name": model.name,
-            "engine": {"service": f"{engine_name(model.name)}.{request.namespace}.svc", "port": ENGINE_PORT},
-        }
+        published_model(model, {"service": f"{engine_name(model.name)}.{request.namespace}.svc", "port": ENGINE_PORT})
         for model in request.workload.models
     ]
     listen: dict[str, Json] = {"listen": {"address": "0.0.0.0", "port": GATEWAY_PORT}, "models": models}  # noqa: S104
@@ -56,19 +55,17 @@ def _keys(request: ClusterRequest) -> Mapping[str, Json]:
 
 
 def _network(request: ClusterRequest) -> Mapping[str, Json]:
-    """Who reaches it at all, by the exposure of the workload; port-forward and the kubelet's probes always do."""
+    """Who reaches it at all, by the exposure of the workload; port-forward and the kubelet's probes always do. It
+    reaches engines alone.
+    """
     port: list[Json] = [{"protocol": "TCP", "port": GATEWAY_PORT}]
     rules: dict[Exposure, list[Json]] = {
         Exposure.LOOPBACK: [],
         Exposure.CLUSTER: [{"from": [{"namespaceSelector": {}}], "ports": port}],
         Exposure.LAN: [{"ports": port}],
     }
-    spec: dict[str, Json] = {
-        "podSelector": {"matchLabels": selector(GATEWAY)},
-        "policyTypes": ["Ingress"],
-        "ingress": rules[request.workload.exposure],
-    }
-    return _manifest(request, "NetworkPolicy", "networking.k8s.io/v1", {"spec": spec})
+    egress = [dns(), to_engines(request.workload.models)]
+    return policy(GATEWAY, request.namespace, selector(GATEWAY), rules[request.workload.exposure], egress)
 
 
 def _service(request: ClusterRequest) -> Mapping[str, Json]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.cluster.cluster_names import GPU, GPU_NODE, PLUGIN, RUNTIME_CLASS, VIDEO, labels, manifest, selector
+from winhost.cluster.network_policies import policy
 from winhost.cluster.pod_security import container_security, pod_basics
 from winhost.cluster.render_request import ClusterRequest
 from winhost.core.answers import Json
@@ -81,12 +82,7 @@ def video_manifests(request: ClusterRequest, image: str) -> tuple[Mapping[str, J
         "selector": {"matchLabels": selector(VIDEO)},
         "template": {"metadata": {"labels": labels(VIDEO)}, "spec": pod},
     }
-    shut: dict[str, Json] = {
-        "podSelector": {"matchLabels": selector(VIDEO)},
-        "policyTypes": ["Ingress"],
-        "ingress": [],
-    }
     return (
-        manifest("NetworkPolicy", "networking.k8s.io/v1", VIDEO, request.namespace, {"spec": shut}),
+        policy(VIDEO, request.namespace, selector(VIDEO), [], []),
         manifest("Deployment", "apps/v1", VIDEO, request.namespace, {"spec": spec}),
     )

@@ -8,6 +8,7 @@ from winhost.cluster.engine_manifests import engine_manifests
 from winhost.cluster.engine_pod import EnginePod
 from winhost.cluster.gateway_manifests import gateway_manifests
 from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_manifests
+from winhost.cluster.network_policies import policy
 from winhost.cluster.render_request import ClusterRequest, ManifestSet
 from winhost.compat.assess import assess
 from winhost.core.answers import Json
@@ -114,8 +115,7 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
             yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
     for line in (*served.lines, *served.left_out):
         if line.unverified:
-            name = line.name if line.value is None else f"{line.name}={line.value}"
-            yield f"{model.name}: {name} is unverified: {line.unverified}"
+            yield f"{model.name}: {line.text} is unverified: {line.unverified}"
 
 
 def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
@@ -124,6 +124,5 @@ def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
 
 
 def _closed(request: ClusterRequest) -> Mapping[str, Json]:
-    """Nothing in the namespace is reached, but for what another policy allows."""
-    spec: dict[str, Json] = {"podSelector": {}, "policyTypes": ["Ingress"]}
-    return manifest("NetworkPolicy", "networking.k8s.io/v1", "closed", request.namespace, {"spec": spec}, "winhost")
+    """Nothing in the namespace is reached or reaches anything, but for what another policy allows."""
+    return policy("closed", request.namespace, {}, [], [], "winhost")

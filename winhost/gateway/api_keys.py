@@ -1,11 +1,13 @@
-"""API keys: a file has their names and hashes, never a key."""
+"""API keys and keys for metrics: a file has their names and hashes, never a key."""
 
 import hashlib
 import hmac
 import re
 import secrets
+from dataclasses import dataclass
 
-_LINE = re.compile(r"([A-Za-z0-9._-]{1,64}) sha256:([0-9a-f]{64})")
+_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}"
+_LINE = re.compile(rf"([A-Za-z0-9._-]{{1,64}}) sha256:([0-9a-f]{{64}})(?: (metrics)(?:=({_MODEL}(?:,{_MODEL})*))?)?")
 # A hash that is quick to compute protects only what nobody can guess.
 SHORTEST, LONGEST = 24, 512
 
@@ -14,23 +16,44 @@ class WrongKeys(ValueError):
     """Says what is wrong with the file, without its words."""
 
 
+@dataclass(frozen=True)
+class MetricsScope:
+    """models: whose metrics a key may read; None: all, and what has no model."""
+
+    models: frozenset[str] | None = None
+
+
 class ApiKeys:
-    """Names by the hashes of their keys."""
+    """Names by the hashes of their keys. A key is for models or for metrics, never for both."""
 
     def __init__(self, text: str) -> None:
         lines = [line.strip() for line in text.splitlines()]
         self._keys: list[tuple[str, bytes]] = []
+        self._metrics: dict[str, MetricsScope] = {}
         for number, line in enumerate(lines, 1):
             if not line or line.startswith("#"):
                 continue
             found = _LINE.fullmatch(line)
             if found is None:
-                raise WrongKeys(f"line {number} is not: NAME sha256:64 digits (new-key NAME writes one)")
+                raise WrongKeys(
+                    f"line {number} is not: NAME sha256:64 digits, or that and metrics (new-key NAME writes one)"
+                )
             if any(found[1] == name for name, _ in self._keys):
                 raise WrongKeys(f"line {number} has a name that is there already")
             self._keys.append((found[1], bytes.fromhex(found[2])))
-        if not self._keys:
+            if found[3]:
+                self._metrics[found[1]] = MetricsScope(frozenset(found[4].split(",")) if found[4] else None)
+        if len(self._keys) == len(self._metrics):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
+
+    @property
+    def metrics_models(self) -> frozenset[str]:
+        """All that keys for metrics name."""
+        return frozenset(name for scope in self._metrics.values() for name in scope.models or ())
+
+    def metrics_of(self, name: str) -> MetricsScope | None:
+        """None where it is a key for models."""
+        return self._metrics.get(name)
 
     def name_of(self, authorization: str) -> str | None:
         """Whose key this header has. All are compared, each in constant time."""
@@ -42,10 +65,15 @@ class ApiKeys:
         return matching[0] if matching else None
 
 
-def new_key(name: str) -> tuple[str, str]:
+def key_line(name: str, key: str, use: str = "") -> str:
+    """Its line in the file. use: empty for models, `metrics`, or `metrics=MODEL,…`."""
+    return " ".join(filter(None, (name, f"sha256:{hashlib.sha256(key.encode('utf-8')).hexdigest()}", use)))
+
+
+def new_key(name: str, use: str = "") -> tuple[str, str]:
     """A key, and its line in the file. Raises WrongKeys."""
     key = "wh-" + secrets.token_urlsafe(32)
-    line = f"{name} sha256:{hashlib.sha256(key.encode('ascii')).hexdigest()}"
+    line = key_line(name, key, use)
     if _LINE.fullmatch(line) is None:
-        raise WrongKeys("a name has up to 64 letters, digits, dots, dashes and underscores")
+        raise WrongKeys("it is new-key NAME [metrics[=MODEL,…]], and NAME has up to 64 letters, digits, dots, - and _")
     return key, line

@@ -29,6 +29,7 @@ from .published import (
     route_of,
     understood,
 )
+from .request_rules import NotAllowed, check
 from .strict_http import REFUSED
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
@@ -59,9 +60,9 @@ class Exchange:
 class Answered(Exception):
     """The answer is an error: status, code and what it means."""
 
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, **headers: str) -> None:
         super().__init__(code)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
 
 
 class FrontDoor:
@@ -135,11 +136,11 @@ class FrontDoor:
     def _error(self, error: Answered, exchange: Exchange) -> web.Response:
         self._metrics.refused[error.code] += 1
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
-        body = {"error": {"message": error.message, "type": kind, "code": error.code}}
+        body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         response = web.json_response(body, status=error.status, headers=self._headers(exchange))
         response.headers.update({name.replace("_", "-"): value for name, value in error.headers.items()})
         # Its body may still be on the way: nothing after it on this connection would be read.
-        if error.status in (401, 404, 405, 408, 413, 415) or self.draining:
+        if error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining:
             response.force_close()
         return response
 
@@ -157,6 +158,7 @@ class FrontDoor:
         if needs_key(route):
             exchange.key = self._holder(request)
             connection.has_key()
+            self._check_use(exchange.key, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
         exchange.route = route
@@ -175,13 +177,24 @@ class FrontDoor:
             raise Answered(401, "no-key", message, WWW_Authenticate="Bearer")
         return holder
 
+    def _check_use(self, holder: str, route: str | None) -> None:
+        """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
+        for_metrics = self._keys.metrics_of(holder) is not None
+        if for_metrics and route != METRICS:
+            raise Answered(403, "metrics-key", "This key is for /metrics alone.")
+        if route == METRICS and not for_metrics:
+            message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
+            raise Answered(403, "no-metrics-key", message)
+
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> web.Response:
         headers = self._headers(exchange)
         if route == HEALTH:
             return web.json_response({"status": "ok"}, headers=headers)
         if route == METRICS:
             now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
-            text = self._metrics.text(self._turns.metrics(), **now, connections=self._clients.now)
+            scope = self._keys.metrics_of(exchange.key)
+            only = scope.models if scope else frozenset[str]()
+            text = self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now)
             return web.Response(text=text, headers={**headers, "Content-Type": "text/plain; version=0.0.4"})
         if route == READY:
             models = self._settings.models.values()
@@ -206,7 +219,7 @@ class FrontDoor:
     # ---- what goes to an engine
 
     async def _completed(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        model, body = await self._read(request)
+        model, body = await self._read(request, exchange.route)
         exchange.model = model.name
         until = self._turns.until()
         while True:
@@ -240,7 +253,7 @@ class FrontDoor:
             message = f"The engine of {model.name} broke off before it answered."
             raise Answered(502, "engine-broke-off", message) from None
 
-    async def _read(self, request: web.BaseRequest) -> tuple[PublishedModel, bytes]:
+    async def _read(self, request: web.BaseRequest, route: str) -> tuple[PublishedModel, bytes]:
         if request.content_type != "application/json":
             raise Answered(415, "content-type", "The body has to be application/json.")
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
@@ -255,17 +268,20 @@ class FrontDoor:
             )
         try:
             if len(body) < _LARGE:
-                return self._translated(body)
-            return await asyncio.get_running_loop().run_in_executor(None, self._translated, body)
+                return self._translated(body, route)
+            return await asyncio.get_running_loop().run_in_executor(None, self._translated, body, route)
         except NotUnderstood as error:
             raise Answered(400, "body", str(error)) from None
+        except NotAllowed as error:
+            raise Answered(400, error.code, error.message, error.param) from None
 
-    def _translated(self, body: bytes) -> tuple[PublishedModel, bytes]:
+    def _translated(self, body: bytes, route: str) -> tuple[PublishedModel, bytes]:
         found = understood(body)
         model = self._settings.models.get(found["model"])
         if model is None:
             message = f"There is no such model here. There are: {', '.join(self._settings.models)}."
             raise Answered(404, "model_not_found", message)
+        check(found, route, model.body)
         return model, for_engine(found, model.served_as)
 
     async def _passed_on(

@@ -1,11 +1,13 @@
 """What Prometheus is told, in its text format. Labels are words of the settings and of this program alone."""
 
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _PREFIX = "winhost_gateway_"
+_OF_MODEL = re.compile(r'[{,]model="([^"]*)"')
 
 
 class Durations:
@@ -90,9 +92,12 @@ class GatewayMetrics:
         self.broken: Counter[str] = Counter()
         self.first_byte, self.whole = Durations(), Durations()
 
-    def text(self, more: Iterable[str] = (), **now: int) -> str:
-        """now: what there is at this moment, such as requests_running; more: lines of others."""
-        return "\n".join([*self._lines(now), *more]) + "\n"
+    def text(self, more: Iterable[str] = (), only: frozenset[str] | None = None, **now: int) -> str:
+        """now: what there is at this moment, such as requests_running; more: lines of others; only: lines of these
+        models and no other, not even those without a model, which count everybody's requests.
+        """
+        lines = (*self._lines(now), *more)
+        return "\n".join(line for line in lines if only is None or _shown_to(line, only)) + "\n"
 
     def _lines(self, now: dict[str, int]) -> Iterable[str]:
         yield from _head("requests_total", "counter", "Answered requests by route, model and status.")
@@ -116,6 +121,11 @@ class GatewayMetrics:
         ):
             yield from _head(name, "histogram", meaning)
             yield from each.lines(name)
+
+
+def _shown_to(line: str, only: frozenset[str]) -> bool:
+    found = _OF_MODEL.search(line)
+    return line.startswith("#") or (found is not None and found[1] in only)
 
 
 def _head(name: str, kind: str, meaning: str) -> Iterable[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .request_rules import BodyRules, parse_rules
 from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 
@@ -17,7 +18,7 @@ READY = ("completion", "chat", "embedding")
 @dataclass(frozen=True)
 class PublishedModel:
     """name: as clients call it; served_as: as its engine does; ready: the request that says that it answers;
-    turns: where it shares GPUs with others.
+    turns: where it shares GPUs with others; body: what requests may contain besides the usual.
     """
 
     name: str
@@ -25,6 +26,7 @@ class PublishedModel:
     served_as: str
     ready: str
     turns: ModelTurns | None = None
+    body: BodyRules = field(default_factory=BodyRules)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _models(value: Any) -> dict[str, PublishedModel]:
 
 
 def _model(value: Any, where: str) -> PublishedModel:
-    given = table(value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns"])
+    given = table(value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns", "body"])
     name = word(given, where, "name", NAME)
     engine = engine_place(given["engine"], f"{where}.engine")
     if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
@@ -131,6 +133,7 @@ def _model(value: Any, where: str) -> PublishedModel:
         served_as=word(given, where, "served_as", NAME) if "served_as" in given else name,
         ready=ready,
         turns=parse_model_turns(given["turns"], f"{where}.turns") if "turns" in given else None,
+        body=parse_rules(given.get("body", {}), f"{where}.body"),
     )
 
 

@@ -38,11 +38,11 @@ def main(words: list[str]) -> int:
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
-        if len(words) == 2 and words[0] == "new-key":
-            sys.stdout.write("{}\n{}\n".format(*new_key(words[1])))
+        if len(words) in (2, 3) and words[0] == "new-key":
+            sys.stdout.write("{}\n{}\n".format(*new_key(*words[1:])))
             return 0
         if len(words) != 1:
-            raise CannotStart("give the file of settings, or new-key NAME")
+            raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
         settings, keys, context = _prepared(Path(words[0]))
         asyncio.run(serve(settings, keys, context))
     except (CannotStart, WrongKeys) as error:
@@ -63,6 +63,8 @@ def _prepared(file: Path) -> tuple[GatewaySettings, ApiKeys, ssl.SSLContext | No
         keys = ApiKeys(_text(Path(folder, "keys")))
     except WrongKeys as error:
         raise CannotStart(f"API keys: {error}") from None
+    if unknown := sorted(keys.metrics_models - settings.models.keys()):
+        raise CannotStart(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
     return settings, keys, _context(settings.tls, Path(folder)) if settings.tls else None
 
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 VERSIONS = ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver")
 """What a user may state the version of; toolkit is nvidia-container-toolkit."""
+BODY_BOUNDS = (
+    *("n", "best_of", "max_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "sequences", "inputs", "stop"),
+    *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
+)
+"""What the gateway bounds in a request: as winhost.gateway.request_rules has it."""
 
 
 class DType(StrEnum):
@@ -128,6 +133,17 @@ class Lora:
 
 
 @dataclass(frozen=True)
+class Body:
+    """What requests may contain besides what the gateway lets through to any model. fields: by name; media: hosts that
+    the engine may fetch media from; most: bounds by name.
+    """
+
+    fields: tuple[str, ...] = ()
+    media: tuple[str, ...] = ()
+    most: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Model:
     """A model and how it is served. None: nobody said.
 
@@ -169,6 +185,7 @@ class Model:
     nodes: int = 1
     """Machines that share its stages; each has the same number of them."""
     lora: Lora | None = None
+    body: Body = Body()
 
     @property
     def engine_cards(self) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,9 +15,11 @@ from winhost.model.errors import did_you_mean, visible
 from winhost.model.secrets import SecretRef
 from winhost.model.units import SIZE_PATTERN, parse_size
 from winhost.model.workload import (
+    BODY_BOUNDS,
     VERSIONS,
     Attention,
     Availability,
+    Body,
     Deploy,
     DType,
     Embedding,
@@ -42,6 +44,10 @@ SCHEMA = "winhost.workload/1"
 
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# The last label of a name begins with a letter, and no address does.
+_HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
 _MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
@@ -74,6 +80,21 @@ def _commit(text: str) -> str:
     if re.fullmatch(r"[0-9a-f]{40}", text):
         return text
     raise ValueError("is not a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
+
+
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text):
+            return text
+        raise ValueError(f"is not {what}")
+
+    return check
+
+
+def _bound(text: str) -> str:
+    if text in BODY_BOUNDS:
+        return text
+    raise ValueError(f"'{visible(text)}' is no bound; there are {', '.join(BODY_BOUNDS)}")
 
 
 def _version(value: object) -> Version:
@@ -110,6 +131,13 @@ _Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+_Field = Annotated[str, AfterValidator(_matching(_FIELD, "the name of a field")), WithJsonSchema(text_schema(_FIELD))]
+_Host = Annotated[
+    str,
+    AfterValidator(_matching(_HOST, "a host's name in small letters, without a URL")),
+    WithJsonSchema(text_schema(_HOST)),
+]
+_Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
 
 
 class ShapeOptions(Written):
@@ -141,6 +169,24 @@ class LoraOptions(Written):
 
     adapters: _Count = Field(description="How many are loaded at once.")
     each: _Size = Field(description="Size of the largest adapter's file.")
+
+
+class BodyOptions(Written):
+    """What requests to a model may contain, beyond the lists of the gateway: docs/gateway.md."""
+
+    fields: tuple[_Field, ...] | None = Field(
+        default=None, description="Fields that are on no list, such as priority. Read first why. Default: none."
+    )
+    media: tuple[_Host, ...] | None = Field(
+        default=None,
+        description=(
+            "Hosts from which the engine may fetch images, sound and video, each with its port where that is not the "
+            "usual one. For deploy: kubernetes. Default: none; media come in the requests, as data: URLs."
+        ),
+    )
+    most: dict[_Bound, _Tokens] | None = Field(
+        default=None, description="Other bounds, such as {n: 32}. Default: those of the gateway."
+    )
 
 
 class ModelOptions(Written):
@@ -218,6 +264,9 @@ class ModelOptions(Written):
         default=None, description="Over how many cards it is spread. Default: one."
     )
     lora: LoraOptions | None = Field(default=None, description="Adapters beside it. Default: none.")
+    body: BodyOptions | None = Field(
+        default=None, description="What requests may contain. Default: what clients usually send."
+    )
 
 
 class NeedsOptions(Written):
@@ -354,6 +403,8 @@ def _model(name: str, options: ModelOptions) -> Model:
         given |= _given(options.parallel, "tensor", "pipeline", "data", "nodes")
     if options.lora:
         given["lora"] = Lora(options.lora.adapters, options.lora.each)
+    if options.body:
+        given["body"] = Body(**_given(options.body, "fields", "media", "most"))
     return Model(
         name=name,
         attention=_attention(shape),
@@ -477,5 +528,8 @@ def _in_pods(options: ModelOptions) -> Iterator[Finding]:
 
 
 def _on_one_machine(options: ModelOptions) -> Iterator[Finding]:
+    if options.body and options.body.media:
+        message = "is for deploy: kubernetes: an engine here has no network, so media come in requests, as data: URLs"
+        yield ("body", "media"), message
     if options.parallel and (options.parallel.nodes or 1) > 1:
         yield ("parallel", "nodes"), "is for deploy: kubernetes"

@@ -27,7 +27,7 @@ def command(served: Served, vllm: str | None) -> list[str]:
 def _words(line: ProfileLine) -> str:
     if line.kind == "env":
         return f"--env={quoted(f'{line.name}={line.value}')}"
-    return quoted(line.name if line.value is None else f"{line.name}={line.value}")
+    return " ".join(map(quoted, line.words))
 
 
 def quoted(word: str) -> str:

@@ -15,10 +15,9 @@ from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.compose_words import compose_text, compose_word, hardened
 from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
 from winhost.serving.engine_names import MODEL, kv_folder, model_folder, slug, socket_folder
-from winhost.serving.gateway_entries import gateway_files
+from winhost.serving.gateway_entries import gateway_files, published_model
 from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
-from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
@@ -201,7 +200,7 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
 def _settings(request: ComposeRequest) -> dict[str, Json]:
     address, port = request.listen
     models: list[Json] = [
-        {"name": model.name, "engine": {"socket": f"{socket_folder(model.name)}/engine.sock"}}
+        published_model(model, {"socket": f"{socket_folder(model.name)}/engine.sock"})
         for model in request.workload.models
     ]
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
@@ -245,7 +244,7 @@ def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:
         yield f"{served.model}: profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
         for line in (*served.lines, *served.left_out):
             if line.unverified:
-                yield f"{served.model}: {_shown(line)} is unverified: {line.unverified}"
+                yield f"{served.model}: {line.text} is unverified: {line.unverified}"
     turning = [f"engine-{slug(model.name)}" for model in request.workload.models if model.sleeps]
     if turning:
         yield (
@@ -255,7 +254,3 @@ def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:
     yield "The files of models are taken from the hub at one commit, and not compared with hashes as a plan does"
     if request.listen[0] not in LOOPBACK:
         yield "Others reach the endpoint as far as the firewall of the machine lets them: see docs/gateway.md"
-
-
-def _shown(line: ProfileLine) -> str:
-    return line.name if line.value is None else f"{line.name}={line.value}"

@@ -146,6 +146,14 @@ def _transfer(case: Case) -> Computed:
 _READ_OF = ("0.24.0", "0.33.0")
 
 
+def _media(case: Case) -> Computed:
+    hosts = dict.fromkeys(host.partition(":")[0] for host in case.model.body.media)
+    if hosts:
+        return Computed(" ".join(hosts), "as the workload says")
+    # vLLM takes an empty list for none, and this name exists nowhere (RFC 6761).
+    return Computed("media.invalid", "no host: the workload names none, and media come in requests")
+
+
 def _mirror_folder(name: str) -> str:
     return f"{kv_folder(name)}:{kv_folder(name)}"
 
@@ -164,6 +172,7 @@ COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "model.tensor": _of_model(lambda model: model.tensor),
     "model.pipeline": _of_model(lambda model: model.pipeline),
     "model.data": _of_model(lambda model: model.data),
+    "media.domains": _media,
     "model.context": _of_model(lambda model: model.context),
     "model.loader": _of_model(lambda model: model.load_format),
     "model.adapters": _of_model(lambda model: model.lora and model.lora.adapters),

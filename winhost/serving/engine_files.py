@@ -56,7 +56,7 @@ class ServedEngine:
     @property
     def gpu_options(self) -> str:
         """By which another container gets the same GPUs."""
-        given = [_option(line) for line in self._lines("container") if line.name in ("--gpus", "--device")]
+        given = [line.text for line in self._lines("container") if line.name in ("--gpus", "--device")]
         return " ".join(map(_word, [*given, *(f"--env={name}={value}" for name, value in self._gpu_variables)]))
 
     @property
@@ -168,7 +168,7 @@ class ServedEngine:
             file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
             return f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
         words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-        words += [_option(line) for line in self._lines("container")]
+        words += [line.text for line in self._lines("container")]
         words += [f"--env={line.name}={line.value}" for line in self._lines("env")]
         words += ["--entrypoint=/bin/sh", str(self.image), "-c", START, *self._command]
         return " ".join([program, "run", *map(_word, words)])
@@ -225,7 +225,8 @@ class ServedEngine:
     def _command(self) -> list[str]:
         """Arguments of `vllm serve`, the model's folder first."""
         remote = ["--trust-remote-code"] * self.remote_code
-        return [MODEL, f"--served-model-name={self.served.model}", *map(_option, self._lines("engine")), *remote]
+        arguments = [word for line in self._lines("engine") for word in line.words]
+        return [MODEL, f"--served-model-name={self.served.model}", *arguments, *remote]
 
     def _lines(self, kind: str) -> Iterable[ProfileLine]:
         return [line for line in self.served.lines if line.kind == kind]
@@ -246,10 +247,6 @@ class ServedEngine:
             "environment": {line.name: compose_word(str(line.value)) for line in self._lines("env")},
             **options_of_container((line.name, str(line.value)) for line in self._lines("container")),
         }
-
-
-def _option(line: ProfileLine) -> str:
-    return line.name if line.value is None else f"{line.name}={line.value}"
 
 
 def _word(text: str) -> str:

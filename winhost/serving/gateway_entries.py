@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.gateway.api_keys import ApiKeys
+from winhost.gateway import api_keys
+from winhost.gateway.api_keys import SHORTEST, ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
+from winhost.model.workload import Model
 from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
@@ -24,15 +26,30 @@ _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
 _PROGRAM = "gateway/"
 _PACKAGE, _PYTHON = "python3-aiohttp", "/usr/bin/python3"
-_SHORTEST_KEY = 24  # the gateway accepts none below it
 
 
-def key_line(name: str, reference: str) -> str:
-    """A key's line in the file of keys, by a reference to the key. Raises ValueError, UsageError (SecretUnreadable)."""
+def key_line(name: str, reference: str, use: str = "") -> str:
+    """A key's line in the file of keys, by a reference to the key. use: as the gateway reads it, `metrics` or nothing.
+
+    Raises ValueError, UsageError (SecretUnreadable).
+    """
     key = SecretRef.parse(reference).resolve()
-    if len(key.reveal()) < _SHORTEST_KEY:
-        raise ValueError(f"the key of {name} has fewer than {_SHORTEST_KEY} characters")
-    return f"{name} sha256:{hashlib.sha256(key.reveal().encode('utf-8')).hexdigest()}"
+    if len(key.reveal()) < SHORTEST:
+        raise ValueError(f"the key of {name} has fewer than {SHORTEST} characters")
+    return api_keys.key_line(name, key.reveal(), use)
+
+
+def metrics_key_line(name: str, reference: str) -> str:
+    """name: whose key, and after a colon the models whose metrics it may read. Raises as `key_line` does."""
+    name, colon, models = name.partition(":")
+    return key_line(name, reference, f"metrics={models}" if colon else "metrics")
+
+
+def published_model(model: Model, engine: Json) -> dict[str, Json]:
+    """In the gateway's settings. engine: where it listens."""
+    said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
+    body = {name: value for name, value in said.items() if value}
+    return {"name": model.name, "engine": engine, **({"body": body} if body else {})}
 
 
 def gateway_entries(
@@ -61,8 +78,9 @@ def gateway_files(
     files = {f"{_PROGRAM}{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
     files["keys"] = "\n".join([*keys, ""])
-    parse_settings(files["settings.json"])
-    ApiKeys(files["keys"])
+    models = parse_settings(files["settings.json"]).models
+    if unknown := sorted(ApiKeys(files["keys"]).metrics_models - models.keys()):
+        raise ValueError(f"a key for metrics names {unknown[0]}, which is no model here")
     if any(not re.fullmatch(r"/[A-Za-z0-9._/-]+", path) for path in tls or ()):
         raise ValueError("a path of a certificate has letters, digits, dots, dashes and slashes")
     return files

@@ -10,6 +10,7 @@ from winhost.serving.vllm_options import changed_default, knows
 from winhost.serving.when import Case, evaluate, format_when
 
 UNKNOWN_WORD = "this version of vLLM does not know it"
+_TAKE_SEVERAL = ("--allowed-media-domains",)
 _REFERENCE = re.compile(r"\$\{(.+)\}")
 
 
@@ -29,6 +30,18 @@ class ProfileLine:
     how: str | None = None
     unverified: str | None = None
     default: str | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """On a command line: one word, but for an option that takes several."""
+        if self.value is None:
+            return (self.name,)
+        several = self.value.split() if self.name in _TAKE_SEVERAL else []
+        return (self.name, *several) if len(several) > 1 else (f"{self.name}={self.value}",)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
 
 
 def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[ProfileLine, ...]]:

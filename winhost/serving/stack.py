@@ -17,7 +17,7 @@ from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
-from winhost.serving.gateway_entries import UNIT, gateway_entries
+from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.ladder import format_rest
 from winhost.serving.lmcache_server import lmcache_unit
@@ -184,8 +184,7 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     turns, limits = turn_settings(sharing, {})
     models: list[Json] = [
         {
-            "name": model.name,
-            "engine": {"socket": socket(model.name)},
+            **published_model(model, {"socket": socket(model.name)}),
             **({"turns": turns[model.name]} if model.name in turns else {}),
         }
         for model in request.workload.models
@@ -235,8 +234,7 @@ def _notes_of_model(served: Served) -> Iterator[str]:
         yield f"{served.model}: between its turns {format_rest(served.rest)}"
     for line in (*served.lines, *served.left_out):
         if line.unverified:
-            name = line.name if line.value is None else f"{line.name}={line.value}"
-            yield f"{served.model}: {name} is unverified: {line.unverified}"
+            yield f"{served.model}: {line.text} is unverified: {line.unverified}"
 
 
 def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:

@@ -92,6 +92,13 @@ def files(**options: Any) -> int:
     help="An API key: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY. Repeat it.",
 )
 @click.option(
+    "--metrics-key",
+    "metrics_keys",
+    metavar="NAME=REF",
+    multiple=True,
+    help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
+)
+@click.option(
     "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8443", show_default=True, help="Where the gateway listens."
 )
 @click.option(
@@ -167,7 +174,12 @@ def up(**options: Any) -> int:
 
 @serve.command()
 @target_argument
-@click.option("--key", metavar="REF", help=f"{_KEY}: shows the gateway's counts of requests, too.")
+@click.option(
+    "--metrics-key",
+    metavar="REF",
+    help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY: shows its counts of "
+    "requests and whose turn it is, too.",
+)
 @fleet_option
 @answers()
 def status(**options: Any) -> int:

@@ -178,7 +178,7 @@ class SimulatedServing:
         counts = ("running", "waiting", "answered", "refused", "broken")
         said = (*((name, "", 0.0) for name in counts), *(self.turns or self._resting()))
         metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
-        found = metrics if self._knows(key) else None
+        found = metrics if self._knows(key, _FOR_METRICS) else None
         return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
 
     def _prepare(self, gateway: str) -> None:
@@ -205,11 +205,15 @@ class SimulatedServing:
         names = {True: "turn:asleep", False: "turn:starting"}
         return [(names[each["unit"] in self.rest], each["model"], 1.0) for each in self._engines() if each.get("turns")]
 
-    def _knows(self, key: str | None) -> bool:
-        """By the file of keys that was installed."""
+    def _knows(self, key: str | None, use: str = "") -> bool:
+        """By the file of keys that was installed. use: what follows a hash there."""
         hashed = sha256((key or "").encode()).hexdigest()
         lines = (str(state["text"]) for path, state in self.linux.files.items() if re.fullmatch(_KEYS, path))
-        return any(hmac.compare_digest(hashed, each) for text in lines for each in re.findall("sha256:(.*)", text))
+        return any(
+            hmac.compare_digest(hashed, each)
+            for text in lines
+            for each in re.findall(f"sha256:([0-9a-f]{{64}}){use}\n", text)
+        )
 
     def _gpus(self) -> list[Json] | None:
         """What a stand-in takes of a GPU is made up."""
@@ -265,4 +269,5 @@ class SimulatedServing:
 
 
 _NOTHING: dict[str, Any] = {"engines": [], "gateway": {"unit": "", "listen": ""}}
+_FOR_METRICS = " metrics[^\n]*"
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"
