@@ -126,18 +126,11 @@ def _for_lack_of_rights(facts: Facts) -> str:
         return ""
 
 
-<<<<<<< HEAD
-def _show_missing(facts: Facts) -> None:
-    for needed, resources in not_yet(facts).items():
-        say(f"  Available once {titled(needed)} is present: {', '.join(resources)}")
-    gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != NOT_READ]
-=======
 def _show_missing(facts: Facts, wide: bool) -> None:
     if absent := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
         them = ("them", "they are") if len(absent) > 1 else ("it", "it is")
         say(f"  Not set up yet: {', '.join(absent)}. What depends on {them[0]} can be read once {them[1]}.", hang=2)
-    gaps = list(dict.fromkeys(missing(facts)))
->>>>>>> 3d8b29f73e0d351cb7d16f6fa3c1f2cc0425abc4
+    gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != NOT_READ]
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
     if wide:
