@@ -96,7 +96,7 @@ def test_a_proxy_is_configured_for_the_gateway_of_a_workload(line: Line) -> None
     place = line.folder / "haproxy.cfg"
     said = line("render", "proxy", "haproxy", behind_a_proxy(line), *PROXY, "-o", place)
     assert (said.code, place.read_text("utf-8").startswith("# Written by winhost")) == (0, True)
-    assert "haproxy -c -f /etc/haproxy/haproxy.cfg && systemctl reload haproxy" in " ".join(said.err.split())
+    assert "haproxy -c -f /etc/haproxy/haproxy.cfg && systemctl reload-or-restart haproxy" in " ".join(said.err.split())
 
 
 @pytest.mark.parametrize("place", ["proxy.lan:443", "10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "443"])

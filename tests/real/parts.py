@@ -169,7 +169,7 @@ OF_THEIR_OWN = {
     "proxies": Part(
         ["tests/serving/test_proxies.py"],
         {"haproxy": "haproxy", "nginx": "nginx-light", "caddy": "caddy"},
-        is_root_of_linux,
+        can_install,
     ),
     "compose": Part(
         ["tests/serving/test_compose_parser.py"],

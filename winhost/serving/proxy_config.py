@@ -54,8 +54,8 @@ def proxy_config(proxy: str, request: ProxyRequest) -> str:
 
 PLACES = {
     "haproxy": "Put it to /etc/haproxy/haproxy.cfg, then: haproxy -c -f /etc/haproxy/haproxy.cfg && "
-    "systemctl reload haproxy",
-    "nginx": "Put it to /etc/nginx/conf.d/winhost.conf, then: nginx -t && systemctl reload nginx",
+    "systemctl reload-or-restart haproxy",
+    "nginx": "Put it to /etc/nginx/conf.d/winhost.conf, then: nginx -t && systemctl reload-or-restart nginx",
     "caddy": "Put it to /etc/caddy/Caddyfile, then: caddy validate --config /etc/caddy/Caddyfile && "
     "systemctl restart caddy",
 }
@@ -99,13 +99,16 @@ def _check_names(proxy: str, request: ProxyRequest) -> None:
 
 
 def _haproxy(request: ProxyRequest) -> str:
-    forwards = "" if request.workload.proxy_protocol else "    http-request set-header X-Forwarded-For %[src]"
     server = f"    server gateway {_place(request.gateway)}"
+    # What a client wrote there goes in either case.
+    forwarded = "set-header X-Forwarded-For %[src]"
     if request.workload.proxy_protocol:
         server += " send-proxy-v2"
+        forwarded = "del-header X-Forwarded-For"
     if request.gateway_ca:
         name = request.gateway_name
         server += f" ssl verify required ca-file {request.gateway_ca} sni str({name}) verifyhost {name}"
+    allowed = [f"    tcp-request connection reject unless {{ src {' '.join(request.allowed)} }}"]
     return _lines(
         "global",
         "    log stdout format raw local0",
@@ -133,13 +136,9 @@ def _haproxy(request: ProxyRequest) -> str:
         "",
         "frontend clients",
         f"    bind {_place(request.listen)} ssl crt {request.certificate} alpn http/1.1",
-        *(
-            ["    tcp-request connection reject unless { src " + " ".join(request.allowed) + " }"]
-            * bool(request.allowed)
-        ),
+        *(allowed if request.allowed else ()),
         f"    http-request deny deny_status 413 if {{ req.hdr_val(content-length) gt {request.limits.body_bytes} }}",
-        "    http-request del-header X-Forwarded-For",
-        *filter(None, [forwards]),
+        f"    http-request {forwarded}",
         "    default_backend gateway",
         "",
         "backend gateway",
