@@ -24,10 +24,10 @@ bare()
 # Runs a command, then prints an import of every third-party module that it ended up with.
 LISTED = """
 import contextlib, os, sys
-from winhost.__main__ import main
+from winhost.cli import run
 
-with contextlib.suppress(SystemExit), contextlib.redirect_stdout(open(os.devnull, "w")):
-    main()
+with contextlib.redirect_stdout(open(os.devnull, "w")):
+    run()
 for name, module in sys.modules.items():
     if "site-packages" in (getattr(module, "__file__", None) or "") and not name.startswith("winhost"):
         print(f"__import__({name!r})")

@@ -15,7 +15,7 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.capabilities.gpu_cards import listed
+from winhost.compat.gpu_cards import listed
 from winhost.compat.stated_versions import Stated, after
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact

@@ -215,7 +215,8 @@ EDITS = list(file_edits(BY_HAND["512"]))
 
 
 @needs_blkid
-@each_row("edit", EDITS)
+@pytest.mark.costly
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit[0])
 def test_an_edit_of_the_file_stops_each_check(
     edit: tuple[str, str, Edit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,7 +109,8 @@ def said(line: Line, words: str, given: dict[str, str]) -> tuple[int, str]:
     return done.code, " ".join(done.err.split())
 
 
-@each_row(("name", "case"), rows)
+@pytest.mark.costly
+@pytest.mark.parametrize(("name", "case"), rows())
 def test_advice_is_followed(
     line: Line,
     known: None,

@@ -118,7 +118,7 @@ def test_a_plan_of_another_day_says_so_and_may_be_refused(line: Line, planned: L
 def halted(line: Line, tmp_path: Path) -> Iterator[str]:
     """A run that installed the role, restarted the host, and found no such VM."""
     with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
-        planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json")
+        planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json", "--details")
         assert "  vm: llm-typo (once the Hyper-V role is available)" in planned.out
         said = line("apply", "plan.json", "--yes", "--accept", "restart")
         (run,) = line("runs", "--json").json["results"]

@@ -102,7 +102,7 @@ def test_the_newest_image_that_canonical_signed_is_pinned_with_the_disk_of_it(
     monkeypatch.setattr(signed_sums, "SIGNING_KEY", key.fingerprint)
     with served(Mirror(signed_release(key, IMAGE))) as mirror:
         facts = line.facts("server2025-role-installed")
-        said = line("plan", facts, *WHOLE, "--image-mirror", mirror.url, "-o", "plan.json")
+        said = line("plan", facts, *WHOLE, "--image-mirror", mirror.url, "-o", "plan.json", "--details")
         assert said.code == 0, said.err
     plan = json.loads((line.folder / "plan.json").read_text("utf-8"))
     image = plan["request"]["playbook"]["settings"]["new_vm"]["image"]

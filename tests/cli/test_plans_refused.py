@@ -167,7 +167,7 @@ def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
     file = {"resource": "LinuxFile", "key": {"path": "/etc/wsl.conf"}, "desired": {"text": ""}}
     book["resources"].append({**file, "title": "A file", "why": "So."})
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
-    said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json")
+    said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json", "--details")
     assert (said.code, "A file: So." in said.out) == (0, True), said.err
     fleet = read_cases(lab.fleet_file)
     del fleet["hosts"]["gpu-03"]["ssh"]

@@ -95,7 +95,7 @@ def test_an_old_code_page_gets_words_for_what_it_lacks(facts: Path, page: str, t
     for words in (
         ("assess",),
         ("plan", "--vm", "llm-01", "-o", tmp_path / "plan.json"),
-        ("verify", tmp_path / "plan.json"),
+        ("verify", tmp_path / "plan.json", "--details"),
     ):
         done = winhost(*words, "--facts", facts, PYTHONIOENCODING=page)
         assert done.stderr == b""
@@ -190,7 +190,8 @@ def test_a_terminal_of_any_width_breaks_no_word(facts: Path, columns: int) -> No
     plain = winhost("assess", "--facts", facts, "--explain", PYTHONIOENCODING="utf-8").stdout.decode()
     for words in (("assess", "--explain"), ("plan", "--vm", "llm-01")):
         shown = on_terminal(columns, *words, "--facts", facts, NO_COLOR="1")
-        assert max(map(len, shown.splitlines())) <= columns
+        lines = [each for each in shown.splitlines() if not each.startswith("  winhost ")]  # which are copied whole
+        assert max(map(len, lines)) <= columns
     assert "AcsCompatibleUpHierarchy" in plain
     shown = on_terminal(columns, "assess", "--explain", "--facts", facts, NO_COLOR="1")
     body, rest = plain.split("\n\n", 1)[1], shown.split("\n\n", 1)[1]

@@ -352,7 +352,7 @@ def test_missing_rights_are_blamed_for_what_they_cost_and_no_more(
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 
-    show_facts(read_document(line.facts("not-administrator"), Facts))
+    show_facts(read_document(line.facts("not-administrator"), Facts), wide=True)
     blamed, untold = capsys.readouterr().out.split("is not an administrator there:")[1].split("Not exposed by Windows")
     assert "VmMmio" in blamed
     assert "Firmware.address_width" not in blamed

@@ -41,14 +41,14 @@ def test_the_best_fit_comes_first_and_each_path_once() -> None:
 
 
 def test_a_need_that_is_not_offered_rules_a_way_out() -> None:
-    assert fit("win11-pro-1gpu", "wsl2/bridged").verdict is not Verdict.UNSUPPORTED
-    without = fit("win11-pro-1gpu", "wsl2/bridged", Needs(must=("nvlink",)))
+    assert fit("win11-pro-1gpu", "wsl2/mirrored").verdict is not Verdict.UNSUPPORTED
+    without = fit("win11-pro-1gpu", "wsl2/mirrored", Needs(must=("nvlink",)))
     assert without.verdict is Verdict.UNSUPPORTED
     assert [offered.capability for offered in without.lacking] == ["nvlink"]
 
 
 def test_what_would_be_welcome_changes_no_verdict() -> None:
-    plain, wishing = (fit("win11-pro-1gpu", "wsl2/bridged", Needs(nice=nice)) for nice in ((), ("nvlink",)))
+    plain, wishing = (fit("win11-pro-1gpu", "wsl2/mirrored", Needs(nice=nice)) for nice in ((), ("nvlink",)))
     assert plain.verdict is wishing.verdict
     assert [offered.capability for offered in wishing.missed] == ["nvlink"]
 

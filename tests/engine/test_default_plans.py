@@ -7,8 +7,12 @@ import pytest
 
 from tests.rows import each_row
 from winhost.compat.assess import assess
+from winhost.engine.choosing import recommended
 from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
+from winhost.model.errors import RefusedError
+from winhost.model.not_on_host import NotOnHost
+from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
@@ -94,8 +98,23 @@ def test_a_refusal_names_the_vm_that_would_do() -> None:
     assert "It would work with: winhost plan gpu-03 --path dda --vm 8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10\n" in hint
 
 
+@each_row("name", HOSTS)
+def test_a_plan_of_no_named_path_takes_the_variant_that_assess_recommends(name: str) -> None:
+    facts = host(name)
+    if facts.is_linux:
+        return
+    try:
+        best = recommended(facts)
+        made = plan(facts, path_of(best.variant), vm="llm-01" if best.variant == "dda" else None)
+    except (RefusedError, VmNotNamed, NotOnHost, PlanRefused):
+        return
+    assert best.variant == (f"{made.request.path}/{made.variant}" if made.variant else made.request.path)
+
+
 def test_a_refusal_names_the_command_for_another_path() -> None:
-    assert "This host can do: wsl2/bridged (degraded): winhost plan desk-01 --path wsl2" in refusal("win11-pro-1gpu")
+    assert "This host can do: wsl2/mirrored (degraded): winhost plan desk-01 --path wsl2/mirrored" in refusal(
+        "win11-pro-1gpu"
+    )
 
 
 def test_who_has_to_name_a_vm_hears_which_are_fit() -> None:

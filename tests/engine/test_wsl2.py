@@ -288,7 +288,7 @@ def test_a_distro_that_nobody_can_list_is_not_taken_for_somebody_elses(tmp_path:
         outcome = here.rollback()
         assert (outcome.outcome, outcome.kept) == ("not all rolled back", (NO_DOWNGRADE,))
         missing = {lacks.resource: lacks.why for lacks in outcome.missing}
-        assert missing["WslDistro"] == "the distro cannot be read before the account's task is there"
+        assert missing["WslDistro"] == "the distro cannot be read before the task that runs WSL is there"
         for resource in ("LocalAccount", "AccountRight", "WslConfig"):
             assert missing[resource] == missing["WslDistro"]
     accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)

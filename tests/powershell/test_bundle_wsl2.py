@@ -197,7 +197,7 @@ def test_a_distro_that_cannot_be_read_is_neither_kept_nor_taken_away(person: Per
     made = here.state()
     for _ in range(2):
         done = here.back(second)
-        left_open(done, "the account's task has to be there first")
+        left_open(done, "the task that runs WSL has to be there first")
         assert {"WslDistro", "WslConf", "WslAccess"} <= {lacks["resource"] for lacks in done.said["missing"]}
         assert here.state() == made
     accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)

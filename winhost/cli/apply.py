@@ -30,7 +30,7 @@ from winhost.cli.running import (
     stopping,
     under_way,
 )
-from winhost.cli.show_plan import show_consents, show_steps, show_whole
+from winhost.cli.show_plan import show_consents, show_short, show_steps
 from winhost.cli.snapshots import worst
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -110,7 +110,10 @@ def apply(
                 at_once,
                 "json" if as_jsonl else output.shape,
             )
-    given = {plan.host: _asked(plan, accepted, yes, output.shape != "table" or as_jsonl) for plan in read}
+    given = {
+        plan.host: _asked(plan, file, accepted, yes, output.shape != "table" or as_jsonl)
+        for file, plan in zip(plans, read, strict=True)
+    }
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
     with under_way(len(read), as_jsonl) as (stop, watch):
 
@@ -164,11 +167,12 @@ def _unseen(event: object) -> None:
     """Of a check there is no progress to show."""
 
 
-def _asked(plan: Plan, accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
+def _asked(plan: Plan, file: Path, accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
     """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
     if not yes and sys.stdin.isatty():
         with shown_on(document):
-            show_whole(plan)
+            show_short(plan)
+            say(f"Every step: winhost apply {file} --check")
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 

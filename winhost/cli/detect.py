@@ -5,7 +5,7 @@ from pathlib import Path
 
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.cli.snapshots import Snapshot, read_hosts, watched, worst
@@ -28,15 +28,18 @@ class Detected:
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
     """Read HOSTS: hardware, Windows, VMs and WSL."""
-    codes = [0]
+    codes, seen = [0], list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
             error = read.error or written(output.path, read, force)
             codes.append(worst([error]))
+            seen.extend([] if error else [read.host])
             yield read.host, error or Detected(read.host, read.known)
 
     show_results("detection", output.shape, results(), lambda found: _show(found, output))
+    if seen and output.shape in ("table", "wide") and output.path is None:
+        show_next(("assess", *(seen if any(codes) else hosts)), fleet_file)
     return max(codes)
 
 

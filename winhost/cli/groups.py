@@ -17,6 +17,7 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
         if asked and not context.resilient_parsing:
             from winhost.cli.log_lines import show_log  # with logging, which nobody else waits for
 
+            context.meta[_VERBOSE_ASKED] = True
             show_log(context, debug=option.name == "debug")
 
     def decorate(command: F) -> F:
@@ -30,6 +31,13 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
+def is_verbose() -> bool:
+    """Whether `-v` or `--debug` was given: then hashes are shown, and values are whole."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _VERBOSE_ASKED in context.meta
+
+
+_VERBOSE_ASKED = "winhost.verbose"
 _VERBOSE = "Show each call to a host on stderr: what, how long, how many bytes."
 _DEBUG = "Show all that is known of calls and connections, without secrets, for a bug report."
 

@@ -10,6 +10,7 @@ import click
 
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.overwrite import Kind, refuse_other_kind
+from winhost.cli.shells import command_line, own_shell
 from winhost.model.errors import WinhostError, visible
 from winhost.model.files import write_whole
 
@@ -21,6 +22,13 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)
+
+
+def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
+    """words: after `winhost`. The command has a line of its own, which no terminal breaks when it is copied."""
+    fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
+    click.echo("Next:")
+    click.echo(visible(f"  {command_line(('winhost', *words, *fleet), own_shell())}"))
 
 
 def show_error_text(error: WinhostError, host: str = "") -> None:

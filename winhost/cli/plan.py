@@ -92,7 +92,7 @@ def plan(
     if many and output.shape in ("table", "wide") and not details:
         show_plans([*results()], output.wide)
     else:
-        show_results("planning", output.shape, results(), lambda made: show_planned(made, output.wide))
+        show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide))
     return max(codes)
 
 

@@ -16,7 +16,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.plan_options import decided, read_settings
 from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_stage
-from winhost.cli.values import format_value
+from winhost.cli.values import format_two
 from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.planning import request_of
@@ -66,7 +66,7 @@ def _planned_again(
     """Plan the rest again, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
     stage = preview_amended(record.run, request, context)
     for change in changes(record.plan.request, request.document):
-        changed = f"{change.name}: {format_value(change.old)} → {format_value(change.new)}"
+        changed = f"{change.name}: {' → '.join(format_two(change.old, change.new))}"
         say(f"{record.host}: {changed}. The rest, planned again:")
     show_stage(stage)
     asking = asking_for(

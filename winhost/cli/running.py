@@ -20,7 +20,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
-from winhost.cli.values import format_value
+from winhost.cli.values import format_two
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
 from winhost.core.dataclass import dataclass
@@ -282,7 +282,7 @@ def show_outcome(outcome: Outcome) -> None:
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            desired, found = format_value(check.desired), format_value(check.found)
+            desired, found = format_two(check.desired, check.found)
             say(f"  {check.title}: {check.property} should be {desired}, is {found}")
     for sentence in outcome.kept:
         say(f"  {sentence}")

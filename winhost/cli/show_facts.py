@@ -3,46 +3,46 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from winhost.cli.output import say
 from winhost.cli.tables import table
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance
-from winhost.model.units import about, mib, size
+from winhost.model.units import about, mib
 from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
-from winhost.resources.host import Card, HostFacts
-from winhost.resources.registry import titled
+from winhost.resources.host import HostFacts
+from winhost.resources.registry import WINDOWS, titled
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_mmio import VmMmio
 from winhost.resources.windows.wsl_access import WslAccess
 from winhost.resources.windows.wsl_distro import WslDistro
 from winhost.resources.windows.wsl_vm import WslVm
 
-_CARD_WIDE = ("memory", "driver", "class", "model", "device")
 _VM_WIDE = ("version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
-    """A paragraph and tables. wide: also drivers and memory of the cards, what speaks against moving VMs, and disks."""
+    """A paragraph and tables. wide: also BARs and locations of GPUs, what speaks against moving VMs, and disks."""
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
     if host.is_linux:
-        _show_linux(host)
+        _show_linux(host, wide)
     else:
         _show_windows(host, wide)
-    _show_missing(facts)
+    _show_missing(facts, wide)
     if written_to is not None:
         say(f"  Written to {written_to / (facts.host + '.json')}")
 
 
-def _show_linux(host: HostFacts) -> None:
+def _show_linux(host: HostFacts, wide: bool) -> None:
     for line in (linux_text.system_line, linux_text.machine_line, linux_text.driver_line, linux_text.engines_line):
         say(f"  {format_fact(partial(line, host))}")
-    _show_listed("GPUs", linux_text.GPU_COLUMNS, lambda: linux_text.gpu_rows(host))
+    _show_gpus(linux_text, host, wide)
     _show_listed("Disks", linux_text.DISK_COLUMNS, lambda: linux_text.disk_rows(host))
     _show_listed("Listening", linux_text.PORT_COLUMNS, lambda: linux_text.port_rows(host))
 
@@ -50,17 +50,17 @@ def _show_linux(host: HostFacts) -> None:
 def _show_windows(host: HostFacts, wide: bool) -> None:
     for line in (_system, _virtualization, _details):
         say(f"  {format_fact(partial(line, host))}")
-    try:
-        more = _CARD_WIDE if wide else ()
-        columns = ("GPU", "assignment", "BARs", "displays", "location", *more)
-        table(columns, (_card(host, card, wide) for card in host.cards))
-    except MissingFact as gap:
-        say(f"  GPUs: {gap}")
+    _show_gpus(windows_text, host, wide)
     vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
     _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
     if wide:
         _show_listed("Disks", windows_text.DISK_COLUMNS, lambda: windows_text.disk_rows(host))
+
+
+def _show_gpus(text: ModuleType, host: HostFacts, wide: bool) -> None:
+    columns = (*text.GPU_COLUMNS, *(text.GPU_COLUMNS_WIDE if wide else ()))
+    _show_listed("GPUs", columns, lambda: [row[: len(columns)] for row in text.gpu_rows(host)])
 
 
 def _system(host: HostFacts) -> str:
@@ -75,22 +75,6 @@ def _virtualization(host: HostFacts) -> str:
 def _details(host: HostFacts) -> str:
     version = f"{host.os.hostname}: {host.os.display_version or 'Windows'}, revision {host.os.revision}"
     return f"{version}, language {host.os.language}, firmware {host.firmware.bios_version}"
-
-
-def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
-    gpu = card.gpu.state
-    bars = format_fact(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
-    row = (gpu.name, format_fact(lambda: host.place(card.gpu)), bars, format_fact(lambda: gpu.displays), card.location)
-    if not wide:
-        return row
-    more = (
-        format_fact(lambda: size(gpu.vram) if gpu.vram else "not reported"),
-        format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
-        format_fact(lambda: gpu.device_class or "none"),
-        format_fact(lambda: gpu.driver_model or "none"),
-        card.gpu.key["device"],
-    )
-    return (*row, *more)
 
 
 def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tuple[str, ...]]]) -> None:
@@ -141,13 +125,15 @@ def _for_lack_of_rights(facts: Facts) -> str:
         return ""
 
 
-def _show_missing(facts: Facts) -> None:
-    for needed, resources in not_yet(facts).items():
-        say(f"  Available once {titled(needed)} is present: {', '.join(resources)}")
+def _show_missing(facts: Facts, wide: bool) -> None:
+    if absent := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
+        them = ("them", "they are") if len(absent) > 1 else ("it", "it is")
+        say(f"  Not set up yet: {', '.join(absent)}. What depends on {them[0]} can be read once {them[1]}.", hang=2)
     gaps = list(dict.fromkeys(missing(facts)))
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
-    _show_gaps("Not exposed by Windows to any account", untold)
+    if wide:
+        _show_gaps("Not exposed by Windows to any account", untold)
 
 
 def _show_gaps(head: str, gaps: Sequence[tuple[str, RemoteFault]]) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_error_text
 from winhost.cli.planned_host import PlannedHost
+from winhost.cli.show_groups import show_groups, show_notes
 from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_value
+from winhost.cli.values import format_full_value, format_two, format_value
 from winhost.core.steps import Step
 from winhost.engine.disk_images import pinned_image, upload_of
 from winhost.engine.planning import request_of
@@ -24,21 +26,32 @@ _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as u
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
-def show_plan(plan: Plan, written_to: Path | None, wide: bool = False) -> None:
-    """The whole plan, and how it is applied."""
-    show_whole(plan, wide)
+def show_plan(plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False) -> None:
+    """A plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step."""
+    if details or wide:
+        show_whole(plan, wide)
+    else:
+        show_short(plan)
+        say("Every step, with reasons: --details")
     _show_next(plan, written_to)
+
+
+def show_short(plan: Plan) -> None:
+    """What a plan does in groups, and all that it asks for."""
+    _show_head(plan)
+    show_groups(plan)
+    _show_sent(plan, is_verbose())
+    show_consents(plan.risks, plan.possible_risks)
+    show_notes(plan.notes)
 
 
 def show_whole(plan: Plan, wide: bool = False) -> None:
     """All that a plan does and asks for. wide: with whole values, and the reason of every step."""
-    simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
-    say(f"{plan.host}: {option}{simulated}", bold=True)
+    _show_head(plan)
     for stage in plan.stages:
         show_stage(stage, wide)
     _show_unchecked(plan)
-    _show_sent(plan)
+    _show_sent(plan, True)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
         say("Notes:")
@@ -46,11 +59,17 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
         say(f"  {note}", hang=2)
 
 
-def show_planned(made: PlannedHost, wide: bool = False) -> None:
+def _show_head(plan: Plan) -> None:
+    simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
+    option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
+    say(f"{plan.host}: {option}{simulated}", bold=True)
+
+
+def show_planned(made: PlannedHost, details: bool, wide: bool) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
         say(f"{made.host}: {made.path} is recommended here ({made.recommended}). To choose another option, use --path.")
-    show_plan(made.plan, Path(made.file) if made.file else None, wide)
+    show_plan(made.plan, Path(made.file) if made.file else None, details, wide)
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> None:
@@ -141,12 +160,13 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
 
 
 def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
+    wide = wide or is_verbose()
     format_ = format_full_value if wide else format_value
     if not wide and len(step.desired) > 1 and all(step.before[name] is None for name in step.desired):
         yield ", ".join(step.desired), f"none → {', '.join(map(format_, step.desired.values()))}"
         return
     for name, desired in step.desired.items():
-        yield name, f"{format_(step.before[name])} → {format_(desired)}"
+        yield name, " → ".join(format_two(step.before[name], desired, format_))
 
 
 def _say_why(numbers: Sequence[str], why: str) -> None:
@@ -172,13 +192,14 @@ def _show_unchecked(plan: Plan) -> None:
         say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
 
 
-def _show_sent(plan: Plan) -> None:
+def _show_sent(plan: Plan, hashed: bool) -> None:
     sent = {desired for desired in map(attachment_of, plan.steps) if desired}
     pinned = pinned_image(request_of(plan)) if sent else None
     names = sorted(desired.name for desired in sent if pinned is None or desired.sha256 != pinned.disk_sha256)
     if pinned is not None and len(names) < len(sent):
-        say(f"The disk of the new VM is made of {visible(pinned.place)} ({pinned.bytes / 1e6:,.0f} MB)")
-        say(f"  with SHA-256 {pinned.sha256}.")
+        say(f"The disk of the new VM is made of {visible(pinned.place)} ({pinned.bytes / 1e6:,.0f} MB).")
+        if hashed:
+            say(f"  Its SHA-256 is {pinned.sha256}.")
         say(f"  {pinned.disk_bytes / 1e6:,.0f} MB are uploaded: {_how_sent(plan, pinned)}")
     if names:
         say(f"These files are uploaded and must be in the same folder as the plan: {', '.join(map(visible, names))}")

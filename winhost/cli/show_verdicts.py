@@ -38,7 +38,6 @@ def show_rows(results: Iterable[tuple[str, Evaluation | WinhostError]], asked: R
     more = ("also possible", "cheapest changes") if wide else ()
     if rows:
         table(("host", "best option", "verdict", "what decides", *more), rows)
-        say("For reasons and remedies: winhost assess HOST, or --details for all hosts.")
     for error in errors:
         show_error_text(error)
 
@@ -153,7 +152,8 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
-    for reason in verdict_text.heaviest_first(reasons):
+    once = {(reason.code, reason.observed): reason for reason in reversed(tuple(reasons))}
+    for reason in verdict_text.heaviest_first(reversed(once.values())):
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue

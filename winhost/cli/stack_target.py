@@ -11,7 +11,6 @@ from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.units import Bytes, parse_size
-from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
@@ -24,7 +23,7 @@ from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.windows.memory import Memory
-from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.sizing.host_memory import WINDOWS
 
 _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"

@@ -1,6 +1,7 @@
 """Values of properties as people read them."""
 
 import re
+from collections.abc import Callable
 
 from winhost.core.answers import Json
 from winhost.model.errors import visible, visible_json
@@ -10,6 +11,8 @@ from winhost.resources.windows.assignable_device import owner
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
+
+_MOST_HASHES = 3  # in a list
 
 
 def format_value(value: Json) -> str:
@@ -25,7 +28,9 @@ def format_value(value: Json) -> str:
     if isinstance(value, str) and (packed := packed_in_words(value)):
         return packed
     if isinstance(value, list):
-        return ", ".join(map(format_value, value)) or "none"
+        shown = [*map(format_value, value)]
+        hashed = len(shown) > _MOST_HASHES and any("…" in each for each in shown)
+        return f"{len(shown)} entries" if hashed else ", ".join(shown) or "none"
     if isinstance(value, dict) and all("\n" in str(text) for text in value.values()):
         return f"{len(value)} file{'s' if len(value) > 1 else ''}"
     return "none" if value is None else shortened(visible(str(value)))
@@ -36,6 +41,12 @@ def format_full_value(value: Json) -> str:
     if isinstance(value, str) and (packed := packed_in_words(value)):
         return packed
     return visible(value) if isinstance(value, str) else visible_json(value)
+
+
+def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_value) -> tuple[str, str]:
+    """Two values of one property; whole where they differ only in what is left out."""
+    texts = format_(one), format_(other)
+    return (format_full_value(one), format_full_value(other)) if texts[0] == texts[1] and one != other else texts
 
 
 def shortened(text: str) -> str:

@@ -9,7 +9,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_value
+from winhost.cli.values import format_full_value, format_two, format_value
 from winhost.core.answers import Id, MissingFact
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -37,7 +37,12 @@ class Verified:
 
 
 def verify(
-    words: tuple[str, ...], facts_files: tuple[Path, ...], fleet_file: Path | None, at_once: int, output: Output
+    words: tuple[str, ...],
+    facts_files: tuple[Path, ...],
+    details: bool,
+    fleet_file: Path | None,
+    at_once: int,
+    output: Output,
 ) -> int:
     """Check that hosts are still as PLANS left them."""
     plans, facts = _sorted(words, facts_files)
@@ -49,7 +54,7 @@ def verify(
             codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
             yield checked.host, found
 
-    show_results("verification", output.shape, results(), lambda found: _show(found, output.wide))
+    show_results("verification", output.shape, results(), lambda found: _show(found, details, output.wide))
     return int(max(codes))
 
 
@@ -139,19 +144,30 @@ def _notes(facts: HostFacts) -> Iterator[str]:
         )
 
 
-def _show(found: Verified, wide: bool) -> None:
-    format_ = format_full_value if wide else format_value
+def _show(found: Verified, details: bool, wide: bool) -> None:
+    """What differs; with details or wide, everything that was compared."""
+    shown = [check for check in found.checks if details or wide or not check.holds]
     rows = (
         (
             "✓" if c.holds else "✗",
             c.title,
             c.property,
-            format_(c.desired),
-            "" if c.holds and not wide else format_(c.found),
+            *_compared(c, wide),
         )
-        for c in found.checks
+        for c in shown
     )
-    table(("", "what", "property", "planned", "found"), rows)
+    if shown:
+        table(("", "what", "property", "planned", "found"), rows)
     for note in found.notes:
         say(note, hang=2)
-    say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))
+    compared = f"{len(found.checks)} {'property' if len(found.checks) == 1 else 'properties'}"
+    if found.holds:
+        say(f"{found.host}: as planned ({compared} compared).")
+    else:
+        wrong = sum(not check.holds for check in found.checks)
+        say(f"{found.host}: not as planned: {wrong} of {compared} differ. Plan again to repair it.")
+
+
+def _compared(check: Check, wide: bool) -> tuple[str, str]:
+    desired, found = format_two(check.desired, check.found, format_full_value if wide else format_value)
+    return desired, "" if check.holds and not wide else found

@@ -17,7 +17,7 @@ from rich.text import Text
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.log_lines import is_log_shown
 from winhost.cli.streams import is_dumb
-from winhost.cli.values import format_value
+from winhost.cli.values import format_two
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
@@ -342,5 +342,5 @@ def _count(event: ProgressEvent) -> str:
 
 def _changes(step: Step) -> str:
     return ", ".join(
-        f"{name} {format_value(step.before[name])} → {format_value(desired)}" for name, desired in step.desired.items()
+        f"{name} {' → '.join(format_two(step.before[name], desired))}" for name, desired in step.desired.items()
     )

@@ -19,7 +19,7 @@ from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
-from winhost.model.path import ALL_VARIANTS, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
+from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
@@ -112,7 +112,7 @@ def recommended(facts: HostFacts, but: str) -> PathVerdict | None:
     """The variant that assess would recommend without this one, evaluated without capabilities."""
     variants = [judge(facts, each) for each in (PATHS_OF_LINUX if facts.is_linux else ALL_VARIANTS) if each != but]
     possible = [judged for judged in variants if judged.verdict is not Verdict.UNSUPPORTED]
-    return min(possible, key=lambda judged: judged.verdict.rank, default=None)
+    return min(possible, key=lambda judged: (judged.verdict.rank, judged.path in ON_REQUEST), default=None)
 
 
 def _best(verdicts: Mapping[str, Verdict]) -> str | None:

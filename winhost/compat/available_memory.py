@@ -1,6 +1,6 @@
 """The memory that a variant provides for a workload: as read, or as it would be set up."""
 
-from winhost.compat.capabilities.gpu_cards import gpus
+from winhost.compat.gpu_cards import gpus
 from winhost.compat.target import Target
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import memory_of

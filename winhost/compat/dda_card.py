@@ -20,12 +20,12 @@ from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import bars_of, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.gpus import NvLink, known
 from winhost.model.units import Bytes, size
-from winhost.paths.dda_decisions import pci_id
 from winhost.paths.dda_mmio import windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.windows.assignable_device import DISMOUNTED, owner
+from winhost.resources.windows.pci_device import pci_id
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5

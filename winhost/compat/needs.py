@@ -8,6 +8,7 @@ from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.model.path import ON_REQUEST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload
 
@@ -105,13 +106,14 @@ def _implied(model: Model) -> Iterator[str]:
 def fits(
     assessment: Assessment, needs: Needs, workload: Workload | None = None, asked: str | None = None
 ) -> tuple[Fit, ...]:
-    """Each path by the best of its variants, the best fit first; equally good ones in the order of PATHS.
+    """Each path by the best of its variants, the best fit first; equally good ones in the order of PATHS. Of equally
+    good variants the one that a plan takes by itself stands for its path.
 
     asked: a variant by which its path is judged alone.
     """
     every = [path.every_variant for path in assessment.paths]
     open_ = [[each for each in variants if each.path == asked] or variants for variants in every]
-    best = [min((fit_of(variant, needs, workload) for variant in variants), key=_rank) for variants in open_]
+    best = [min((fit_of(variant, needs, workload) for variant in variants), key=_preference) for variants in open_]
     return tuple(sorted(best, key=_rank))
 
 
@@ -201,6 +203,10 @@ def _with_memory(lacking: list[CapabilityVerdict], reason: Reason) -> list[Capab
     because = tuple(dict.fromkeys(each.code for each in reasons if each.severity.rank == verdict.rank))
     others = [offered for offered in lacking if offered.capability != "gpu-memory"]
     return [*others, CapabilityVerdict("gpu-memory", verdict, because, reasons, ())]
+
+
+def _preference(fit: Fit) -> tuple[int, int, bool]:
+    return (*_rank(fit), fit.variant in ON_REQUEST)
 
 
 def _rank(fit: Fit) -> tuple[int, int]:

@@ -159,7 +159,7 @@ def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
 def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:
     """What a missing fact causes for a path or capability."""
     if isinstance(missing.missing, Unavailable):
-        return note(f"{topic}.later", observed=f"evaluated once {titled(missing.missing.unavailable)} is available")
+        return note(f"{topic}.later", observed=f"{titled(missing.missing.unavailable)} has to be set up first")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
     return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
 

@@ -28,7 +28,6 @@ from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
-from winhost.wslconfig import effective
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
@@ -208,6 +207,8 @@ def fell_back(facts: HostFacts) -> Finding | None:
 
 def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
     """The networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
+    from winhost.wslconfig import effective  # only where WSL runs
+
     config = facts.of(WslConfig, vm.key)
     mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))
     return str(mode).lower() if mode else None

@@ -22,7 +22,9 @@ _DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": F
 _NONE = dict.fromkeys(_BY_OPTION, False)
 _SWITCHES = {name: {**_NONE, option: True} for option, names in _BY_OPTION.items() for name in names}
 _SWITCHES |= {name: {**_NONE, "eq": True, "order": True} for name in _BY_OPTION["order"]}
-_SWITCHES |= {"__dataclass_fields__": _NONE, "__match_args__": {**_NONE, "init": True}, "__dataclass_params__": {}}
+_SWITCHES |= {"__dataclass_fields__": _NONE, "__match_args__": _NONE, "__dataclass_params__": {}}
+# What depends on the class being frozen. The standard decorator compiles two more functions for one that is.
+_BY_FROZEN = ("__hash__", "__dataclass_params__")
 
 
 class _Declared:
@@ -34,24 +36,56 @@ class _Declared:
     def __init__(self, cls: type, options: dict[str, bool]) -> None:
         self.cls = cls
         self.options = options
+        self.frozen = options.get("frozen", False)
         self.body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
 
     def generate(self, name: str) -> None:
-        """Replace what is pending under this name, and fields by their defaults.
+        """Replace what is pending under this name, and fields by their defaults."""
+        setattr(self.cls, name, self._initializer() if name == "__init__" else self._by_standard(name))
 
-        The standard decorator is applied to a twin, whose methods serve both: they refer to no class, but for
-        `__setattr__` and `__delattr__`, which are not pending.
-        """
+    def _by_standard(self, name: str) -> Any:
+        """The standard decorator is applied to a twin, whose methods serve both: they refer to no class."""
         twin: Any = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.body))
         twin.__qualname__ = self.cls.__qualname__
-        dataclasses.dataclass(**{**self.options, **_SWITCHES[name]})(twin)
+        options = {**self.options, **_SWITCHES[name]}
+        if name not in _BY_FROZEN and not any(hasattr(base, "__dataclass_fields__") for base in self.cls.__mro__[1:]):
+            options["frozen"] = False
+        dataclasses.dataclass(**options)(twin)
         for field in vars(self.cls).get("__annotations__", {}):
             if isinstance(vars(self.cls).get(field), dataclasses.Field):
                 if field in vars(twin):
                     setattr(self.cls, field, vars(twin)[field])
                 else:
                     delattr(self.cls, field)
-        setattr(self.cls, name, vars(twin)[name])
+        return vars(twin)[name]
+
+    def _initializer(self) -> Any:
+        """`__init__`, compiled alone. The one of a frozen class fills `__dict__`, since its `__setattr__` refuses."""
+        known: dict[str, Any] = {"__not_given__": dataclasses.MISSING}
+        by_position, body = ["self"], ["__fields__ = self.__dict__"]
+        by_name: list[str] = []
+        for field in dataclasses.fields(self.cls):
+            name, parameter, value = field.name, field.name, field.name
+            if field.default_factory is not dataclasses.MISSING:
+                known[f"__make_{name}__"] = field.default_factory
+                parameter = f"{name}=__not_given__"
+                value = f"__make_{name}__()"
+                if field.init:
+                    value += f" if {name} is __not_given__ else {name}"
+            elif field.default is not dataclasses.MISSING:
+                known[f"__default_{name}__"] = field.default
+                parameter = f"{name}=__default_{name}__"
+            if field.init:
+                (by_name if field.kw_only else by_position).append(parameter)
+            if field.init or field.default_factory is not dataclasses.MISSING:
+                body.append(f"__fields__[{name!r}] = {value}" if self.frozen else f"self.{name} = {value}")
+        if hasattr(self.cls, "__post_init__"):
+            body.append("self.__post_init__()")
+        parameters = ", ".join([*by_position, *(["*"] if by_name else []), *by_name])
+        exec(f"def __init__({parameters}):\n " + "\n ".join(body), known)  # noqa: S102  names of fields, as in the standard one
+        made = known["__init__"]
+        made.__qualname__, made.__module__ = f"{self.cls.__qualname__}.__init__", self.cls.__module__
+        return made
 
 
 class _Pending:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
 from winhost.images.cloud_images import is_address
-from winhost.images.guest_disk import GuestDisk, SourceImage, Tell, guest_disk
 from winhost.model.units import Bytes
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage
 from winhost.resources.base import Attachment
 
-if TYPE_CHECKING:  # each path's settings are imported for that path alone
+if TYPE_CHECKING:  # each path's settings are imported for that path alone, and the making of disks for a disk
+    from winhost.images.guest_disk import GuestDisk, Tell
     from winhost.paths.new_ubuntu import NewUbuntu
     from winhost.paths.new_vm import NewVm
 
@@ -56,7 +56,7 @@ def open_image(request: PathRequest) -> VmImage | None:
     return None if new is None or new.vhdx is not None or new.image.pinned is not None else new.image
 
 
-def found(folder: Path, request: PathRequest, tell: Tell) -> Find:
+def found(folder: Path, request: PathRequest, tell: "Tell") -> Find:
     """Files beside the plan, the disk of the image that the request pins, and an installer's image of a folder with a
     copy of Ubuntu's releases. Raises as `made_disk` does.
     """
@@ -79,11 +79,13 @@ def fetched_image(folder: Path, pinned: Pinned) -> Path:
     return folder / "images" / f"{pinned.sha256}.img"
 
 
-def made_disk(pinned: Pinned, tell: Tell, folder: Path) -> GuestDisk:
+def made_disk(pinned: Pinned, tell: "Tell", folder: Path) -> "GuestDisk":
     """Of the image that lies beside the plan, or else of where it is from.
 
     Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
     """
+    from winhost.images.guest_disk import SourceImage, guest_disk
+
     beside_it = fetched_image(folder, pinned)
     source = SourceImage(str(beside_it), pinned.sha256) if beside_it.is_file() else pinned.source
     return guest_disk(source, tell, pinned.disk_sha256)

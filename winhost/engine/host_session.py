@@ -333,7 +333,11 @@ def _of(step: Step) -> tuple[str, Key]:
 
 
 def _time_left(at: int, whole: int, began: tuple[float, int]) -> str:
-    """At the rate so far, once that can be told and it is long."""
+    """The rate so far, and the time that is left at it once that is long."""
     seconds, done = time.monotonic() - began[0], at - began[1]
-    left = (whole - at) * seconds / done if done > 0 else 0
-    return f", about {left / 60:.0f} min left" if left >= _WORTH_TELLING else ""
+    if done <= 0 or seconds <= 0:
+        return ""
+    left = (whole - at) * seconds / done
+    return f", {done / seconds / 1e6:.1f} MB/s" + (
+        f", about {left / 60:.0f} min left" if left >= _WORTH_TELLING else ""
+    )

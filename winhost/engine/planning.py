@@ -19,7 +19,7 @@ from winhost.engine.offline_copies import from_copies
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import PATHS_OF_LINUX, path_of, variant_name
+from winhost.model.path import ON_REQUEST, PATHS_OF_LINUX, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
@@ -439,8 +439,8 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
-    variant = path_of(best.path) if best.path == "wsl2/bridged" else best.path  # which has to be told its switch
-    command = f": winhost plan {visible(facts.host)} --path {variant}" if path_of(variant) in PLANNERS else ""
+    words = " ".join((best.path, *ON_REQUEST.get(best.path, ())))
+    command = f": winhost plan {visible(facts.host)} --path {words}" if path_of(best.path) in PLANNERS else ""
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 

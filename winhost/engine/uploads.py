@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from winhost.connect.agent import Received
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Change, Step
@@ -16,6 +16,9 @@ from winhost.model.units import MiB
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.values import is_device
+
+if TYPE_CHECKING:  # a plan asks which files it sends, and sends none
+    from winhost.connect.agent import Received
 
 # As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
 PIECE = MiB
@@ -43,8 +46,8 @@ class Receiver:
     reach again.
     """
 
-    put: Callable[[int], Received]
-    ask: Callable[[], Received]
+    put: Callable[[int], "Received"]
+    ask: Callable[[], "Received"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class OpenAttachment:
     size: int
     file: FileIO
 
-    def goes_on_at(self, received: Received) -> int:
+    def goes_on_at(self, received: "Received") -> int:
         """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
         if received.size > self.size:
             return 0
@@ -119,7 +122,7 @@ def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
         raise _unusable(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def send(source: OpenAttachment, received: Received, to: Receiver) -> Iterator[int]:
+def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator[int]:
     """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever

@@ -30,7 +30,7 @@ class ProcessorGeneration:
 def known_processor(name: str) -> ProcessorGeneration | None:
     """The generation by the processor's name; None for one that is not in the catalogue."""
     plain = " ".join(_MARKS.sub("", name).split())
-    return next((row for expression, row in _rows() if expression.fullmatch(plain)), None)
+    return next((row for expression, row in _rows() if re.fullmatch(expression, plain, re.IGNORECASE)), None)
 
 
 def narrowest(names: Iterable[str]) -> int | None:
@@ -46,9 +46,10 @@ def generations() -> Sequence[ProcessorGeneration]:
 
 
 @once
-def _rows() -> tuple[tuple[re.Pattern[str], ProcessorGeneration], ...]:
+def _rows() -> tuple[tuple[str, ProcessorGeneration], ...]:
+    """Each with its regular expression, which is compiled when a name is compared with it."""
     read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("processors.yaml"))
-    return tuple((re.compile(row.pop("name"), re.IGNORECASE), _row(row)) for row in read)
+    return tuple((row.pop("name"), _row(row)) for row in read)
 
 
 def _row(row: dict[str, Any]) -> ProcessorGeneration:

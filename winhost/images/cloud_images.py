@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 
 from winhost.core.dataclass import dataclass
-from winhost.images.download import fetch_text
-from winhost.images.signed_sums import signed_sums
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, MiB
@@ -52,6 +50,8 @@ class CloudRelease:
 
     def signed_sha256(self) -> str:
         """Of the image, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        from winhost.images.signed_sums import signed_sums  # most plans download no image
+
         sums = signed_sums(*(text_at(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
         if self.image not in sums:
             raise _no_such(f"{self.place('SHA256SUMS')} does not name {self.image}", "Choose another release")
@@ -77,7 +77,7 @@ def is_address(place: str) -> bool:
 def _newest(version: str, mirror: str) -> str:
     """What lies below `release` and `current` is replaced in place; only a dated one stays what it is."""
     place = f"{mirror.rstrip('/')}/{SERIES[version]}/"
-    listed = fetch_text(place).decode("utf-8", "replace") if is_address(place) else "/\n".join(_folders(Path(place)))
+    listed = text_at(place).decode("utf-8", "replace") if is_address(place) else "/\n".join(_folders(Path(place)))
     dates: list[str] = _DATED.findall(listed)
     if not dates:
         raise _no_such(f"{visible(place)} lists no release", f"Name a day: --image ubuntu-{version}@20260814")
@@ -91,6 +91,8 @@ def _folders(place: Path) -> list[str]:
 def text_at(place: str) -> bytes:
     """A small file, at its address or as a path. Raises UsageError (NoSuchImage), WinhostError (DownloadFailed)."""
     if is_address(place):
+        from winhost.images.download import fetch_text  # most plans download no image
+
         return fetch_text(place)
     try:
         return read_within(Path(place), _LARGEST_TEXT)

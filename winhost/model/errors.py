@@ -139,9 +139,14 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
     if len(word) > _LONGEST_WORD:
         return ""
-    from difflib import get_close_matches
-
     spelled = {name.casefold(): name for name in known}
-    folded = word.casefold()
-    near = get_close_matches(word, spelled.values(), 1, cutoff) or get_close_matches(folded, spelled, 1, cutoff)
-    return f"; did you mean '{visible(spelled[near[0].casefold()])}'?" if near else ""
+    near = _nearest(word, [*spelled.values()], cutoff) or _nearest(word.casefold(), [*spelled], cutoff)
+    return f"; did you mean '{visible(spelled[near.casefold()])}'?" if near else ""
+
+
+def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
+    """Of equally near ones the first: callers list what they prefer first, and difflib the last of the alphabet."""
+    from difflib import SequenceMatcher, get_close_matches
+
+    near = sorted(get_close_matches(word, known, 5, cutoff), key=known.index)
+    return max(near, key=lambda name: SequenceMatcher(None, name, word).ratio(), default=None)

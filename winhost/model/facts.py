@@ -5,11 +5,15 @@ resource or for one property of a state. Nothing hides them: reading one through
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from winhost.core.answers import NOT_THERE, Key, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.measured import Measurement
+from winhost.model.once import once
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 SCHEMA = "winhost.facts/2"
 ORIGINS = ("recorded", "imported", "synthetic")
@@ -26,20 +30,29 @@ class OrMissing:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.tagged_union_schema(
-            {
-                "known": handler(source) if self.known is None else handler.generate_schema(self.known),
-                "unknown": handler.generate_schema(Unknown),
-                "unavailable": handler.generate_schema(Unavailable),
-            },
-            discriminator=_tag,
-        )
+        if self.known is None:
+            known, reasons = handler(source), _reasons()
+        else:  # each has a name of its own in a JSON schema
+            known = handler.generate_schema(self.known)
+            reasons = {name: handler.generate_schema(kind) for name, kind in _REASONS.items()}
+        return core_schema.tagged_union_schema({"known": known, **reasons}, discriminator=_tag)
+
+
+_REASONS = {"unknown": Unknown, "unavailable": Unavailable}
+
+
+@once
+def _reasons() -> "Mapping[str, CoreSchema]":
+    """The schemas of the reasons why a value is missing, generated once for all properties of resources."""
+    from pydantic import TypeAdapter
+
+    return {name: TypeAdapter(kind).core_schema for name, kind in _REASONS.items()}
 
 
 def _tag(value: object) -> str:
     if isinstance(value, Mapping) and len(value) == 1:
         only = next(iter(value))
-        if only in ("unknown", "unavailable"):
+        if only in _REASONS:
             return str(only)
     return "known"
 

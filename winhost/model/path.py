@@ -12,6 +12,10 @@ EVERY_PATH = (*PATHS, *PATHS_OF_LINUX)
 # Configurations of a path that differ in what they support; winhost prefers the first.
 VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 
+# Variants that a plan never takes by itself, with the options that ask for them: recommended only where no other is as
+# good.
+ON_REQUEST = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridge.adapter=auto")}
+
 # What is evaluated by itself: `wsl2/bridged` where a path has variants, else the path.
 ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 

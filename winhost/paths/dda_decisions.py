@@ -29,7 +29,7 @@ from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
-from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.vm_mmio import VmMmio
 from winhost.resources.windows.vm_power import RUNNING, VmPower
 
@@ -291,12 +291,6 @@ class DdaDecisions(ContainersInside):
             gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
             raise MissingFact("VmPower", Unknown(gone))
         return found.state
-
-
-def pci_id(device: str) -> str:
-    """Of `VEN_10DE&DEV_26B9&SUBSYS_…` as Linux writes it, `10de:26b9`."""
-    vendor, _, rest = device.partition("&")
-    return f"{vendor.removeprefix('VEN_')}:{rest.partition('&')[0].removeprefix('DEV_')}".lower()
 
 
 def _function(device: Instance[PciDevice], name: str) -> CardFunction:

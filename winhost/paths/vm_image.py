@@ -1,14 +1,16 @@
 """What the disk of a VM of winhost's own is made of, where that is no VHDX that somebody prepared."""
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
 from winhost.images.cloud_images import MIRROR, NAME, is_address, known_images, refuse_by_name
-from winhost.images.guest_disk import SourceImage
 from winhost.model.closed import Closed
 from winhost.paths.setting_values import Sha256
+
+if TYPE_CHECKING:
+    from winhost.images.guest_disk import SourceImage
 
 _Size = Annotated[int, Field(strict=True, ge=1)]
 
@@ -39,7 +41,9 @@ class Pinned(Closed):
     disk_bytes: _Size
 
     @property
-    def source(self) -> SourceImage:
+    def source(self) -> "SourceImage":
+        from winhost.images.guest_disk import SourceImage  # reads and writes disks, which a plan without one does not
+
         return SourceImage(self.place, self.sha256, self.bytes)
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.capabilities.gpu_cards import listed
+from winhost.compat.gpu_cards import listed
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass

@@ -11,7 +11,8 @@ from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.linux.listening_port import ListeningPort
 
-GPU_COLUMNS = ("GPU", "address", "driver", "BARs", "memory")
+GPU_COLUMNS = ("GPU", "memory", "driver", "address")
+GPU_COLUMNS_WIDE = ("BARs",)
 DISK_COLUMNS = ("disk", "size", "model", "table", "filesystem", "mounted", "held by", "serial")
 PORT_COLUMNS = ("address", "port", "reached from", "processes")
 
@@ -57,7 +58,7 @@ def engines_line(host: HostFacts) -> str:
 
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By GPU_COLUMNS."""
+    """By GPU_COLUMNS and then GPU_COLUMNS_WIDE."""
     return [_gpu_row(each) for each in host.all(LinuxGpu)]
 
 
@@ -65,10 +66,10 @@ def _gpu_row(each: Instance[LinuxGpu]) -> tuple[str, ...]:
     gpu = each.state
     return (
         format_fact(lambda: gpu.name or gpu.device or "not known"),
-        each.key["address"],
-        format_fact(lambda: gpu.driver or "none"),
-        format_fact(lambda: " + ".join(size(bar.size) for bar in gpu.bars) or "none"),
         format_fact(lambda: size(gpu.vram) if gpu.vram else "not listed by nvidia-smi"),
+        format_fact(lambda: gpu.driver or "none"),
+        each.key["address"],
+        format_fact(lambda: " + ".join(size(bar.size) for bar in gpu.bars) or "none"),
     )
 
 

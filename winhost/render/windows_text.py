@@ -1,10 +1,11 @@
-"""The disks of a Windows host, in rows: by the names that settings take, and what is on each."""
+"""The GPUs and disks of a Windows host, in rows: disks by the names that settings take, and what is on each."""
 
+from winhost.hardware.cards import memory_of
 from winhost.model.facts import Instance
-from winhost.model.units import about
+from winhost.model.units import about, size
 from winhost.paths.disk_space import on_disk
 from winhost.render.fact_text import format_fact
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.partition import (
     BASIC_DATA,
@@ -17,6 +18,8 @@ from winhost.resources.windows.partition import (
     Partition,
 )
 
+GPU_COLUMNS = ("GPU", "memory", "driver", "mode", "assignment", "displays")
+GPU_COLUMNS_WIDE = ("BARs", "location", "class", "device")
 DISK_COLUMNS = ("disk", "size", "model", "bus", "table", "partitions", "state")
 _KINDS = {
     EFI: "EFI",
@@ -27,6 +30,32 @@ _KINDS = {
     STORAGE_SPACES: "Storage Spaces",
     **dict.fromkeys(DYNAMIC, "dynamic"),
 }
+
+
+def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
+    """By GPU_COLUMNS and then GPU_COLUMNS_WIDE. Raises MissingFact."""
+    return [_gpu_row(host, card) for card in host.cards]
+
+
+def _gpu_row(host: HostFacts, card: Card) -> tuple[str, ...]:
+    gpu = card.gpu.state
+    return (
+        gpu.name,
+        _memory(card),
+        format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
+        format_fact(lambda: gpu.driver_model or "none"),
+        format_fact(lambda: host.place(card.gpu)),
+        format_fact(lambda: gpu.displays),
+        format_fact(lambda: " + ".join(size(each.length) for each in gpu.ranges) or "not readable now"),
+        card.location,
+        format_fact(lambda: gpu.device_class or "none"),
+        card.gpu.key["device"],
+    )
+
+
+def _memory(card: Card) -> str:
+    """From the catalogue where no driver reports it."""
+    return format_fact(lambda: size(memory_of(card)))
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:

@@ -30,7 +30,7 @@ class _ResourceTypes(Mapping[str, ResourceType]):
         )
         # A folder is called as its resource: hyperv_role is HyperVRole.
         self._modules = {
-            name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "resource.py").is_file()
+            name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "__init__.py").is_file()
         }
         self._systems = systems
 
@@ -72,7 +72,7 @@ def _system(state: type[State]) -> str:
 @once
 def _declared(folder: str) -> type[State]:
     """The one state that a module declares; what it imports is another's."""
-    module = import_module(f"{__package__}.{folder}.resource")
+    module = import_module(f"{__package__}.{folder}")
     own = (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
     (state,) = (each for each in own if issubclass(each, State))
     return state

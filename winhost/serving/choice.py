@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from winhost.compat.assess import assess
 from winhost.compat.available_memory import available_memory
-from winhost.compat.capabilities.gpu_cards import in_a_guest
+from winhost.compat.gpu_cards import in_a_guest
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact

@@ -91,11 +91,12 @@ def _entries(
     program = {name.partition("/")[2]: text for name, text in files.items() if name.startswith(_PROGRAM)}
     desired: dict[str, Any] = {"files": program, "only_root": True}
     path = {"path": f"{folder}/{_PROGRAM}".rstrip("/")}
-    yield _entry("LinuxFolder", path, desired, "A part of the gateway.", title="its program")
-    for name in ("settings.json", "keys"):
+    yield _entry("LinuxFolder", path, desired, "The gateway runs it, and only root can change it.", title="its program")
+    whys = {"settings.json": "The gateway reads it when it starts.", "keys": "Hashes of the API keys that it accepts."}
+    for name, why in whys.items():
         mode = "0600" if name == "keys" else "0644"
         desired = {"text": files[name], "mode": mode, "owner": "root:root"}
-        yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, "A part of the gateway.")
+        yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, why)
     if keeper:
         yield from _unit(KEEPER, _unit_text(KEEPER, folder, python), "It starts and stops engines whose turn it is.")
     unit = _unit_text(UNIT, folder, python)

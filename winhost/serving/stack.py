@@ -83,23 +83,27 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     deployed = _deployed(request, found, engines)
     entries: list[Json] = []
     if package:
-        entries.append(_packages("Docker Compose", package))
+        entries.append(_packages("Docker Compose", package, "It starts the engines as containers."))
     if request.workload.video:
-        entries.append(_packages("FFmpeg", video_packages(facts)))
+        entries.append(_packages("FFmpeg", video_packages(facts), "The workload decodes or encodes video."))
     if criu := criu_packages(facts, request.workload.needs):
-        entries.append(_packages("CRIU", criu))
+        entries.append(_packages("CRIU", criu, "The workload needs processes that can be saved and restored."))
     entries += _images(request)
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
     entries += gateway_entries(_gateway(request, found), request.keys, request.tls, request.gateway_wheels)
-    entries.append(_file("What is served", PATH, deployed.text()))
+    entries.append(_file("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, {"allowed": sorted(request.allowed)}))
+        allowed: dict[str, Json] = {"allowed": sorted(request.allowed)}
+        why = "Only these networks reach the endpoint."
+        entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]
-    entries.append(_entry("ServingReady", "A completion of each model", {}, {"ready": True}))
+    entries.append(
+        _entry("ServingReady", "A completion of each model", {}, {"ready": True}, "Each model answers in the end.")
+    )
     return Stack(tuple(entries), tuple(_notes(request, found)), deployed)
 
 
@@ -127,9 +131,9 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
         before = before if model.sleeps else (unit(model.name),)
 
 
-def _packages(title: str, names: str) -> Json:
+def _packages(title: str, names: str, why: str) -> Json:
     wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
-    return _entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []})
+    return _entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []}, why)
 
 
 def _images(request: StackRequest) -> Iterator[Json]:
@@ -149,7 +153,9 @@ def _model_entry(request: StackRequest, model: Model) -> Json:
 
 def _files(engine: ServedEngine) -> Iterator[Json]:
     for name, text in engine.files.items():
-        yield _file(f"Engine of {engine.served.model}: {name}", f"{engine.folder}/{name}", text)
+        yield _file(
+            f"Engine of {engine.served.model}: {name}", f"{engine.folder}/{name}", text, "The engine starts with it."
+        )
 
 
 def _unit(engine: ServedEngine) -> Json:
@@ -166,7 +172,9 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
         return
     if mirror.through is Mirror.TIERS:
         for title, path, text in prune_entries([each.served.model for each in engines], mirror.keep):
-            yield _file(title, path, text)
+            yield _file(
+                title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
+            )
         running: dict[str, Json] = {"enabled": "enabled", "active": True}
         yield _entry("SystemdUnit", PRUNE_TIMER, {"unit": PRUNE_TIMER}, running, "Mirrors stay within their size.")
         return
@@ -263,11 +271,9 @@ def _sizes(request: StackRequest) -> Iterator[str]:
             yield f"to download there for {whose} as well: {what}; newer ones come with another plan"
 
 
-def _file(title: str, path: str, text: str) -> Json:
-    return _entry("LinuxFile", title, {"path": path}, {"text": text, "mode": "0644", "owner": "root:root"})
+def _file(title: str, path: str, text: str, why: str) -> Json:
+    return _entry("LinuxFile", title, {"path": path}, {"text": text, "mode": "0644", "owner": "root:root"}, why)
 
 
-def _entry(
-    resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str = "Part of what serves."
-) -> Json:
+def _entry(resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
     return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}

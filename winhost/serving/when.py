@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import in_a_guest, listed
 from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
+from winhost.compat.gpu_cards import in_a_guest, listed
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact

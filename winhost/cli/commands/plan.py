@@ -60,7 +60,7 @@ from winhost.cli.stack_options import stack_options
     "--allow-unverified", is_flag=True, help="Plan even if a required fact could not be read or the option is unproven."
 )
 @force_option
-@click.option("--details", is_flag=True, help="Show each of several plans in full.")
+@click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @fleet_option
 @at_once_option
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)

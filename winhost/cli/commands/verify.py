@@ -13,6 +13,7 @@ from winhost.cli.outputs import answers
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
 @facts_option
+@click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
 @fleet_option
 @at_once_option
 @answers(wide=True)

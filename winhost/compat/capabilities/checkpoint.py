@@ -2,8 +2,8 @@
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import named, several
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.gpu_cards import named, several
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 

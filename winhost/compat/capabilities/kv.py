@@ -5,8 +5,8 @@ from dataclasses import replace
 from packaging.version import Version
 
 from winhost.compat.capabilities import links
-from winhost.compat.capabilities.gpu_cards import linked, several
 from winhost.compat.capability import EVERYWHERE, RULES, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.gpu_cards import linked, several
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.gpus import NvLink

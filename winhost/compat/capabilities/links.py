@@ -2,7 +2,8 @@
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import (
+from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, WHOLE_CARD, capability
+from winhost.compat.gpu_cards import (
     by_bridge,
     gpus,
     hung,
@@ -13,7 +14,6 @@ from winhost.compat.capabilities.gpu_cards import (
     untold,
     without_peers,
 )
-from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, WHOLE_CARD, capability
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.gpus import NvLink

@@ -2,9 +2,9 @@
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import HUNG as RTX_PRO_6000
-from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import SHARED, capability, measure
+from winhost.compat.gpu_cards import HUNG as RTX_PRO_6000
+from winhost.compat.gpu_cards import gpus, listed, named, several
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.cards import memory_of, partitions

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
-from winhost.compat.capabilities.gpu_cards import (
+from winhost.compat.capabilities.settled import goes_directly, reduced_by
+from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
+from winhost.compat.gpu_cards import (
     by_bridge,
     gpus,
     hung,
@@ -14,8 +16,6 @@ from winhost.compat.capabilities.gpu_cards import (
     untold,
     without_peers,
 )
-from winhost.compat.capabilities.settled import goes_directly, reduced_by
-from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass

@@ -1,8 +1,8 @@
 """Rules of vLLM's tensor, pipeline and data parallelism."""
 
 from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
-from winhost.compat.capabilities.gpu_cards import gpus, hung, named, several, without_peers
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability
+from winhost.compat.gpu_cards import gpus, hung, named, several, without_peers
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 

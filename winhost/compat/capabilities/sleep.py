@@ -3,10 +3,10 @@
 from packaging.version import Version
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE, PINNED, seconds
-from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.capabilities.memory import VLLM_THAT_PINS, VLLM_WITHOUT_UVA
 from winhost.compat.capabilities.parallel import replicas_on_one_gpu
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.gpu_cards import gpus
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.cards import memory_of

@@ -2,8 +2,8 @@
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.gpu_cards import gpus, listed, named
 from winhost.compat.capability import SHARED, WHOLE_CARD, capability
+from winhost.compat.gpu_cards import gpus, listed, named
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
 from winhost.resources.host import Card

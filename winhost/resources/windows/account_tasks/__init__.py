@@ -35,7 +35,7 @@ def mended_for_good(change: Change) -> str | None:
 @resource(
     ResourceType(
         "AccountTasks",
-        title="the account's task",
+        title="the task that runs WSL",
         order=300,
         key=("account",),
         sets={

@@ -25,6 +25,12 @@ def card_location(location: str) -> str:
     return FUNCTION.sub(r"#PCI(\g<1>00)", location)
 
 
+def pci_id(device: str) -> str:
+    """`10de:26b9`, as Linux writes what Windows calls `VEN_10DE&DEV_26B9&SUBSYS_…`."""
+    vendor, _, rest = device.partition("&")
+    return f"{vendor.removeprefix('VEN_')}:{rest.partition('&')[0].removeprefix('DEV_')}".lower()
+
+
 @resource(ResourceType("PciDevice", title="PCI devices", order=150, key=("location", "device")))
 class PciDevice(State):
     """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.

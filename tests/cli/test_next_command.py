@@ -1,0 +1,60 @@
+"""The last line of `detect` and `assess`: a command that works as it is printed."""
+
+import json
+import shlex
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.lab.hostfile import host_files
+from winhost.lab.running_lab import Lab
+
+
+def next_of(out: str) -> list[str]:
+    before, command = out.splitlines()[-2:]
+    assert before == "Next:"
+    program, *words = shlex.split(command)
+    assert program == "winhost"
+    return words
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("host", [path.stem for path in host_files()])
+def test_the_command_after_assess_works(line: Line, host: str) -> None:
+    said = line("assess", line.facts(host))
+    words = next_of(said.out)
+    assert line(*words).code == 0
+    if words[0] == "plan":
+        recommended = line("assess", line.facts(host), "--json").result["recommended"]
+        made = line(*words, "--json").result
+        assert (made["path"], made["variant"]) == (recommended["path"], recommended["variant"])
+    else:
+        assert words[0] in ("assess", "explain")
+
+
+def test_the_command_after_assess_keeps_what_was_asked(line: Line) -> None:
+    said = line("assess", line.facts("win11-pro-1gpu"), "--need", "criu", "--assume", "PciDevice.rmrr=false")
+    words = next_of(said.out)
+    assert words[words.index("--path") + 1].startswith("wsl2/")
+    assert "--assume" in words
+    assert line(*words).code == 0
+
+
+def test_a_hypothesis_leads_to_no_plan(line: Line) -> None:
+    said = line("assess", line.facts("win11-pro-1gpu"), "--what-if", "install-server")
+    assert "Next:" not in said.out
+
+
+def test_several_hosts_have_one_next_command(line: Line, lab: Lab) -> None:
+    detected = line("detect", "*")
+    assert next_of(detected.out) == ["assess", "*"]
+    assessed = line(*next_of(detected.out))
+    assert assessed.out.count("Next:") == 1
+    assert next_of(assessed.out) == ["assess", "gpu-03"]
+    assert line(*next_of(assessed.out)).code == 0
+
+
+def test_documents_and_files_have_no_next_command(line: Line) -> None:
+    facts = line.facts("win11-pro-1gpu")
+    assert "recommended" in json.loads(line("assess", facts, "--json").out)["results"][0]
+    assert "Next" not in line("assess", facts, "-o", "name").out
