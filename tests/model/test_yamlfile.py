@@ -15,6 +15,7 @@ from tests.errors import raises
 from tests.rows import each_row
 from winhost.model import yamlfile
 from winhost.model.errors import MOST_FAULTS, Exit, Fault, WinhostError, did_you_mean, visible
+from winhost.model.path import EVERY_PATH
 from winhost.model.secrets import SecretRef
 from winhost.model.yamlfile import dotted, load, load_json
 
@@ -314,3 +315,8 @@ def test_a_fault_without_a_place_leaves_it_out() -> None:
 def test_a_far_word_is_not_proposed() -> None:
     assert did_you_mean("prot", ["port", "tls"]) == "; did you mean 'port'?"
     assert did_you_mean("colour", ["port", "tls"]) == ""
+
+
+def test_of_equally_near_words_the_first_is_proposed() -> None:
+    assert did_you_mean("wsl", EVERY_PATH) == "; did you mean 'wsl2'?"
+    assert did_you_mean("WSL", ["wslc", "wsl2"]) == "; did you mean 'wslc'?"
