@@ -291,6 +291,8 @@ class ClientConnection(asyncio.Protocol):
         self._source = source
         if source and self._full:
             source.pause()
+        elif source:
+            source.resume()
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()

@@ -108,9 +108,9 @@ class EngineConnection(asyncio.Protocol):
     async def pass_on(self, client: ClientConnection, framed: bool) -> None:
         """What still comes, as it comes. framed: in chunks. Returns when the answer has ended. Raises EngineFault."""
         self._write, self._framed = client.write, framed
-        client.reads_from(self)
         try:
             self._pass_held()
+            client.reads_from(self)
             while not self.answer.ended:
                 await self._changed()
         finally:
