@@ -203,6 +203,20 @@ def test_an_answer_that_nobody_read_to_its_end_closes_its_connection(short: Path
         run(all_of_it, place)
 
 
+def test_a_client_that_was_slow_to_the_end_leaves_a_connection_that_is_read(short: Path) -> None:
+    engine = Scripted(answering(WHOLE))
+    with listens(engine, short, socket.AF_UNIX) as place:
+
+        async def all_of_it(asking: Asking) -> None:
+            async with asking.engines.answer(asking.model, "/v1/completions", [b"{}"], "id") as connection:
+                assert await connection.part() == b"one"
+                connection.pause()
+            assert await asyncio.wait_for(asking.ask(), PATIENCE_S) == b"one"
+
+        run(all_of_it, place)
+    assert [number for number, _ in engine.seen] == [0, 0]
+
+
 def test_a_request_that_was_not_sent_whole_closes_its_connection(short: Path) -> None:
     def answers_early(engine: Scripted, to: socket.socket, number: int) -> None:
         to.recv(1000)

@@ -53,6 +53,7 @@ class EngineConnection(asyncio.Protocol):
     def rest(self, seconds: float, forget: Callable[[], object]) -> None:
         """Without a request, for so long at most. forget: is called when it is lost before."""
         self._begin()
+        self.resume()  # its last client may have been slow to the end
         self._timer, self._forget = self._loop.call_later(seconds, self.close), forget
 
     def wake(self) -> bool:
