@@ -90,16 +90,16 @@ class GpuLinux(Debian):
         super()._furnish()
         for name in ("etc/ssh/ssh_host_ed25519_key", "etc/machine-id"):
             (self.root / name).unlink(missing_ok=True)
-        self.chroot("ssh-keygen", "-A")
+        sure("ssh-keygen", "-A", "-f", str(self.root))
         (self.root / "etc/machine-id").write_text(f"{os.urandom(16).hex()}\n")
         (self.root / OFFLINE.lstrip("/")).mkdir(parents=True, exist_ok=True)
         # sshd is a service of its own, not one that a socket starts; nothing waits for a network of others.
-        self.chroot("systemctl", "disable", "ssh.socket")
+        sure("systemctl", f"--root={self.root}", "disable", "ssh.socket")
         for unit in ("systemd-networkd-wait-online.service", "console-getty.service"):
             link = self.root / "etc/systemd/system" / unit
             link.unlink(missing_ok=True)
             link.symlink_to("/dev/null")
-        self.chroot("systemctl", "enable", "ssh.service")
+        sure("systemctl", f"--root={self.root}", "enable", "ssh.service")
         # This vLLM is packed without FlashInfer; and no program shall use multicast over NVLink on a host that others share.
         (self.root / "etc/systemd/system.conf.d").mkdir(exist_ok=True)
         (self.root / "etc/systemd/system.conf.d/engines.conf").write_text(f"[Manager]\nDefaultEnvironment={ENGINES}\n")
