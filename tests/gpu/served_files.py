@@ -70,7 +70,7 @@ class ServedFiles:
         if parts[0] == "simple":
             return self._package(canonicalize_name(parts[1]))
         if parts[0] == "packages":
-            return next((each.path for each in self.wheels if each.path.name == parts[1]), None)
+            return next((each.path for each in self.wheels if each.sha256[:8] == parts[1]), None)
         if parts[:5] == ["api", "models", *MODEL.split("/"), "tree"]:
             return [self._entry(file) for file in sorted(self._model.rglob("*")) if file.is_file()]
         file = self._model.joinpath(*parts[4:])
@@ -80,7 +80,7 @@ class ServedFiles:
         files = [
             {
                 "filename": each.path.name,
-                "url": f"{self.url}/packages/{each.path.name}",
+                "url": f"{self.url}/packages/{each.sha256[:8]}/{each.path.name}",
                 "hashes": {"sha256": each.sha256},
                 "size": each.path.stat().st_size,
             }

@@ -18,12 +18,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = "vllm"
-CHUNK = 1 << 22
+# What a vLLM imports where it is there, and requires by no word.
+UNSTATED = ("accelerate", "pandas", "peft", "scipy", "wheel", "cffi", "pycparser", "tabulate", "grpcio", "nvidia-ml-py")
 
 
 def needed(found: dict[str, Distribution], root: str = ROOT) -> list[str]:
     """The package and all that it requires, of what is there."""
-    left, seen = [(root, "")], set[tuple[str, str]]()
+    left, seen = [(name, "") for name in (root, *UNSTATED)], set[tuple[str, str]]()
     while left:
         name, extra = left.pop()
         if (name, extra) in seen or name not in found:

@@ -41,6 +41,7 @@ PARAMETERS, LITTLE = 1_757_000_000, 10_000_000
 CLIENTS, TOKENS, SWAPS = 64, 128, 8
 KEY_VARIABLE = "WHOLE_PLAN_KEY"
 LONGEST = 3600
+NO_UPGRADE = "WINHOST_GPU_NO_UPGRADE"
 TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
     f"WINHOST_GPU_{name}" for name in ("TREE", "WHEELS", "GATEWAY_WHEELS", "MODEL", "STANDIN")
 )
@@ -175,9 +176,12 @@ class WholePlan:
         self.plan("plan", "lock.txt", "plan.json")
         first = self.apply_killed("offline/plan.json")
         self.winhost("verify", "verify", "offline/plan.json")
-        self.serve("")
-        self.clients()
-        self.upgrade()
+        if not self.transcript.failed:
+            self.serve("")
+            self.clients()
+        if not self.transcript.failed and not os.environ.get(NO_UPGRADE):
+            self.upgrade()
+        self.keep_logs(self.transcript.file.with_suffix(".log"))
         self.winhost("rollback", "rollback", first, "--yes", "--accept", "network")
         time.sleep(2)
         self.transcript.number("gpu memory after, MiB", self.gpu_memory())
@@ -283,7 +287,7 @@ class WholePlan:
         return [int(line) for line in said.split()]
 
     def keep_logs(self, to: Path) -> None:
-        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 4000 || true")
+        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 6000 || true")
         to.write_text(said)
 
 
@@ -345,7 +349,6 @@ def whole_plan(given: Given, file: Path) -> Transcript:
             transcript.failed.append(f"{type(error).__name__}: {error}")
         finally:
             transcript.write()
-            done.keep_logs(file.with_suffix(".log"))
     return transcript
 
 
