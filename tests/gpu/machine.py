@@ -1,4 +1,4 @@
-"""A booted Ubuntu that has the NVIDIA GPUs of this machine, or pretends to: systemd, sshd, a network adapter of its own.
+"""A booted Ubuntu that has the NVIDIA GPUs of this machine, or pretends to: systemd, sshd, its own network adapter.
 
 Its files are a tree that is only read; what is written lies in a layer, so that two looks at it can be compared.
 """
@@ -17,6 +17,7 @@ ENGINES = (
     "VLLM_USE_FLASHINFER_SAMPLER=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 "
     "NVSHMEM_DISABLE_NVLS=1"
 )
+COPIES = ("etc/group-", "etc/gshadow-")
 # What a Linux changes by running: logs, caches, clocks, and lists of what runs.
 CHANGES_BY_ITSELF = (
     "etc/.pwd.lock",
@@ -100,7 +101,7 @@ class GpuLinux(Debian):
             link.unlink(missing_ok=True)
             link.symlink_to("/dev/null")
         sure("systemctl", f"--root={self.root}", "enable", "ssh.service")
-        # This vLLM is packed without FlashInfer; and no program shall use multicast over NVLink on a host that others share.
+        # The packed vLLM lacks FlashInfer; multicast over NVLink is left off on a host that others share.
         (self.root / "etc/systemd/system.conf.d").mkdir(exist_ok=True)
         (self.root / "etc/systemd/system.conf.d/engines.conf").write_text(f"[Manager]\nDefaultEnvironment={ENGINES}\n")
         smi = self.root / "usr/bin/nvidia-smi"
@@ -161,7 +162,7 @@ def description(path: Path) -> str:
         return "nothing"
     whose = f"{stat.filemode(seen.st_mode)} {seen.st_uid}:{seen.st_gid}"
     if stat.S_ISLNK(seen.st_mode):
-        return f"{whose} -> {os.readlink(path)}"
+        return f"{whose} -> {path.readlink()}"
     if stat.S_ISREG(seen.st_mode):
         with path.open("rb") as file:
             return f"{whose} {seen.st_size} {file_digest(file, 'sha256').hexdigest()}"
@@ -169,8 +170,10 @@ def description(path: Path) -> str:
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, list[str]]:
+    """Folders that have become empty may stay, and the copies that groupadd keeps of what was before."""
+    added = {path for path in after.keys() - before.keys() if not after[path].startswith("d") and path not in COPIES}
     return {
-        "added": sorted(after.keys() - before.keys()),
+        "added": sorted(added),
         "gone": sorted(before.keys() - after.keys()),
         "changed": sorted(path for path in before.keys() & after.keys() if before[path] != after[path]),
     }

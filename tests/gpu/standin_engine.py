@@ -36,13 +36,15 @@ class Engine:
         if path == "/metrics":
             return web.Response(text=f'vllm:num_requests_running{{model_name="{self.name}"}} 0.0\n')
         if path in ("/v1/completions", "/v1/chat/completions"):
-            await self.awake.wait()
+            await asyncio.wait_for(self.awake.wait(), 3600)
             return await self.complete(request, json.loads(await request.read()))
         return web.Response()
 
     async def complete(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         if asked.get("model") != self.name:
-            return web.json_response({"error": {"message": f"The model `{asked.get('model')}` does not exist."}}, status=404)
+            return web.json_response(
+                {"error": {"message": f"The model `{asked.get('model')}` does not exist."}}, status=404
+            )
         if isinstance(asked.get("prompt"), list):
             message = f"This model's maximum context length is {self.length} tokens."
             return web.json_response({"error": {"message": message}}, status=400)
@@ -68,7 +70,7 @@ class Engine:
         runner = web.AppRunner(app)
         await runner.setup()
         await web.UnixSite(runner, str(self.socket)).start()
-        await asyncio.Event().wait()
+        await asyncio.sleep(86_400)  # it is stopped before
 
 
 def main() -> None:

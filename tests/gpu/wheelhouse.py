@@ -1,4 +1,4 @@
-"""Wheels made of packages that are installed: what an index would give, where a machine has the packages and no network.
+"""Wheels made of installed packages: what an index would give, where a machine has the packages and no network.
 
     python3 tests/gpu/wheelhouse.py OUT FOLDER…
 
@@ -52,7 +52,7 @@ def files_of(package: Distribution, site: Path) -> Iterator[Path]:
 
 
 def _info(package: Distribution) -> Path:
-    return Path(package._path)  # type: ignore[attr-defined]  # noqa: SLF001 - nothing else names its folder
+    return Path(package._path)  # type: ignore[attr-defined]
 
 
 def make(package: Distribution, out: Path, version: str | None = None) -> Path:

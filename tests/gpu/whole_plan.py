@@ -17,18 +17,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.gpu.machine import OFFLINE, GpuLinux, differences, nodes
+from tests.gpu.machine import GpuLinux, differences, nodes
 from tests.gpu.served_files import COMMIT, MODEL, ServedFiles, serving
 from tests.gpu.standin_files import standin_model, standin_wheels
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, NoDebian
+from tests.linux.debian import INSIDE, OUTSIDE
 from winhost.gateway.api_keys import new_key
 
 NAME = "gpu-01"
@@ -75,7 +73,9 @@ class Given:
         if not self.stand_in:
             wanted |= {WHEELS: self.wheels, MODEL_FOLDER: self.model}
         found += [f"a folder in ${name}" for name, path in wanted.items() if path is None or not path.is_dir()]
-        lacking = [tool for tool in GpuLinux.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+        lacking = [
+            tool for tool in GpuLinux.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None
+        ]
         return [*found, *(f"the program {tool}" for tool in lacking)]
 
 
@@ -90,7 +90,9 @@ class Transcript:
     failed: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, stage: str, command: list[str], code: int | None, wanted: tuple[int, ...], seconds: float, said: str) -> None:
+    def add(
+        self, stage: str, command: list[str], code: int | None, wanted: tuple[int, ...], seconds: float, said: str
+    ) -> None:
         fine = code in wanted
         if not fine:
             self.failed.append(f"{stage}: exit code {code}, not {wanted}")
@@ -138,14 +140,20 @@ class WholePlan:
     def winhost(self, stage: str, *words: str, wanted: tuple[int, ...] = (0,)) -> str:
         command = [sys.executable, "-m", "winhost", *words]
         began = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, env=self.environ, cwd=self.folder, timeout=LONGEST)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.environ, cwd=self.folder, timeout=LONGEST
+        )
         said = done.stdout + done.stderr
         self.transcript.add(stage, ["winhost", *words], done.returncode, wanted, time.monotonic() - began, said)
         return done.stdout
 
     def runs(self) -> list[Any]:
         done = subprocess.run(
-            [sys.executable, "-m", "winhost", "runs", "--json"], capture_output=True, text=True, env=self.environ, timeout=LONGEST
+            [sys.executable, "-m", "winhost", "runs", "--json"],
+            capture_output=True,
+            text=True,
+            env=self.environ,
+            timeout=LONGEST,
         )
         return list(json.loads(done.stdout)["results"])
 
@@ -156,7 +164,13 @@ class WholePlan:
         ssh = {"user": "root", "key": f"file:{self.machine.key}", "host_key": host_key}
         host = {"kind": "linux", "address": INSIDE, "ssh": ssh}
         (self.folder / "fleet.yaml").write_text(json.dumps({"schema": "winhost.fleet/1", "hosts": {NAME: host}}))
-        model = {"id": MODEL, "revision": COMMIT, "parameters": LITTLE if self.given.stand_in else PARAMETERS, "context": 4096, "sequences": CLIENTS}
+        model = {
+            "id": MODEL,
+            "revision": COMMIT,
+            "parameters": LITTLE if self.given.stand_in else PARAMETERS,
+            "context": 4096,
+            "sequences": CLIENTS,
+        }
         model |= {"shape": SHAPE, "state": "sleeping"}
         workload = {"schema": "winhost.workload/1", "exposure": "lan", "versions": {"vllm": VLLM}}
         workload |= {"models": dict.fromkeys(MODELS, model), "needs": {"must": ["sleep-l1"]}}
@@ -217,7 +231,9 @@ class WholePlan:
         time.sleep(0.5)
         process.send_signal(signal.SIGKILL)
         said, _ = process.communicate(timeout=LONGEST)
-        self.transcript.add("apply, killed", command[2:], process.returncode, (-signal.SIGKILL,), time.monotonic() - began, said)
+        self.transcript.add(
+            "apply, killed", command[2:], process.returncode, (-signal.SIGKILL,), time.monotonic() - began, said
+        )
         run = str(self.runs()[-1]["run"])
         self.winhost("resume", "resume", run, "--yes", "--accept", "network")
         return run
@@ -231,13 +247,17 @@ class WholePlan:
         self.winhost("upgrade: apply", "apply", "offline/plan.json", "--yes", "--accept", "network")
         self.serve(" of the newer")
         self.winhost("way back", "rollback", str(self.runs()[-1]["run"]), "--yes", "--accept", "network")
-        self.serve(" after the way back")
+        # The gateway starts them one after the other, when their turn comes.
+        self.winhost("serve test after the way back", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost("serve status after it", "serve", "status", NAME, "--key", f"env:{KEY_VARIABLE}")
 
     # ---- clients
 
     def clients(self) -> None:
         swaps = [self.asked(MODELS[number % 2], 8) for number in range(SWAPS)]
-        self.transcript.check("swaps, s", all(status == 200 for status, _, _ in swaps), [round(s, 2) for _, s, _ in swaps])
+        self.transcript.check(
+            "swaps, s", all(status == 200 for status, _, _ in swaps), [round(s, 2) for _, s, _ in swaps]
+        )
         for name, models in (("64 clients, one model", MODELS[:1]), ("64 clients, two models", MODELS)):
             self.many(name, models)
         refused = {"no key": self.asked("chat", 1, key=""), "other model": self.asked("nobody", 1)}
@@ -295,7 +315,9 @@ def within(runs: Path, resource: str) -> bool:
     """Whether a step of this type has begun, by a journal."""
     for file in runs.glob("*.jsonl"):
         for line in file.read_text("utf-8", "replace").splitlines():
-            if '"event": "begin"' in line and f'"{resource}"' in line or '"event":"begin"' in line and f'"{resource}"' in line:
+            if ('"event": "begin"' in line and f'"{resource}"' in line) or (
+                '"event":"begin"' in line and f'"{resource}"' in line
+            ):
                 return True
     return False
 
@@ -330,18 +352,24 @@ def machine_of(given: Given, folder: Path) -> Iterator[GpuLinux]:
 def whole_plan(given: Given, file: Path) -> Transcript:
     transcript = Transcript(file, about(given))
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whole-plan-", ignore_cleanup_errors=True)))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="whole-plan-", ignore_cleanup_errors=True))
+        )
         if given.stand_in:
             wheels, model = folder / "wheels", folder / "model"
             standin_wheels(wheels, VLLM, NEWER, given.gateway)
             standin_model(model)
             given = Given(given.tree, wheels, given.gateway, model, True)
-        assert given.wheels and given.gateway and given.model
+        assert given.wheels is not None
+        assert given.gateway is not None
+        assert given.model is not None
         served = stack.enter_context(serving(ServedFiles([given.wheels, given.gateway], given.model)))
-        transcript.number("wheels", {"files": len(served.wheels), "bytes": sum(w.path.stat().st_size for w in served.wheels)})
+        transcript.number(
+            "wheels", {"files": len(served.wheels), "bytes": sum(w.path.stat().st_size for w in served.wheels)}
+        )
         machine = stack.enter_context(machine_of(given, folder))
         transcript.number("booted", machine.run("systemctl", "--version").splitlines()[0])
-        key, line = new_key("alice")
+        key, _ = new_key("alice")
         done = WholePlan(given, transcript, folder, served, machine, key)
         try:
             done.go()

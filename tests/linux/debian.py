@@ -49,7 +49,9 @@ class Debian:
     tools = TOOLS
 
     def __init__(self, base: Path, folder: Path) -> None:
-        lacking = [tool for tool in self.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+        lacking = [
+            tool for tool in self.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None
+        ]
         if platform.system() != "Linux" or os.geteuid() != 0 or lacking:
             raise NoDebian(f"it takes root and {', '.join(lacking or self.tools)}")
         self.root = folder / "root"

@@ -90,7 +90,7 @@ def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "said",
     [
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)\nGCC version: 15\n",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 15\n",
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Thu Nov  6 01:02:03 UTC 2025\n",
     ],
 )

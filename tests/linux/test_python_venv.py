@@ -97,7 +97,9 @@ def main():
 
 def test_a_command_may_spawn_processes(agent: Agent, sandbox: Sandbox, version: str) -> None:
     files = {"spawns.py": SPAWNS, "spawns-1.0.dist-info/entry_points.txt": "[console_scripts]\nspawns = spawns:main\n"}
-    change(agent, {"python": version, "source": SOURCE, "wheels": [wheel(sandbox, "spawns-1.0-py3-none-any.whl", files)]})
+    change(
+        agent, {"python": version, "source": SOURCE, "wheels": [wheel(sandbox, "spawns-1.0-py3-none-any.whl", files)]}
+    )
     ran = sandbox.run(f"{FOLDER}/bin/spawns")
     assert (ran.returncode, ran.stdout) == (0, "worked\n"), ran.stderr
     change(agent, {"wheels": None})
