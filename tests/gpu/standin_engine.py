@@ -19,13 +19,12 @@ class Engine:
         given = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         self.socket, self.name = Path(given["uds"]), given["served-model-name"]
         self.length = int(given.get("max-model-len", LENGTH))
-        self.asleep, self.awake = False, asyncio.Event()
+        self.asleep = False
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
         if path in ("/sleep", "/wake_up"):
             self.asleep = path == "/sleep"
-            (self.awake.clear if self.asleep else self.awake.set)()
             return web.json_response({})
         if path == "/is_sleeping":
             return web.json_response({"is_sleeping": self.asleep})
@@ -36,7 +35,8 @@ class Engine:
         if path == "/metrics":
             return web.Response(text=f'vllm:num_requests_running{{model_name="{self.name}"}} 0.0\n')
         if path in ("/v1/completions", "/v1/chat/completions"):
-            await asyncio.wait_for(self.awake.wait(), 3600)
+            while self.asleep:
+                await asyncio.sleep(0.01)
             return await self.complete(request, json.loads(await request.read()))
         return web.Response()
 
@@ -64,7 +64,6 @@ class Engine:
         return response
 
     async def serve(self) -> None:
-        self.awake.set()
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.answer)
         runner = web.AppRunner(app)
