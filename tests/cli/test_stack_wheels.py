@@ -1,5 +1,6 @@
 """winhost plan --gateway-wheels and --engine-lock: environments of wheels, up to an endpoint and back."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,12 @@ def test_both_come_as_wheels_start_from_there_and_go(
     gateway, engine = linux.files[UNIT]["text"], next(iter(linux.part(ServedEngines).units.values()))["text"]
     folders = {"gateway": gateway.partition("ExecStart=")[2], "engine": engine.partition('ExecStart="')[2]}
     assert {folders["gateway"].partition("/bin/python3 -s")[0], folders["engine"].partition("/bin/vllm")[0]} == {*made}
-    assert "python3-aiohttp" not in Path("plan.json").read_text("utf-8")
+    planned = Path("plan.json").read_text("utf-8")
+    assert "python3-aiohttp" not in planned
+    # Nothing there runs in a container.
+    assert not {"AptSource", "DebianPackage", "CdiSpec"} & {
+        each["resource"] for stage in json.loads(planned)["stages"] for each in stage["steps"]
+    }
     assert line("verify", "offline/plan.json").code == 0
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0

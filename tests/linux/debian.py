@@ -46,11 +46,14 @@ class Debian:
     """`root`: its files, seen from outside. devices: what it has of this machine's, as OURS:THEIRS."""
 
     devices: tuple[str, ...] = ()
+    tools = TOOLS
 
     def __init__(self, base: Path, folder: Path) -> None:
-        lacking = [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+        lacking = [
+            tool for tool in self.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None
+        ]
         if platform.system() != "Linux" or os.geteuid() != 0 or lacking:
-            raise NoDebian(f"it takes root and {', '.join(lacking or TOOLS)}")
+            raise NoDebian(f"it takes root and {', '.join(lacking or self.tools)}")
         self.root = folder / "root"
         self.key = keypair(folder / "key")
         self._folder = folder
@@ -59,7 +62,7 @@ class Debian:
         # One at a time: all have the same address.
         self._undo.enter_context(FileLock(Path(gettempdir()) / "winhost-debian.lock"))
         try:
-            make_base(base)
+            self._make(base)
             self._undo.enter_context(layers(base, folder / "upper", self.root))
             self._furnish()
             self._begin()
@@ -142,6 +145,9 @@ class Debian:
     def close(self) -> None:
         self.stop()
         self._undo.close()
+
+    def _make(self, base: Path) -> None:
+        make_base(base)
 
     def _furnish(self) -> None:
         """What the way in puts there, by the text that winhost writes."""

@@ -85,3 +85,22 @@ def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(linux_gpus, "place_of", lambda program: None)
     ((_, state),) = linux_gpus.gpus()
     assert (state["name"], state["uuid"], state["vram"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 15\n",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Thu Nov  6 01:02:03 UTC 2025\n",
+    ],
+)
+def test_a_driver_whose_module_tells_no_version_tells_it_itself(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an H200 in a VM on 2026-11-27: /sys/module/nvidia had no file `version`."""
+    (tmp_path / "version").write_text(said)
+    monkeypatch.setattr(linux_gpus, "RUNNING_MODULE", str(tmp_path / "none"))
+    monkeypatch.setattr(linux_gpus, "RUNNING_DRIVER", str(tmp_path / "version"))
+    assert linux_gpus.loaded_driver() == "580.159.04"
+    (tmp_path / "version").unlink()
+    assert linux_gpus.loaded_driver() is None

@@ -82,6 +82,29 @@ def test_it_is_made_of_its_wheels_and_taken_away(agent: Agent, sandbox: Sandbox,
     assert not sandbox.path(FOLDER).exists()
 
 
+# As vLLM does before a GPU: its processes are spawned, and import the program anew.
+SPAWNS = """\
+import multiprocessing, sys
+def work():
+    print("worked")
+def main():
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join(300)
+    return child.exitcode
+"""
+
+
+def test_a_command_may_spawn_processes(agent: Agent, sandbox: Sandbox, version: str) -> None:
+    files = {"spawns.py": SPAWNS, "spawns-1.0.dist-info/entry_points.txt": "[console_scripts]\nspawns = spawns:main\n"}
+    change(
+        agent, {"python": version, "source": SOURCE, "wheels": [wheel(sandbox, "spawns-1.0-py3-none-any.whl", files)]}
+    )
+    ran = sandbox.run(f"{FOLDER}/bin/spawns")
+    assert (ran.returncode, ran.stdout) == (0, "worked\n"), ran.stderr
+    change(agent, {"wheels": None})
+
+
 def test_other_wheels_make_it_anew(agent: Agent, sandbox: Sandbox, version: str) -> None:
     first = wheel(sandbox, "hello-1.0-py3-none-any.whl", HELLO)
     second = wheel(sandbox, "other-1.0-py3-none-any.whl", {"other.py": "x = 1\n"})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.gpu.whole_plan import Given
 from tests.house.tree import ROOT
 from tests.vm.qemu_vm import FIRMWARE, has_kvm
 from winhost.lab.powershell.powershell_engine import find_engine
@@ -223,6 +224,19 @@ OF_THEIR_OWN = {
             "systemd-nspawn": "systemd-container",
         },
         lambda: is_root_of_linux() and platform.machine() == "x86_64",
+        "real",
+        only_by_name=True,
+    ),
+    # Where an NVIDIA GPU and the files are that tests/gpu/whole_plan.py names; with WINHOST_GPU_STANDIN without a GPU.
+    "gpu": Part(
+        ["tests/gpu"],
+        {
+            "systemd-nspawn": "systemd-container",
+            "ip": "iproute2",
+            "ssh-keygen": "openssh-client",
+            "nsenter": "util-linux",
+        },
+        lambda: is_root_of_linux() and not Given.from_environment().lacking(),
         "real",
         only_by_name=True,
     ),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 RUNNING_DRIVER, RUNNING_MODULE = "/proc/driver/nvidia/version", "/sys/module/nvidia/version"
 PCI = Path("/sys/bus/pci/devices")
 FUNCTION = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+MODULE = re.compile(r"^NVRM version: .* Kernel Module(?: for \S+)?  ([0-9.]+) ")
 MEMORY_BAR, PREFETCHABLE_BAR = 0x200, 0x2000  # flags of a resource: IORESOURCE_MEM, IORESOURCE_PREFETCH
 SMI_COLUMNS = "--query-gpu=pci.bus_id,uuid,name,memory.total"
 
@@ -110,7 +111,11 @@ def smi_gpus(text: str) -> dict[str, State]:
 
 def loaded_driver() -> str | None:
     """The version of the kernel module that runs; nothing where none does."""
-    return content(RUNNING_MODULE).decode("ascii").strip() if status(RUNNING_MODULE) else None
+    if status(RUNNING_MODULE):
+        return content(RUNNING_MODULE).decode("ascii").strip()
+    # A module can be built without its version in sysfs; the driver itself always tells it.
+    said = MODULE.search(content(RUNNING_DRIVER).decode("utf-8")) if status(RUNNING_DRIVER) else None
+    return said[1] if said else None
 
 
 def driver_kind() -> str | None:

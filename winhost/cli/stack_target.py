@@ -14,7 +14,7 @@ from winhost.model.units import Bytes, parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
-from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.path_request import PathRequest
 from winhost.paths.setting_values import NO_SWAP
@@ -68,6 +68,10 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return _guest(facts, request, settings, program, beyond)
     if isinstance(settings, DualBootSettings):
         return _beside_windows(facts, request, settings, program)
+    if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
+        # Nothing there runs in a container; an engine that was asked for comes all the same.
+        without: dict[str, Json] = {**request.playbook.settings, "engine": NONE, "toolkit": NO_TOOLKIT}
+        return StackTarget(facts, _with(request, without), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 

@@ -7,7 +7,7 @@ from winhost.core.answers import Json
 from winhost.paths.distro_packages import TOOLKIT, Repository
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import ChosenEngine
-from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
 
@@ -50,9 +50,18 @@ class LinuxDecisions:
 
     @property
     def sources(self) -> tuple[Repository, ...]:
-        return (TOOLKIT,)
+        return (TOOLKIT,) if self._has_toolkit else ()
+
+    @property
+    def _has_toolkit(self) -> bool:
+        return self._settings.toolkit != NO_TOOLKIT
+
+    @property
+    def specs(self) -> tuple[Mapping[str, str], ...]:
+        return ({"title": "The GPUs, for containers"},) if self._has_toolkit else ()
 
     @property
     def packages_inside(self) -> tuple[Mapping[str, str], ...]:
         version, title = self._settings.toolkit, "NVIDIA Container Toolkit"
-        return ({"name": "nvidia-container-toolkit", "version": version, "title": title},)
+        packages = {"name": "nvidia-container-toolkit", "version": version, "title": title}
+        return (packages,) if self._has_toolkit else ()

@@ -9,14 +9,18 @@ from winhost.model.closed import Closed
 from winhost.paths.setting_values import Debian
 
 Engine = Literal["auto", "docker", "podman", "none"]
+NO_TOOLKIT = "none"
 FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 
 
 class LinuxSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
-    toolkit: Debian = Field(
-        description="Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically."
+    toolkit: Literal["none"] | Debian = Field(
+        description=(
+            "Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: no container "
+            "there gets GPUs from winhost, as where vLLM runs without one."
+        )
     )
 
     engine: Engine = Field(
@@ -30,6 +34,6 @@ class LinuxSettings(Closed):
     @field_validator("toolkit")
     @classmethod
     def _renews_its_spec(cls, version: str) -> str:
-        if Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+        if version != NO_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
             raise ValueError(f"should be {FIRST_TOOLKIT} or later: before it, no CDI specification outlives a restart")
         return version

@@ -167,6 +167,7 @@ VOCABULARIES = {
         {
             "drivers": ("packages", "why", "path", "text"),
             **_CONTAINERS,
+            "specs": ("title",),
         },
         _linux_settings,
     ),

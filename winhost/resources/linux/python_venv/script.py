@@ -46,7 +46,8 @@ WHEEL = "/wheel.part"
 SCRIPT = """#!{python} -sE
 import sys
 from {module} import {first}
-sys.exit({called}())
+if __name__ == "__main__":
+    sys.exit({called}())
 """
 
 
