@@ -252,8 +252,8 @@ def test_wide_has_more_than_the_table(line: Line, lab: Lab) -> None:
     for words, more in (
         (("assess", one), ("note",)),
         (("assess", one, other), ("also possible", "cheapest changes")),
-        (("detect", "gpu-03"), ("memory", "driver", "VEN_10DE", "checkpoints", "assigned", "GPT")),
-        (("facts", "import", *DXDIAG), ("driver",)),
+        (("detect", "gpu-03"), ("BARs", "location", "VEN_10DE", "checkpoints", "assigned", "GPT")),
+        (("facts", "import", *DXDIAG), ("BARs",)),
         (("diff", one, other), ()),
         (planned, ("134217728", "can change only then")),
         (("plan", one, other, "--allow-unverified"), ("restarts", "changes", "cannot be undone")),

@@ -34,7 +34,7 @@ SCREENS = {
     "profile": ("serve", "profile", "--target", "desk.json", "--workload", "model.yaml"),
 }
 WHOLE = {
-    "assess": ["--set bridge.switch=NAME", "winhost explain CODE"],
+    "assess": ["winhost plan desk-01 --path wsl2/mirrored", "winhost explain CODE"],
     "plan": ["--accept vm-stop"],
 }
 
