@@ -39,6 +39,7 @@ class _Running:
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.began, self._said = job, time.monotonic(), folder / job.name
         self._cpu_s = 0.0
+        self._asked = False
         with self._said.open("wb") as output:
             self._process = subprocess.Popen(
                 job.command,
@@ -65,13 +66,19 @@ class _Running:
 
     def end(self) -> None:
         """Ask as Ctrl-C does, so that tests put back what they changed, and then harder."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            self.signal(number)
+        for signalled in (self.ask, lambda: self.signal(signal.SIGTERM), lambda: self.signal(signal.SIGKILL)):
+            signalled()
             until = time.monotonic() + END_S
             while time.monotonic() < until:
                 if self.ended():
                     return
                 time.sleep(POLL_S)
+
+    def ask(self) -> None:
+        """Once: a second interrupt would end what is putting things back after the first."""
+        if not self._asked:
+            self._asked = True
+            self.signal(signal.SIGINT)
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -151,6 +158,6 @@ class SideBySide:
 
     def _end_all(self) -> None:
         for each in self._running:
-            each.signal(signal.SIGINT)  # at once, because each may take a while to put things back
+            each.ask()  # at once, because each may take a while to put things back
         for each in self._running:
             each.end()
