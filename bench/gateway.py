@@ -1,6 +1,7 @@
-"""What the gateway adds: to the time of the first token, to the time of all, and in processor time.
+"""What the gateway adds to streams, beside HAProxy: to the time of the first token, to the rate, in processor time.
 
-A stub of an engine and a client, each a process of its own, are measured alone first; then with the gateway between.
+A stand-in for an engine and a client, each a process of its own, are measured alone, then with HAProxy between them,
+then with the gateway, turn about.
 """
 
 import json
@@ -9,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,37 +24,65 @@ import click
 from bench.streams import KEY
 from winhost.cli.tables import table
 
-STREAMS = 64
-SLOW, MIDDLE, FAST = 1_280, 5_000, 20_000  # tokens a second
+TOKENS, TICK_S = 60, 0.05  # of each stream: 20 tokens a second
+BUSY = 21  # processes that compute, for a load of some 23 with what is measured
 _SOURCE = Path(__file__).parents[1] / "winhost/gateway"
-_TICKS = os.sysconf("SC_CLK_TCK")
-_LEAST = 0.95  # of the tokens a second without the gateway, at MIDDLE
-_FIRST_MS = 2.0
+_FIRST_MS, _LATE, _SHARE, _CPU_MS, _MIB = 1.0, 2.0, 0.99, 50.0, 60.0
+_DIRECT, _HAPROXY, _GATEWAY = "direct", "HAProxy", "gateway"
+_HAPROXY_CONFIG = """global
+  nbthread 1
+  maxconn 4096
+defaults
+  mode http
+  option http-no-delay
+  http-reuse always
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+listen door
+  bind {folder}/haproxy.sock
+  server engine unix@{folder}/engine.sock
+"""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Of one turn. first: seconds to the first token of each stream; gateway_cpu: 0 where there was none."""
+    """Of one turn. first: milliseconds to the first token of each stream; cpu: seconds of what is between."""
 
     first: Sequence[float]
     tokens: int
     seconds: float
-    client_cpu: float
-    gateway_cpu: float
+    cpu: float
 
     @property
     def rate(self) -> float:
         return self.tokens / self.seconds
 
     @property
-    def million(self) -> float:
-        """Processor seconds of the gateway for a million tokens."""
-        return self.gateway_cpu / self.tokens * 1_000_000
+    def thousand(self) -> float:
+        """Milliseconds of a processor for 1,000 events, with the requests that they belong to."""
+        return self.cpu * 1_000_000 / self.tokens
+
+
+@dataclass(frozen=True)
+class Way:
+    """place: the socket; pid: of what is between, None where nothing is."""
+
+    name: str
+    place: Path
+    pid: int | None
 
 
 def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    """Seconds, by the scheduler's own clock: ticks of 10 ms miss short bursts."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+
+
+def mib_of(pid: int) -> float:
+    """The most that it had in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
 
 @contextmanager
@@ -73,99 +103,133 @@ def process(words: Sequence[str], folder: Path, says: str, **variables: str) -> 
 
 
 @contextmanager
-def gateway(folder: Path) -> Iterator[int]:
-    """Its process id. It writes its log to where nobody reads, as it goes on."""
-    shutil.copytree(_SOURCE, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
-    model = {"name": "tiny", "engine": {"socket": str(folder / "engine.sock")}}
-    settings = {"listen": {"socket": str(folder / "door.sock")}, "models": [model], "limits": {"drain": 1}}
-    (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "keys").write_text(f"bench sha256:{sha256(KEY.encode()).hexdigest()}\n")
-    program = [sys.executable, "-s", "-E", "-m", "gateway.program", str(folder / "settings.json")]
-    command = ["sh", "-c", 'exec "$@" 2>"$0"', str(folder / "log"), *program]
-    started = subprocess.Popen(command, cwd=folder, env={**os.environ, "CREDENTIALS_DIRECTORY": str(folder)})
+def listening(words: Sequence[str], folder: Path, place: Path) -> Iterator[Way]:
+    """Once its socket is there. It writes its log to where nobody reads, as it goes on."""
+    name = _HAPROXY if words[0].endswith("haproxy") else _GATEWAY
+    log = folder / f"{name}.log"
+    with log.open("wb") as to:
+        started = subprocess.Popen(
+            words, cwd=folder, env={**os.environ, "CREDENTIALS_DIRECTORY": str(folder)}, stderr=to
+        )
     try:
-        while not (folder / "door.sock").exists():
+        while not place.exists():
             if started.poll() is not None:
-                raise click.ClickException((folder / "log").read_text())
-        yield started.pid
+                raise click.ClickException(log.read_text())
+            time.sleep(0.02)
+        yield Way(name, place, started.pid)
     finally:
         started.terminate()
         started.wait(300)
 
 
-def turn(folder: Path, place: str, requests: int, pause: float, pid: int | None) -> Taken:
-    """All requests, by a client of its own; pause: seconds between the beginnings of two."""
+def gateway_in(folder: Path) -> list[str]:
+    """Its command."""
+    shutil.copytree(_SOURCE, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+    model = {"name": "tiny", "engine": {"socket": str(folder / "engine.sock")}}
+    limits = {"drain": 1, "requests": 512, "connections": 2048}
+    settings = {"listen": {"socket": str(folder / "door.sock")}, "models": [model], "limits": limits}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "keys").write_text(f"bench sha256:{sha256(KEY.encode()).hexdigest()}\n")
+    return [sys.executable, "-s", "-E", "-m", "gateway.program", str(folder / "settings.json")]
+
+
+def haproxy_in(folder: Path) -> list[str] | None:
+    """Its command; None where it is not installed."""
+    program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+    (folder / "haproxy.cfg").write_text(_HAPROXY_CONFIG.format(folder=folder))
+    return [program, "-db", "-f", str(folder / "haproxy.cfg")] if program else None
+
+
+@contextmanager
+def ways(folder: Path) -> Iterator[list[Way]]:
+    """To a stand-in for an engine, all at the same time."""
     root = Path(__file__).parents[1]
-    before = cpu_of(pid) if pid else 0.0
-    words = [sys.executable, "-m", "bench.streams", "client", str(folder / place), str(requests), str(pause)]
-    said = json.loads(subprocess.run(words, cwd=root, capture_output=True, text=True, check=True, timeout=300).stdout)
+    engine = folder / "engine.sock"
+    stub = [sys.executable, "-m", "bench.streams", "stub", str(engine), str(TOKENS), str(TICK_S)]
+    with ExitStack() as opened:
+        opened.enter_context(process(stub, root, "ready"))
+        found = [Way(_DIRECT, engine, None)]
+        if words := haproxy_in(folder):
+            found.append(opened.enter_context(listening(words, folder, folder / "haproxy.sock")))
+        found.append(opened.enter_context(listening(gateway_in(folder), folder, folder / "door.sock")))
+        yield found
+
+
+def turn(way: Way, streams: int, requests: int) -> Taken:
+    """All requests, by a client of its own, which begin evenly, so that so many streams are open at a time."""
+    root = Path(__file__).parents[1]
+    before = cpu_of(way.pid) if way.pid else 0.0
+    pause = TOKENS * TICK_S / streams
+    words = [sys.executable, "-m", "bench.streams", "client", str(way.place), str(requests), str(pause)]
+    said = json.loads(subprocess.run(words, cwd=root, capture_output=True, text=True, check=True, timeout=600).stdout)
     if said["broken"]:
-        raise click.ClickException(f"{said['broken']} streams were cut off")
-    return Taken(said["first"], said["tokens"], said["seconds"], said["cpu"], cpu_of(pid) - before if pid else 0.0)
+        raise click.ClickException(f"{way.name}: {said['broken']} streams were cut off")
+    first = [each * 1000 for each in said["first"]]
+    return Taken(first, said["tokens"], said["seconds"], cpu_of(way.pid) - before if way.pid else 0.0)
 
 
-def turns(rate: int, tokens: int, rounds: int) -> tuple[list[Taken], list[Taken]]:
-    """Without the gateway and with it, turn about. So many streams are open at a time, once the first ones end."""
-    root = Path(__file__).parents[1]
-    tick = STREAMS / rate
-    requests, pause = STREAMS * 3, tokens * tick / STREAMS
-    with TemporaryDirectory(prefix="bench-") as name:
-        folder = Path(name)
-        stub = [sys.executable, "-m", "bench.streams", "stub", str(folder / "engine.sock"), str(tokens)]
-        with process([*stub, str(tick)], root, "ready"), gateway(folder) as pid:
-            turn(folder, "door.sock", STREAMS, pause, pid)  # what is loaded at the first request does not count
-            pairs = [
-                (turn(folder, "engine.sock", requests, pause, None), turn(folder, "door.sock", requests, pause, pid))
-                for _ in range(rounds)
-            ]
-    return [alone for alone, _ in pairs], [with_it for _, with_it in pairs]
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many compute beside it."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait(300)
 
 
 def show(rounds: int) -> None:
-    """The table, and with how much of the machine it was taken."""
+    """The table, with how much of the machine it was taken."""
     rows = []
-    for rate, tokens in ((SLOW, 40), (MIDDLE, 160), (FAST, 640)):
-        click.echo(f"gateway at {rate:,} tokens/s …", err=True)
-        alone, through = turns(rate, tokens, rounds)
-        rows.append(_row(rate, alone, through))
-    table(
-        ("tokens/s", "alone", "share with it", "first token alone", "added, median", "p99 with it", "CPU s/million"),
-        rows,
-        title=f"The gateway at {STREAMS} streams, {rounds} rounds, the middle one",
-    )
+    with TemporaryDirectory(prefix="bench-") as name, ways(Path(name)) as found:
+        for way in found:
+            turn(way, 32, 32)  # what is loaded at the first request does not count
+        for streams, beside in ((32, 0), (256, 0), (256, BUSY)):
+            click.echo(f"gateway at {streams} streams, {beside} busy processes …", err=True)
+            with busy(beside):
+                taken = [[turn(way, streams, streams * 3) for way in found] for _ in range(rounds)]
+            by_way = [[each[at] for each in taken] for at in range(len(found))]
+            rows += [_row(streams, beside, way, of_it, by_way[0]) for way, of_it in zip(found, by_way, strict=True)]
+    heads = ("streams", "busy", "way", "first token p50", "p99", "tokens/s", "of direct", "CPU ms/1,000", "MiB")
+    table(heads, rows, title=f"The gateway and HAProxy, {rounds} rounds: the middle one, the least CPU")
     click.echo(
-        f"Aims: at {SLOW:,} tokens/s at most {_FIRST_MS:g} ms added; at {MIDDLE:,} a share of {_LEAST:.0%} or more."
+        f"Aims of the gateway: p50 at most direct + {_FIRST_MS:g} ms, p99 at most {_LATE:g} x direct, {_SHARE:.0%} of"
+        f" the tokens/s, {_CPU_MS:g} ms of CPU, {_MIB:g} MiB."
     )
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     click.echo(f"{os.cpu_count()} processors, load {load}: what else they did counts, most of all for the p99.")
 
 
-def _row(rate: int, alone: Sequence[Taken], through: Sequence[Taken]) -> tuple[str, ...]:
-    first = [median(each.first) * 1000 for each in alone]
-    added = median(median(b.first) * 1000 - a for a, b in zip(first, through, strict=True))
-    share = median(b.rate / a.rate for a, b in zip(alone, through, strict=True))
-    late = median(quantiles(each.first, n=100)[98] * 1000 for each in through)
-    met = ""
-    if rate == SLOW:
-        met = ": met" if added <= _FIRST_MS else ": missed"
-    reached = ""
-    if rate == MIDDLE:
-        reached = ": met" if share >= _LEAST else ": missed"
+def _row(streams: int, beside: int, way: Way, taken: Sequence[Taken], direct: Sequence[Taken]) -> tuple[str, ...]:
+    added = median(median(a.first) - median(b.first) for a, b in zip(taken, direct, strict=True))
+    late, late_direct = (quantiles([ms for each in of for ms in each.first], n=100)[98] for of in (taken, direct))
+    share = median(a.rate / b.rate for a, b in zip(taken, direct, strict=True))
+    cpu, mib = (min(each.thousand for each in taken), mib_of(way.pid)) if way.pid else (0.0, 0.0)
+
+    def judged(met: bool) -> str:
+        return "" if way.name != _GATEWAY else ": met" if met else ": missed"
+
     return (
-        f"{rate:,}",
-        f"{median(each.rate for each in alone):,.0f}",
-        f"{share:.1%}{reached}",
-        f"{median(first):.2f} ms",
-        f"{added:.2f} ms{met}",
-        f"{late:.1f} ms",
-        f"{median(each.million for each in through):.1f}",
+        str(streams),
+        str(beside),
+        way.name,
+        f"{median(median(each.first) for each in taken):.2f} ms"
+        + (f", +{added:.2f}{'' if beside else judged(added <= _FIRST_MS)}" if way.pid else ""),
+        f"{late:.1f} ms"
+        + (f", {late / late_direct:.1f} x{'' if beside else judged(late <= _LATE * late_direct)}" if way.pid else ""),
+        f"{median(each.rate for each in taken):,.0f}",
+        f"{share:.1%}{judged(share >= _SHARE)}" if way.pid else "",
+        f"{cpu:.1f}{judged(cpu <= _CPU_MS)}" if way.pid else "",
+        f"{mib:.0f}{judged(mib <= _MIB)}" if way.pid else "",
     )
 
 
 @click.command()
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Rounds per row.")
 def main(rounds: int) -> None:
-    """What the gateway adds, held against the same streams without it."""
+    """What the gateway adds, held against the same streams without it and through HAProxy."""
     show(rounds)
 
 

@@ -12,7 +12,7 @@ from asyncio import StreamReader, StreamWriter
 # A token's event, as long as vLLM's.
 _EVENT = b'data: {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1795443982,"model":"tiny","choices"'
 _EVENT += b':[{"index":0,"text":" word","logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":null}]}\n\n'
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _CHUNK = b"%x\r\n%s\r\n" % (len(_EVENT), _EVENT)
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 _BODY = b'{"model":"tiny","prompt":"One two three","max_tokens":64,"stream":true}'
@@ -34,11 +34,16 @@ class Stub:
             await self._tick()
 
     async def _begin(self, reader: StreamReader, writer: StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length[15:]))
-        writer.write(_HEAD + _CHUNK)
-        self._open[writer] = 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+                await reader.readexactly(int(length[15:]))
+                writer.write(_HEAD + _CHUNK)
+                self._open[writer] = 1
+        except asyncio.IncompleteReadError:
+            self._open.pop(writer, None)
+            writer.close()
 
     async def _tick(self) -> None:
         due = time.monotonic()
@@ -51,7 +56,6 @@ class Stub:
                     self._open[writer] = sent + 1
                 else:
                     writer.write(_END)
-                    writer.close()
                     del self._open[writer]
 
 
@@ -80,7 +84,7 @@ class Client:
         reader, writer = await asyncio.open_unix_connection(self._place)
         writer.write(self._request)
         first, tail = True, b""
-        while part := await reader.read(65536):
+        while not tail.endswith(b"0\r\n\r\n") and (part := await reader.read(65536)):
             self.tokens += part.count(b"data: {")
             if first and b"data: {" in part:
                 self.first.append(time.monotonic() - began)

@@ -74,7 +74,7 @@ class _Swapping:
     async def _end(self) -> None:
         self._turns.stop()
         await asyncio.sleep(0)
-        await self._engines.close()
+        self._engines.close()
         await self._ends.aclose()
 
     def close(self) -> None:

@@ -19,13 +19,14 @@ class StandInEngine:
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
-    `status N` has that status, `header` a control byte in one, `encoded` is compressed; anything else is echoed.
+    `status N` has that status, `header` a control byte in one, `encoded` is compressed; `flood N` streams N MiB,
+    and `flooded` counts them as they go; anything else is echoed.
     """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.requests: list[tuple[str, str, bytes]] = []
-        self.gone = 0
+        self.gone = self.flooded = 0
         self.first_came = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -94,6 +95,9 @@ class StandInEngine:
     async def _stream(self, request: web.Request, prompt: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
+        for _ in range(int(prompt[6:]) if prompt.startswith("flood ") else 0):
+            await response.write(b"x" * 2**20)
+            self.flooded += 1
         words = int(prompt.partition(" ")[2] or 3) if prompt.startswith("slow") else 3
         for number in range(words):
             await response.write(f'data: {{"choices": [{{"text": "{prompt}/{number} "}}]}}\n\n'.encode())

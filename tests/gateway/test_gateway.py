@@ -203,6 +203,27 @@ def test_two_hundred_streams_that_are_open_together_are_whole_and_apart(own_door
             assert body.endswith(b"data: [DONE]\n\n")
 
 
+def test_a_client_of_an_older_http_gets_a_stream_without_chunks(door: Gateway) -> None:
+    request = door.request("/v1/completions", {"model": MODEL, "prompt": "old", "stream": True})
+    head, _, body = door.raw(request.replace(b"HTTP/1.1", b"HTTP/1.0")).partition(b"\r\n\r\n")
+    assert b"chunked" not in head.lower()
+    assert [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:3]] == [
+        f"old/{each} " for each in range(3)
+    ]
+    assert body.endswith(b"\n\ndata: [DONE]\n\n")
+
+
+def test_no_more_is_read_of_a_stream_than_its_client_takes(own_door: OwnDoor) -> None:
+    with own_door(receive=PATIENCE_S) as door, door.connected() as to:
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "flood 64", "stream": True}))
+        begun = to.recv(1000)
+        time.sleep(1)
+        assert door.engine.flooded < 16
+        raw = begun + rest_of(to)
+    assert raw.count(b"x") >= 64 << 20
+    assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
 def test_an_engines_errors_are_its_own(door: Gateway) -> None:
     status, headers, body = door.complete("unavailable")
     assert (status, headers["retry-after"]) == (503, "7")

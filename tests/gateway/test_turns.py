@@ -10,6 +10,7 @@ import pytest
 from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import Deadlock, in_virtual_time
 from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine
+from tests.rows import each_row
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.turn_state import TurnState
@@ -70,6 +71,21 @@ def test_a_request_to_a_sleeper_is_held_and_answered() -> None:
         assert answers == [f"{name}: {number}" for number in range(5) for name in "ab"]
 
     told(story, turning(engines()))
+
+
+@each_row("between", ["sleep", "stop"])
+def test_connections_to_an_engine_are_hung_up_before_it_leaves_the_gpu(between: str) -> None:
+    hung_up: list[tuple[str, bool]] = []
+
+    async def story(found: Turning) -> None:
+        leaving = next(name for name in "ab" if found.member(name).state is TurnState.AWAKE)
+        engine = found.engines[leaving]
+        found.member(leaving).control.hang_up = lambda: hung_up.append((leaving, engine.up and not engine.level))
+        other = "ab".replace(leaving, "")
+        assert await found.ask(other, "x") == f"{other}: x"
+        assert hung_up == [(leaving, True)]
+
+    told(story, turning(engines(), model={} if between == "sleep" else {"between": "stop"}))
 
 
 def test_a_running_answer_is_finished_before_its_engine_sleeps() -> None:

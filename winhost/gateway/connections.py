@@ -8,7 +8,7 @@ from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .strict_http import Framing, Refused
 
@@ -112,6 +112,14 @@ class Accepted(asyncio.Protocol):
             client.connection_made(secured)
 
 
+class Source(Protocol):
+    """Where an answer comes from."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
 class ClientConnection(asyncio.Protocol):
     """Stands between a transport and aiohttp's protocol."""
 
@@ -121,6 +129,8 @@ class ClientConnection(asyncio.Protocol):
         self._answered = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._work: set[asyncio.Task[Any]] = set()
+        self._source: Source | None = None
+        self._full = False
         self._transport: asyncio.Transport
 
     def accepted(self, transport: asyncio.Transport) -> None:
@@ -179,16 +189,35 @@ class ClientConnection(asyncio.Protocol):
         self._work.add(work)
         work.add_done_callback(self._work.discard)
 
+    @property
+    def write(self) -> Callable[[bytes], None]:
+        """Past aiohttp, within the body of an answer that has begun."""
+        return self._transport.write
+
+    def reads_from(self, source: "Source | None") -> None:
+        """It is paused while the client does not read."""
+        self._source = source
+        if source and self._full:
+            source.pause()
+        elif source:
+            source.resume()
+
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
+        self._full = True
         self._inner.pause_writing()
+        if self._source:
+            self._source.pause()
         self._arm("reader", self._clients.patience)
 
     def resume_writing(self) -> None:
+        self._full = False
         self._disarm("reader")
         self._inner.resume_writing()
+        if self._source:
+            self._source.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clients.leave(self)

@@ -41,10 +41,10 @@ FAULTS = (WrongAnswer, NotUp, EngineFault, asyncio.TimeoutError)
 
 
 class EngineControl:
-    """Puts one engine to sleep and wakes it. What is raised is one of FAULTS."""
+    """Puts one engine to sleep and wakes it. What is raised is one of FAULTS. hang_up: closes connections to it."""
 
-    def __init__(self, model: PublishedModel, call: Call) -> None:
-        self._model, self._call = model, call
+    def __init__(self, model: PublishedModel, call: Call, hang_up: Callable[[], None] = lambda: None) -> None:
+        self._model, self._call, self.hang_up = model, call, hang_up
 
     async def sleep(self, level: int, seconds: float) -> None:
         """Returns when it sleeps, its memory released."""

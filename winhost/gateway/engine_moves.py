@@ -58,6 +58,7 @@ class EngineMoves:
             await self.stop(member)
             return
         member.state = TurnState.FALLING_ASLEEP
+        member.control.hang_up()
         before = await self._free()
         began = _now()
         try:
@@ -91,6 +92,7 @@ class EngineMoves:
         try:
             keeper, unit = self._unit(member)
             began = _now()
+            member.control.hang_up()
             await keeper.stop(unit)
         except KeeperFault as error:
             member.state = TurnState.FAILED

@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+import socket
 import time
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
-
+from .engine_connection import EngineConnection, NotBegun
 from .engine_control import EngineControl, EngineFault, NotUp
 from .gateway_settings import Limits, PublishedModel
 from .settings_values import SocketOrPort
 
 _BETWEEN_TRIES_S = 0.25
 _CONNECT_S = 5
+_BACKLOG_S = 0.01
+_KEPT_S = 4  # uvicorn, and so vLLM, closes a connection after 5 seconds without a request
+_MOST_KEPT = 64  # connections to one engine without a request
 _MOST_OF_AN_ANSWER = 1_000_000
 _READY_S = 30  # the first completion of an engine may still compile
 _READY_HOLDS_S = {True: 15, False: 2}
@@ -26,82 +30,108 @@ _READY_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Engines:
-    """Connections to engines, each for one request: what is kept open may be closed on the other side just then."""
+    """Connections to engines, used again where an answer ended as it should. What is kept may be closed by the engine
+    just when it gets a request; that is sent again only where the engine certainly had not read it.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._sessions: dict[SocketOrPort, aiohttp.ClientSession] = {}
+        self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
+        self._hung_up: Counter[SocketOrPort] = Counter()
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
 
     @asynccontextmanager
     async def answer(
-        self, model: PublishedModel, path: str, body: bytes, request_id: str, hold: float | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """path: of this program, never of a client. Raises NotUp, EngineFault."""
+        self, model: PublishedModel, path: str, body: "Sequence[bytes]", request_id: str, hold: float | None = None
+    ) -> AsyncIterator[EngineConnection]:
+        """path: of this program, never of a client; body: in parts. Raises NotUp, EngineFault."""
         until = time.monotonic() + (self._limits.hold if hold is None else hold)
-        response = await self._post(model.engine, path, body, request_id, until)
+        before = self._hung_up[model.engine]
+        head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
+        connection = await self._asked(model.engine, head, body, until)
         try:
-            yield response
+            yield connection
         finally:
-            response.close()  # an engine that was not done stops: its client is gone
+            self._leave(model.engine, connection, kept=before == self._hung_up[model.engine])
 
-    async def _post(
-        self, engine: SocketOrPort, path: str, body: bytes, request_id: str, until: float
-    ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
-        session = self._session(engine)
+    async def _asked(
+        self, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float
+    ) -> EngineConnection:
         while True:
+            connection = self._kept_one(engine)
+            reused = connection is not None
             try:
-                return await session.post(
-                    f"http://{_host(engine)}{path}", data=body, headers=headers, allow_redirects=False
-                )
-            except aiohttp.ClientConnectorError:  # no byte of the request went anywhere
+                connection = connection or await self._connected(engine)
+                await connection.ask(head, body)
+                return connection
+            except NotUp:  # no byte of the request went anywhere
                 if time.monotonic() >= until:
-                    raise NotUp(str(engine)) from None
+                    raise
                 await asyncio.sleep(_BETWEEN_TRIES_S)
-            except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-                raise EngineFault(type(error).__name__) from None
+            except NotBegun:
+                if not reused:
+                    raise
+                self.hang_up(engine)  # the others are as old
+            except BaseException:
+                if connection:
+                    connection.close()
+                raise
+
+    def _kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
+        kept = self._kept[engine]
+        while kept:
+            if (connection := kept.popitem()[0]).wake():
+                return connection
+            connection.close()
+        return None
+
+    def _leave(self, engine: SocketOrPort, connection: EngineConnection, kept: bool) -> None:
+        there = self._kept[engine]
+        if not (kept and connection.reusable and len(there) < _MOST_KEPT):
+            connection.close()
+            return
+        connection.rest(_KEPT_S, lambda: there.pop(connection, None))
+        there[connection] = None
+
+    def hang_up(self, engine: SocketOrPort) -> None:
+        """Connections to it are used no more: those without a request close now, the others after their answers."""
+        self._hung_up[engine] += 1
+        while self._kept[engine]:
+            self._kept[engine].popitem()[0].close()
+
+    async def _connected(self, engine: SocketOrPort) -> EngineConnection:
+        loop = asyncio.get_running_loop()
+        silence = self._limits.silence
+        try:
+            if engine.socket:
+                to = await _unix_socket(engine.socket)
+                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence), sock=to)
+            else:
+                host = engine.service or engine.address or ""
+                connecting = loop.create_connection(lambda: EngineConnection(silence), host, engine.port)
+                _, connection = await asyncio.wait_for(connecting, _CONNECT_S)
+        except (OSError, asyncio.TimeoutError):
+            raise NotUp(str(engine)) from None
+        return connection
 
     def control(self, model: PublishedModel) -> EngineControl:
         """Of the engine of a model that takes turns."""
 
         async def call(method: str, path: str, body: "bytes | None", seconds: float) -> "tuple[int, bytes]":
-            return await asyncio.wait_for(self._called(model.engine, method, path, body, seconds), seconds)
+            return await asyncio.wait_for(self._called(model.engine, method, path, body), seconds)
 
-        return EngineControl(model, call)
+        return EngineControl(model, call, lambda: self.hang_up(model.engine))
 
-    async def _called(
-        self, engine: SocketOrPort, method: str, path: str, body: "bytes | None", seconds: float
-    ) -> "tuple[int, bytes]":
-        headers = {"Content-Type": "application/json"} if body else {}
-        url = f"http://{_host(engine)}{path}"
-        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S)
+    async def _called(self, engine: SocketOrPort, method: str, path: str, body: "bytes | None") -> "tuple[int, bytes]":
+        """By a connection of its own: what moves an engine is never sent twice."""
+        parts = [body] if body else []
+        connection = await self._connected(engine)
         try:
-            async with self._session(engine).request(
-                method, url, data=body, headers=headers, allow_redirects=False, timeout=patience
-            ) as answer:
-                return answer.status, await answer.content.read(_MOST_OF_AN_ANSWER)
-        except aiohttp.ClientConnectorError:
-            raise NotUp(str(engine)) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineFault(type(error).__name__) from None
-
-    def _session(self, engine: SocketOrPort) -> aiohttp.ClientSession:
-        if engine not in self._sessions:
-            connector: aiohttp.BaseConnector = (
-                aiohttp.UnixConnector(engine.socket, force_close=True, limit=0)
-                if engine.socket
-                else aiohttp.TCPConnector(force_close=True, limit=0, use_dns_cache=False)
-            )
-            self._sessions[engine] = aiohttp.ClientSession(
-                connector=connector,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=self._limits.silence),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
-            )
-        return self._sessions[engine]
+            await connection.ask(_head(engine, method, path, parts, "Connection: close"), parts)
+            return connection.answer.status, await _whole(connection)
+        finally:
+            connection.close()
 
     async def ready(self, model: PublishedModel) -> bool:
         """Whether it answers a request with a completion. Asked for anew only once in a while, whoever asks."""
@@ -116,29 +146,50 @@ class Engines:
         path, request = _READY_REQUESTS[model.ready]
         body = json.dumps({"model": model.served_as, **request}).encode("ascii")
         try:
-            return await asyncio.wait_for(self._asked(model, path, body), _READY_S)
-        except (NotUp, EngineFault, aiohttp.ClientError, asyncio.TimeoutError, OSError):
+            return await asyncio.wait_for(self._answers(model, path, body), _READY_S)
+        except (NotUp, EngineFault, asyncio.TimeoutError):
             return False
 
-    async def _asked(self, model: PublishedModel, path: str, body: bytes) -> bool:
-        async with self.answer(model, path, body, "ready", hold=0) as response:
-            answer = await response.content.read(_MOST_OF_AN_ANSWER)
-        return response.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
+    async def _answers(self, model: PublishedModel, path: str, body: bytes) -> bool:
+        async with self.answer(model, path, [body], "ready", hold=0) as connection:
+            answer = await _whole(connection)
+            return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
 
-    async def close(self) -> None:
-        """All connections."""
-        for session in self._sessions.values():
-            await session.close()
-
-
-def _host(engine: SocketOrPort) -> str:
-    return "engine" if engine.socket else str(engine)
+    def close(self) -> None:
+        """All connections without a request."""
+        for engine in self._kept:
+            self.hang_up(engine)
 
 
-async def parts_of(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Of its body, as they come. Raises EngineFault."""
+async def _unix_socket(place: str) -> socket.socket:
+    """Connected. asyncio takes one for connected that the engine has no room for in its backlog."""
+    to = socket.socket(socket.AF_UNIX)
+    to.setblocking(False)
+    until = time.monotonic() + _CONNECT_S
     try:
-        async for part in answer.content.iter_any():
-            yield part
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-        raise EngineFault(type(error).__name__) from None
+        while True:
+            try:
+                to.connect(place)
+                return to
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_BACKLOG_S)
+    except BaseException:
+        to.close()
+        raise
+
+
+def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]", header: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {'engine' if engine.socket else engine}", header]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {sum(map(len, body))}"]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+async def _whole(connection: EngineConnection) -> bytes:
+    """Of what engines are asked by the gateway itself."""
+    answer = b""
+    while len(answer) < _MOST_OF_AN_ANSWER and (part := await connection.part()):
+        answer += part
+    return answer[:_MOST_OF_AN_ANSWER]

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 
+from .answer_framing import AnswerFraming
 from .api_keys import ApiKeys
 from .connections import ClientConnection, Clients
+from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
-from .engine_side import Engines, parts_of
+from .engine_side import Engines
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .published import (
@@ -225,7 +227,7 @@ class FrontDoor:
         try:
             async with (
                 self._turns.turn(model.name, until) as seat,
-                self._engines.answer(model, exchange.route, body, exchange.id, hold) as answer,
+                self._engines.answer(model, exchange.route, [body], exchange.id, hold) as answer,
             ):
                 return await self._passed_on(request, answer, exchange, seat)
         except Busy as busy:
@@ -269,19 +271,20 @@ class FrontDoor:
         return model, for_engine(found, model.served_as)
 
     async def _passed_on(
-        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, exchange: Exchange, seat: "Seat | None"
+        self, request: web.BaseRequest, engine: EngineConnection, exchange: Exchange, seat: "Seat | None"
     ) -> web.StreamResponse:
-        # The others are between engine and gateway, and nothing that the client can mend.
-        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
-            raise EngineFault(str(answer.status))
-        response = self._begun(answer, exchange)
+        """The first part begins the answer by aiohttp; the others go past it."""
+        response = self._begun(request, engine.answer, exchange)
         try:
-            async for part in parts_of(answer):
-                if not response.prepared:
-                    exchange.first_byte = exchange.age
-                    await response.prepare(request)
-                await response.write(part)
-                exchange.sent += len(part)
+            first = await engine.part()
+            exchange.first_byte = exchange.age
+            await response.prepare(request)
+            if first:
+                await response.write(first)
+            client = request.transport.get_protocol() if request.transport else None
+            if not isinstance(client, ClientConnection):
+                raise asyncio.CancelledError  # it has just gone
+            await engine.pass_on(client, response.chunked)
         except EngineFault:
             if not response.prepared:
                 raise
@@ -294,17 +297,23 @@ class FrontDoor:
                 raise
             await self._break_off(request, response, exchange, "turn-ended" if ended else "stopping")
             return response
-        await response.prepare(request)
+        finally:
+            exchange.sent = engine.passed
         await response.write_eof()
         return response
 
-    def _begun(self, answer: aiohttp.ClientResponse, exchange: Exchange) -> web.StreamResponse:
-        passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+    def _begun(self, request: web.BaseRequest, answer: AnswerFraming, exchange: Exchange) -> web.StreamResponse:
+        # The others are between engine and gateway, and nothing that the client can mend.
+        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
+            raise EngineFault(str(answer.status))
+        passed = {name: answer.headers[name.lower()] for name in _PASSED if name.lower() in answer.headers}
         if not all(value.isprintable() for value in passed.values()):
             raise EngineFault("header")
         headers = {"Content-Type": "application/json", **self._headers(exchange), **passed}
         response = web.StreamResponse(status=answer.status, headers=headers)
-        response.content_length = answer.content_length
+        response.content_length = answer.length
+        if answer.length is None and request.version >= (1, 1):
+            response.enable_chunked_encoding()
         if self.draining:
             response.force_close()
         return response

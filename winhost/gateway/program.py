@@ -1,6 +1,7 @@
 """Starts the gateway: `python3 -m gateway.program SETTINGS`, or `… new-key NAME` for a new API key."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -107,6 +108,8 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     turns.start()
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through it again and again stops all streams each time
     await stop.wait()
     door.draining = True
     tell_systemd("STOPPING=1")
@@ -117,7 +120,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
     await _until_done(door, _AFTER_DRAIN_S)
     await requests.shutdown(_AFTER_DRAIN_S)
     turns.stop()
-    await engines.close()
+    engines.close()
 
 
 async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:

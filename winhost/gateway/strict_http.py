@@ -20,7 +20,7 @@ _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
+CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
 _PASSED = (b"host", b"accept", b"authorization", b"content-type", b"content-length", b"transfer-encoding", b"expect")
 # Two of them could be read as the first, the last, or both together.
@@ -56,9 +56,9 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
     method, target, minor = line.groups()
     if method not in _METHODS:
         raise Refused("method", 501)
-    headers = _headers(lines[1:])
+    headers = headers_in(lines[1:])
     _check_host(headers.get(b"host"), needed=minor == b"1")
-    length = _body_length(headers, minor, body_limit)
+    length = body_length(headers, minor, body_limit)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused("content-encoding", 415)
     passed = [name + b": " + headers[name] for name in _PASSED if name in headers]
@@ -67,7 +67,8 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
     return Head(b"\r\n".join([method + b" " + target + b" HTTP/1." + minor, *passed, b"", b""]), length)
 
 
-def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
+def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
+    """Of a request or an answer, by names in lower case. Raises Refused."""
     found: dict[bytes, bytes] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
@@ -87,7 +88,8 @@ def _check_host(host: bytes | None, needed: bool) -> None:
         raise Refused("host")
 
 
-def _body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
+def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
+    """None where it comes in chunks. Raises Refused."""
     coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
     if coding is not None:
         if length is not None:
@@ -190,7 +192,7 @@ class Framing:
         return None if end < 0 else self._rest[begin:end]
 
     def _begin_chunk(self, line: bytearray) -> None:
-        if not _CHUNK.fullmatch(line):
+        if not CHUNK.fullmatch(line):
             raise Refused("chunk")  # an extension, a sign, a space
         self._left = int(line, 16)
         self._body += self._left

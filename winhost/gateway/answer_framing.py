@@ -1,0 +1,138 @@
+"""Where an engine's answer begins and ends, read as strictly as what clients send: what one side could take for the end
+of an answer, the other side must not take for its middle, least of all on a connection that is used again.
+"""
+
+import re
+
+from .engine_control import EngineFault
+from .strict_http import CHUNK, CHUNK_LINE_BYTES, HEAD_BYTES, Refused, body_length, headers_in
+
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
+_LONGEST = 1 << 50
+_END = b"\r\n"
+
+
+class AnswerFraming:
+    """Of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the body, where
+    the head says it; ended: the body has come whole; kept: another answer may follow on this connection.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.length: int | None = None
+        self.ended = self.kept = False
+        self._chunked = self._until_close = False
+        self._rest = b""  # of a head, or of a line between chunks, that has not come whole
+        self._left = 0  # bytes of the body, or of this chunk
+        self._after_chunk = False  # the end of its line is still to come
+
+    def feed(self, data: bytes) -> bytes:
+        """What is in it of the body. Raises EngineFault."""
+        if not self.status:
+            data = self._head(self._rest + data)
+            if not self.status:
+                return b""
+        if self.ended:
+            self.kept = self.kept and not data  # nobody asked for that
+            return b""
+        if self._chunked:
+            return self._chunks(self._rest + data)
+        if self._until_close:
+            return data
+        taken = data[: self._left]
+        self._left -= len(taken)
+        self.ended = not self._left
+        self.kept = self.kept and len(taken) == len(data)
+        return taken
+
+    def whole_chunks(self, data: bytes) -> int:
+        """Bytes of the body in what comes next, where it consists of whole chunks and can be passed on as it is. 0: it
+        does not, and is to be fed.
+        """
+        if self._left or self._rest or self._after_chunk or self.ended or not self._chunked:
+            return 0
+        at = size = 0
+        while at < len(data):
+            end = data.find(_END, at, at + CHUNK_LINE_BYTES)
+            if end < 0 or not CHUNK.fullmatch(data, at, end):
+                return 0
+            length = int(data[at:end], 16)
+            at = end + length + 4
+            if not length or data[at - 2 : at] != _END:
+                return 0
+            size += length
+        return size
+
+    def closed(self) -> None:
+        """The engine sends no more. Raises EngineFault where the answer has not ended."""
+        if self.status and self._until_close:
+            self.ended = True
+        if not self.ended:
+            raise EngineFault("closed")
+
+    def _head(self, data: bytes) -> bytes:
+        """What comes after it."""
+        end = data.find(b"\r\n\r\n")
+        if max(end, 0) > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
+            raise EngineFault("head")
+        if end < 0:
+            self._rest = data
+            return b""
+        first, *lines = data[:end].split(_END)
+        found = _STATUS.fullmatch(first)
+        if found is None or found[2] < b"200":  # nobody asked for 100 or 101
+            raise EngineFault("status")
+        try:
+            headers = headers_in(lines)
+            length = body_length(headers, found[1], _LONGEST)
+        except Refused as error:
+            raise EngineFault(error.code) from None
+        self._rest, self.status = b"", int(found[2])
+        self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in headers.items()}
+        self._chunked = length is None and self.status != 204
+        self._until_close = not (self._chunked or self.status == 204 or b"content-length" in headers)
+        self.kept = found[1] == b"1" and b"close" not in headers.get(b"connection", b"").lower()
+        if not (self._chunked or self._until_close):
+            self.length = self._left = 0 if self.status == 204 else length or 0
+            self.ended = not self._left
+        return data[end + 4 :]
+
+    def _chunks(self, data: bytes) -> bytes:
+        parts, at = [], 0
+        while True:
+            if part := data[at : at + self._left]:
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+                self._after_chunk = not self._left
+            if self._after_chunk and self._ends(data, at):
+                at, self._after_chunk = at + 2, False
+            if self._left or self._after_chunk or not (line := self._line(data, at)):
+                break
+            at += line
+        self._rest = data[at:]
+        if self.ended:
+            self.kept = self.kept and not self._rest
+        return b"".join(parts)
+
+    def _line(self, data: bytes, at: int) -> int:
+        """How long the line with the size of the next chunk is; 0 where it has not come, or the body has ended."""
+        end = data.find(_END, at, at + CHUNK_LINE_BYTES)
+        if self.ended or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
+            return 0
+        if end < 0 or not CHUNK.fullmatch(data, at, end):
+            raise EngineFault("chunk")
+        size = int(data[at:end], 16)
+        if not size and not self._ends(data, end + 2):  # a trailer would begin there
+            return 0
+        self._left, self.ended = size, not size
+        return end + 2 + 2 * self.ended - at
+
+    @staticmethod
+    def _ends(data: bytes, at: int) -> bool:
+        """False where that has not come yet."""
+        found = data[at : at + 2]
+        if not _END.startswith(found):
+            raise EngineFault("chunk")
+        return found == _END

@@ -1,0 +1,226 @@
+"""A connection to an engine, for one request after another. What comes of an answer goes to its client at once: an
+event of a stream costs one read, one look at its chunk and one write, and wakes no task.
+"""
+
+import asyncio
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from .answer_framing import AnswerFraming
+from .connections import ClientConnection
+from .engine_control import EngineFault
+
+_READ_BYTES = 65_536  # by one read; asyncio's own 256 KiB would come from the kernel and go back to it each time
+_HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
+_WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
+
+
+class NotBegun(EngineFault):
+    """The engine closed the connection, and certainly before it had the request whole."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
+
+    def __init__(self, silence: float) -> None:
+        self._silence = silence
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._socket: socket.socket
+        self._lost: EngineFault | None = None
+        self._wakes: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._forget: Callable[[], object] | None = None
+        self._full = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.answer = AnswerFraming()
+        self.passed = 0
+        self._came = False  # a byte of the answer
+        self._heard = 0.0
+        self._asked = False
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._held: list[bytes] = []
+        self._write: Callable[[bytes], None] | None = None  # of the client, once all goes there
+        self._framed = False
+
+    # ---- between requests
+
+    def rest(self, seconds: float, forget: Callable[[], object]) -> None:
+        """Without a request, for so long at most. forget: is called when it is lost before."""
+        self._begin()
+        self._timer, self._forget = self._loop.call_later(seconds, self.close), forget
+
+    def wake(self) -> bool:
+        """Whether it can take a request: the engine has not closed it, nor said anything that nobody asked for."""
+        self._forget = None
+        self._stop_timer()
+        if self._lost or self._transport.is_closing():
+            return False
+        now = select.poll()
+        now.register(self._socket.fileno(), select.POLLIN | select.POLLRDHUP)
+        return not now.poll(0)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the request was sent whole, and its answer ended as its framing says, with no byte after it."""
+        sent = not self._unsent and not self._transport.get_write_buffer_size()
+        return self.answer.ended and self.answer.kept and sent and not self._held and self._lost is None
+
+    def close(self) -> None:
+        """At once: an engine that was not done stops, because its client is gone."""
+        self._fail(EngineFault("closed"))
+
+    # ---- a request
+
+    async def ask(self, head: bytes, body: Sequence[bytes]) -> None:
+        """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
+        self._heard = time.monotonic()
+        self._watch()
+        if sum(map(len, body)) < _WRITTEN_BYTES:
+            head, body = b"".join((head, *body)), ()
+        for part in (head, *body):
+            whole = memoryview(part)
+            self._unsent.extend(whole[at : at + _WRITTEN_BYTES] for at in range(0, len(part), _WRITTEN_BYTES))
+        self._send()
+        while not self.answer.status:
+            await self._changed()
+
+    async def part(self) -> bytes:
+        """What has come of the body; empty at its end. Raises EngineFault."""
+        while not self._held and not self.answer.ended:
+            await self._changed()
+        part = b"".join(self._held)
+        self._held.clear()
+        self.passed += len(part)
+        self.resume()
+        return part
+
+    async def pass_on(self, client: ClientConnection, framed: bool) -> None:
+        """What still comes, as it comes. framed: in chunks. Returns when the answer has ended. Raises EngineFault."""
+        self._write, self._framed = client.write, framed
+        try:
+            self._pass_held()
+            client.reads_from(self)
+            while not self.answer.ended:
+                await self._changed()
+        finally:
+            client.reads_from(None)
+            self._write = None
+
+    async def _changed(self) -> None:
+        if self._lost:
+            raise self._lost
+        self._wakes = self._loop.create_future()
+        await self._wakes
+
+    def _wake(self) -> None:
+        if self._wakes and not self._wakes.done():
+            self._wakes.set_result(None)
+
+    def _send(self) -> None:
+        while self._unsent and not self._full and not self._transport.is_closing():
+            self._asked = True
+            self._transport.write(self._unsent.popleft())
+
+    def _pass_held(self) -> None:
+        if self._held and self._write:
+            part = b"".join(self._held)
+            self._held.clear()
+            self.passed += len(part)
+            self._write(b"%x\r\n%b\r\n" % (len(part), part) if self._framed else part)
+
+    # ---- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._socket = transport, transport.get_extra_info("socket")
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = time.monotonic()
+        if self._framed and self._write and (size := self.answer.whole_chunks(data)):
+            self.passed += size
+            self._write(data)
+            return
+        self._came = True
+        try:
+            if self._forget:
+                raise EngineFault("unasked")
+            if part := self.answer.feed(data):
+                self._held.append(part)
+        except EngineFault as error:
+            self._fail(error)
+            return
+        if self._write:
+            self._pass_held()
+        elif sum(map(len, self._held)) > _HELD_BYTES:
+            self.pause()
+        if self.answer.ended:
+            self._stop_timer()
+        self._wake()
+
+    def eof_received(self) -> None:
+        try:
+            self.answer.closed()
+        except EngineFault as error:
+            self._fail(NotBegun("closed") if self._not_begun(None) else error)
+        self.answer.kept = False
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        name = type(exc).__name__ if exc else "closed"
+        self._fail(NotBegun(name) if self._not_begun(exc) else EngineFault(name))
+        if self._forget:
+            self._forget()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._send()
+
+    def pause(self) -> None:
+        """Read no more of the answer: its client does not."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self._transport.is_closing() and not self._transport.is_reading():
+            self._heard = time.monotonic()
+            self._transport.resume_reading()
+
+    # ---- its end
+
+    def _fail(self, error: EngineFault) -> None:
+        self._lost = self._lost or error
+        self._stop_timer()
+        self._transport.abort()
+        self._wake()
+
+    def _not_begun(self, error: Exception | None) -> bool:
+        """Whether the engine cannot have read the request to its end. That it is silent says nothing."""
+        if self._came or not self._asked:
+            return False
+        if self._unsent or self._transport.get_write_buffer_size() or isinstance(error, BrokenPipeError):
+            return True
+        # On a Unix socket the kernel says so where the other side left bytes unread. A reset of TCP says less.
+        return self._socket.family == socket.AF_UNIX and isinstance(error, ConnectionResetError)
+
+    def _watch(self) -> None:
+        if not self._transport.is_reading():
+            self._heard = time.monotonic()  # a client that reads slowly is no silence of the engine
+        silent = time.monotonic() - self._heard
+        if silent >= self._silence:
+            self._fail(EngineFault("silent"))
+        else:
+            self._timer = self._loop.call_later(self._silence - silent, self._watch)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
