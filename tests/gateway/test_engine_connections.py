@@ -294,3 +294,20 @@ def test_so_many_connections_are_kept_and_no_more(short: Path) -> None:
             await until(lambda: len(engine.ended) == engine.opened)
 
         run(all_of_it, place)
+
+
+def test_requests_beyond_the_backlog_of_an_engine_wait_for_it(short: Path) -> None:
+    engine = Scripted(answering(WHOLE))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(short / "engine.sock"))
+        listening.listen(1)
+
+        async def all_of_it(asking: Asking) -> None:
+            asked = [asyncio.ensure_future(asking.ask()) for _ in range(20)]
+            await asyncio.sleep(0.1)
+            threading.Thread(target=engine.serve, args=(listening,), daemon=True).start()
+            assert await asyncio.gather(*asked) == [b"one"] * 20
+
+        run(all_of_it, SocketOrPort(socket=str(short / "engine.sock")))
+        listening.shutdown(socket.SHUT_RDWR)
+    assert len(engine.seen) == 20

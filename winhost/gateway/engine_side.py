@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +16,7 @@ from .settings_values import SocketOrPort
 
 _BETWEEN_TRIES_S = 0.25
 _CONNECT_S = 5
+_BACKLOG_S = 0.01
 _KEPT_S = 4  # uvicorn, and so vLLM, closes a connection after 5 seconds without a request
 _MOST_KEPT = 64  # connections to one engine without a request
 _MOST_OF_AN_ANSWER = 1_000_000
@@ -103,7 +105,8 @@ class Engines:
         silence = self._limits.silence
         try:
             if engine.socket:
-                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence), engine.socket)
+                to = await _unix_socket(engine.socket)
+                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence), sock=to)
             else:
                 host = engine.service or engine.address or ""
                 connecting = loop.create_connection(lambda: EngineConnection(silence), host, engine.port)
@@ -156,6 +159,25 @@ class Engines:
         """All connections without a request."""
         for engine in self._kept:
             self.hang_up(engine)
+
+
+async def _unix_socket(place: str) -> socket.socket:
+    """Connected. asyncio takes one for connected that the engine has no room for in its backlog."""
+    to = socket.socket(socket.AF_UNIX)
+    to.setblocking(False)
+    until = time.monotonic() + _CONNECT_S
+    try:
+        while True:
+            try:
+                to.connect(place)
+                return to
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_BACKLOG_S)
+    except BaseException:
+        to.close()
+        raise
 
 
 def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]", header: str) -> bytes:
