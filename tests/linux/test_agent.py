@@ -110,6 +110,17 @@ def test_a_change_leaves_its_mark_and_one_that_is_not_begun_none(agent: Agent, s
     assert not file.exists()
 
 
+def test_marks_that_a_disk_damaged_stop_no_change(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    agent.set("LinuxFile", {"path": no_file}, {"text": "ours"}, {"text": None}, {"mark": "one"})
+    file = sandbox.path("/var/lib/winhost/marks.txt")
+    file.write_bytes(b"one\n\xff\x00\x00\n")
+    assert agent.marks("linux") == ("one",)
+    agent.set("LinuxFile", {"path": no_file}, {"text": "more"}, {"text": "ours"}, {"mark": "two"})
+    assert file.read_text() == "one\ntwo\n"
+    agent.keep_marks("linux", [], ["one", "two"])
+    assert not file.exists()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such resource": ({"resource": "Nothing", "verb": "get"}, "Winhost.UnknownNoun"),
     "no such verb": ({"resource": "LinuxFile", "verb": "drop"}, "Winhost.BadRequest"),
