@@ -1,0 +1,220 @@
+"""The models that winhost offers by itself: what comes with it, or what `winhost models refresh` wrote.
+
+`models.yaml` has each number with its source. A refreshed copy in the user's data folder takes its place.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import UsageError, visible
+from winhost.model.once import once
+from winhost.model.secrets import SecretRef
+from winhost.model.units import Bytes
+from winhost.model.workload import Attention, DType, Embedding, Model, Quantization
+
+SCHEMA = "winhost.models/1"
+NEAREST = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A repository of the catalogue.
+
+    name: under which it is served; released: a date, as YYYY-MM-DD; parameters: of the model before it was quantized;
+    weights: bytes, where a source tells them; download: bytes of all files, known after a refresh; attention: of layers
+    with a KV cache; group: the linear layers are quantized in groups or blocks of so many numbers; longest: tokens that
+    the model was made for; experts: of a mixture; takes: inputs beside text; gated: the licence has to be accepted on
+    the hub, and a token is needed; revision: the commit that a refresh saw; sources: by the name of the value.
+    """
+
+    id: str
+    name: str
+    released: str
+    parameters: int
+    dtype: DType
+    quantization: Quantization | None
+    weights: Bytes | None
+    download: Bytes | None
+    attention: Attention
+    embedding: Embedding
+    heads: int
+    intermediate: int
+    group: int | None
+    longest: int
+    experts: int | None
+    takes: tuple[str, ...]
+    gated: bool
+    revision: str | None
+    sources: Mapping[str, str]
+
+    @property
+    def stored(self) -> str:
+        """How its weights are stored, for people."""
+        return str(self.quantization or self.dtype)
+
+    @property
+    def model(self) -> Model:
+        """On one GPU, without a context."""
+        return Model(
+            name=self.name,
+            id=self.id,
+            revision=self.revision,
+            parameters=self.parameters,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            weights=self.weights,
+            embedding=self.embedding,
+            attention=self.attention,
+            kv_bytes=self.dtype.bytes,
+            dense=not (self.experts or self.takes),
+        )
+
+    def splits_over(self, tensor: int) -> bool:
+        """Whether vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
+        heads, kv_heads = self.heads, self.attention.kv_heads
+        whole = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
+        return whole and self.intermediate % (tensor * (self.group or 1)) == 0
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """read: the day on which its sources were read, or the hub was asked; file: of the user, if it was refreshed."""
+
+    read: str
+    entries: tuple[Entry, ...]
+    file: Path | None = None
+
+
+def data_folder() -> Path:
+    """The user's own; WINHOST_DATA overrides it."""
+    from platformdirs import user_data_path
+
+    chosen = os.environ.get("WINHOST_DATA")
+    return Path(chosen) if chosen else user_data_path("winhost", appauthor=False)
+
+
+def refreshed_file() -> Path:
+    """Where `winhost models refresh` writes."""
+    return data_folder() / "models.yaml"
+
+
+@once
+def shipped_document() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("models.yaml"))
+    return read
+
+
+def catalogue() -> Catalogue:
+    """The refreshed one, else the shipped one. Raises UsageError (OtherVersion, NotReadable) for a file of the user."""
+    file = refreshed_file()
+    if not file.is_file():
+        return catalogue_of(shipped_document())
+    try:
+        document = load_catalogue(file)
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise ValueError(f"it is no {SCHEMA}")
+        return replace(catalogue_of(document), file=file)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"{visible(str(file))} cannot be used as a catalogue of models: {visible(str(error)[:200])}"
+        hint = "Delete it to have the one that comes with winhost, then: winhost models refresh"
+        raise UsageError("NotReadable", what=what, hint=hint) from error
+
+
+def catalogue_of(document: Mapping[str, Any]) -> Catalogue:
+    entries = tuple(
+        _entry(name, model, id_, repository)
+        for name, model in document["models"].items()
+        for id_, repository in model["repositories"].items()
+    )
+    return Catalogue(str(document["read"]), entries)
+
+
+def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[str, Any]) -> Entry:
+    """What the repository says for itself comes before what all repositories of the model share."""
+    said = {**model, **repository}
+    shape = said["shape"]
+    return Entry(
+        id=id_,
+        name=name,
+        released=str(said["released"]),
+        parameters=int(said["parameters"]),
+        dtype=DType(said.get("dtype", "bfloat16")),
+        quantization=Quantization(said["quantization"]) if said.get("quantization") else None,
+        weights=said.get("weights"),
+        download=said.get("download"),
+        attention=Attention(shape["layers"], shape["kv_heads"], shape["head_dim"]),
+        embedding=Embedding(shape["vocabulary"], shape["hidden"], bool(shape.get("tied_embeddings"))),
+        heads=int(shape["heads"]),
+        intermediate=int(shape["intermediate"]),
+        group=said.get("group"),
+        longest=int(said["longest"]),
+        experts=said.get("experts"),
+        takes=tuple(said.get("takes", ())),
+        gated=bool(said.get("gated")),
+        revision=said.get("revision"),
+        sources={**model["from"], **repository["from"]},
+    )
+
+
+def near_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Repositories of the catalogue that somebody may have meant."""
+    from difflib import SequenceMatcher  # only where a name is wrong
+
+    known = sorted({entry.id for entry in entries})
+    asked = wrong.lower()
+
+    def closeness(id_: str) -> float:
+        whole = SequenceMatcher(None, asked, id_.lower()).ratio()
+        return max(whole, SequenceMatcher(None, asked.rpartition("/")[2], id_.lower().rpartition("/")[2]).ratio())
+
+    found = sorted(((closeness(id_), id_) for id_ in known), key=lambda pair: (-pair[0], pair[1]))
+    return tuple(id_ for close, id_ in found[:NEAREST] if close >= 0.75)
+
+
+def named(word: str, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Those that a user means by a repository (ORG/NAME), its last part, or the name under which it is served."""
+    asked = word.lower()
+    return tuple(
+        entry for entry in entries if asked in (entry.id.lower(), entry.id.rpartition("/")[2].lower(), entry.name)
+    )
+
+
+def workload_document(
+    model: Model, revision: str | None = None, token: SecretRef | None = None, needs: tuple[str, ...] = ("gpu-compute",)
+) -> dict[str, Any]:
+    """A workload file that serves this model alone."""
+    assert model.attention is not None
+    options: dict[str, Any] = {"id": model.id}
+    if revision := revision or model.revision:
+        options["revision"] = revision
+    if token or model.token:
+        options["token"] = (token or model.token).written  # type: ignore[union-attr]  # one of them is there
+    options |= {"weights": model.weights} if model.weights else {"parameters": model.parameters}
+    options["dtype"] = str(model.dtype)
+    if model.quantization:
+        options["quantization"] = str(model.quantization)
+    if model.dense:
+        options["dense"] = True
+    options |= {"context": model.context, "sequences": model.sequences}
+    attention, embedding = model.attention, model.embedding
+    options["shape"] = {"layers": attention.layers, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
+    if embedding:
+        options["shape"] |= {
+            "hidden": embedding.hidden,
+            "vocabulary": embedding.vocabulary,
+            "tied_embeddings": embedding.tied,
+        }
+    if model.tensor > 1:
+        options["parallel"] = {"tensor": model.tensor}
+    return {
+        "schema": "winhost.workload/1",
+        "models": {model.name: options},
+        "needs": {"must": list(needs)},
+        "exposure": "loopback",
+    }
