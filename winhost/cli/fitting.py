@@ -38,9 +38,10 @@ SEQUENCES = 4
 TENSOR = (1, 2, 4, 8)
 BASE = Needs(("gpu-compute", "gpu-memory"))
 
-# The least compute capability with kernels for it. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ and GPTQ
-# from Turing, INT8 from Turing, FP8 W8A8 from Ada) and docs.vllm.ai/en/v0.32.0/features/quantization/llm_compressor/fp8
-# (below 8.9 FP8 is for weights alone, which winhost does not choose by itself).
+# The least compute capability with kernels for it. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ, GPTQ and
+# INT8 from Turing, FP8 W8A8 from Ada), docs.vllm.ai/en/v0.32.0/features/quantization/llm_compressor/fp8 (below 8.9 FP8
+# is for weights alone, which winhost does not choose by itself), and github.com/vllm-project/recipes, OpenAI/GPT-OSS.md
+# (MXFP4 runs on Ampere by Marlin). INT4 of compressed-tensors needs Marlin, NVFP4 its own hardware: not read, careful.
 LEAST_CAPABILITY = {
     Quantization.AWQ: (7, 5),
     Quantization.GPTQ: (7, 5),
@@ -51,7 +52,7 @@ LEAST_CAPABILITY = {
     Quantization.NVFP4: (10, 0),
 }
 BF16_CAPABILITY = (8, 0)
-_PRECISION = {
+_PRECISION: dict[Quantization | None, int] = {
     None: 0,
     **dict.fromkeys((Quantization.FP8, Quantization.INT8), 1),
     **dict.fromkeys((Quantization.AWQ, Quantization.GPTQ, Quantization.INT4), 2),

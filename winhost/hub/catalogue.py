@@ -20,6 +20,11 @@ from winhost.model.workload import Attention, DType, Embedding, Model, Quantizat
 
 SCHEMA = "winhost.models/1"
 NEAREST = 3
+# Numbers that share a scale. AWQ and GPTQ are mostly published with groups of 128; config.json of Qwen/Qwen3-32B-FP8 has
+# weight_block_size [128, 128]. vLLM does not split a group between GPUs; it pads MXFP4.
+GROUPS: Mapping[Quantization | None, int] = dict.fromkeys(
+    (Quantization.AWQ, Quantization.GPTQ, Quantization.INT4, Quantization.INT8, Quantization.FP8), 128
+)
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,8 @@ class Entry:
 
     name: under which it is served; released: a date, as YYYY-MM-DD; parameters: of the model before it was quantized;
     weights: bytes, where a source tells them; download: bytes of all files, known after a refresh; attention: of layers
-    with a KV cache; group: the linear layers are quantized in groups or blocks of so many numbers; longest: tokens that
-    the model was made for; experts: of a mixture; takes: inputs beside text; gated: the licence has to be accepted on
+    with a KV cache; intermediate: numbers between the two halves of an MLP, of one expert; longest: tokens that the
+    model was made for; experts: of a mixture; takes: inputs beside text; gated: the licence has to be accepted on
     the hub, and a token is needed; revision: the commit that a refresh saw; sources: by the name of the value.
     """
 
@@ -45,7 +50,6 @@ class Entry:
     embedding: Embedding
     heads: int
     intermediate: int
-    group: int | None
     longest: int
     experts: int | None
     takes: tuple[str, ...]
@@ -79,7 +83,7 @@ class Entry:
         """Whether vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
         heads, kv_heads = self.heads, self.attention.kv_heads
         whole = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
-        return whole and self.intermediate % (tensor * (self.group or 1)) == 0
+        return whole and self.intermediate % (tensor * GROUPS.get(self.quantization, 1)) == 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,6 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
         embedding=Embedding(shape["vocabulary"], shape["hidden"], bool(shape.get("tied_embeddings"))),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),
-        group=said.get("group"),
         longest=int(said["longest"]),
         experts=said.get("experts"),
         takes=tuple(said.get("takes", ())),
