@@ -12,9 +12,10 @@ from typing import Any
 from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.guard import Guard, place
 from winhost.connect.logged import brief, logged
-from winhost.connect.ssh_logon import SshConnection, connecting, no_shell
+from winhost.connect.ssh_logon import SshConnection, no_shell
 from winhost.connect.sudo import SudoLogon, new_token, program_as_root
-from winhost.connect.tunnel import SshWay, joined
+from winhost.connect.this_linux import AT, ThisLinux
+from winhost.connect.tunnel import NotJoined, SshWay
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
 from winhost.core.dataclass import dataclass
 from winhost.model.fleet import LinuxHost, Login, Sudo
@@ -37,7 +38,7 @@ _SUDO_PATIENCE = 3  # times the silence allowed: where no name server answers, s
 @dataclass(frozen=True, kw_only=True)
 class SshTarget(Login):
     """A Linux machine and how it is entered. jump: through which other one; sudo: how its user becomes root; timeouts:
-    the part of the host in fleet.yaml that has them.
+    the part of the host in fleet.yaml that has them; here: it is this computer, and SSH is not needed.
     """
 
     name: str
@@ -45,12 +46,13 @@ class SshTarget(Login):
     jump: Login | None = None
     sudo: Sudo | None = None
     timeouts: str = "transport"
+    here: bool = False
 
 
 def target_of(host: LinuxHost) -> SshTarget:
     """How a Linux of its own is reached."""
     login = {each.name: getattr(host.login, each.name) for each in fields(host.login)}
-    return SshTarget(name=host.name, jump=host.jump, sudo=host.sudo, timeouts="ssh", **login)
+    return SshTarget(name=host.name, jump=host.jump, sudo=host.sudo, timeouts="ssh", here=host.here, **login)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class SshConnector:
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         target = self.target
-        with logged(log, target.name, f"open ssh, {place(target.address, target.port)}, as {brief(target.user)}"):
+        way = AT if target.here else f"ssh, {place(target.address, target.port)}"
+        with logged(log, target.name, f"open {way}, as {brief(target.user)}"):
             wire = SshWire(target, self.program)
         agent = Agent(wire, target.call_timeout, self.fits, "linux")
         wire.hear = lambda text: agent.hear(text)
@@ -93,15 +96,16 @@ class SshWire:
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
-        self._guard = Guard(target.name, place(target.address, target.port), timeouts=target.timeouts)
-        self._client = SshConnection()
+        at = AT if target.here else place(target.address, target.port)
+        self._guard = Guard(target.name, at, timeouts=target.timeouts)
+        self._client: SshConnection | ThisLinux = ThisLinux() if target.here else SshConnection()
         self._guard.begin(target.call_timeout, opening=True)
         # The library's own time-outs are for each read, some of its waits have none, and a byte now and then ends none.
         watch = Timer(target.call_timeout, self.close)
         watch.start()
         try:
             self._client.open(target.name, target, target.jump, self._guard)
-            self._channel = connecting(target, self._guard, self._start)
+            self._channel = self._start()
         except BaseException:
             self.close()
             raise
@@ -110,13 +114,11 @@ class SshWire:
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, Unreachable; then this wire is closed."""
-        from paramiko import SSHException  # type: ignore[import-untyped]  # it brings no types
-
         if self._channel.closed:
             raise SessionDropped(self.host, "the session is over")
         try:
             return self._ask(request, within)
-        except (SSHException, EOFError, OSError) as error:
+        except self._client.faults as error:
             ours = SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at)
         except BaseException:
             # What is still to come would be taken for the answer to the next request.
@@ -126,47 +128,36 @@ class SshWire:
         raise ours
 
     @property
-    def way(self) -> SshWay:
+    def way(self) -> SshWay | None:
+        """None where this is the computer itself."""
         target, jump = self._target, self._target.jump
+        if target.here:
+            return None
         key = target.key.target if target.key and target.key.scheme == "file" else None
         over = f"{jump.user}@{place(jump.address, jump.port)}" if jump else None
         return SshWay(target.user, target.address, target.port, key, over)
 
     def tunnel(self, address: str, port: int) -> socket.socket:
         """A connection from the machine to this address. Raises Unreachable, SessionDropped."""
-        from paramiko import ChannelException, SSHException
-
-        transport, at = self._client.transport(), place(address, port)
         try:
-            channel = transport.open_channel(
-                "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=self._target.connect_timeout
-            )
-        except ChannelException as error:
-            raise _not_tunnelled(self.host, at, one_line(error.text) or f"code {error.code}") from None
-        except (SSHException, EOFError, OSError) as error:
+            return self._client.tunnel(address, port, self._target.connect_timeout)
+        except NotJoined as refused:
+            raise _not_tunnelled(self.host, place(address, port), str(refused)) from None
+        except self._client.faults as error:
             raise SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at) from None
-        return joined(channel)
 
     def close(self) -> None:
         """Leave. A call that runs is not stopped by it."""
         self._client.close()
 
     def _start(self) -> Any:
-        transport, sudo = self._client.transport(), self._target.sudo
-        token = new_token()
-        transport.set_keepalive(max(1, self._target.operation_timeout // 2))
-        # The library waits for the answer to `exec` without end.
-        guard = Timer(self._target.connect_timeout, self.close)
-        guard.start()
-        try:
-            channel = transport.open_session(timeout=self._guard.cap(self._target.connect_timeout))
-            channel.exec_command(program_as_root(sudo, token, _AS_ROOT) if sudo else START)
-        finally:
-            guard.cancel()
-        if sudo:
-            logon = SudoLogon(self.host, self._target.user, sudo, token, self._at)
+        target, token = self._target, new_token()
+        command = program_as_root(target.sudo, token, _AS_ROOT) if target.sudo else START
+        channel = self._client.start(command, target, self._guard)
+        if target.sudo:
+            logon = SudoLogon(self.host, target.user, target.sudo, token, self._at)
             with logged(log, self.host, "become root with sudo"):
-                logon.become_root(channel, self._guard.cap(_SUDO_PATIENCE * self._target.operation_timeout))
+                logon.become_root(channel, self._guard.cap(_SUDO_PATIENCE * target.operation_timeout))
         return channel
 
     def _ask(self, request: str, within: float) -> str:

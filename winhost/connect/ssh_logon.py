@@ -2,15 +2,18 @@
 
 import io
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field
+from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.guard import Guard, connected, place
 from winhost.connect.host_keys import HostKeyRefused, KnownKeys, key_unusable, known_keys
+from winhost.connect.tunnel import NotJoined, joined
 from winhost.connect.wire_errors import (
     NO_SESSION,
     AuthenticationFailed,
@@ -95,6 +98,41 @@ class SshConnection:
         first.begin(login.call_timeout, opening=True)
         self._log_on(jump, first, lambda: _tcp(jump, first))
         self._log_on(login, guard, lambda: _forwarded(self._clients[0], login, name, at))
+
+    def start(self, command: str, login: Login, guard: Guard) -> Any:
+        """A channel to this command on the machine itself. Raises WireError."""
+        return connecting(login, guard, lambda: self._started(command, login, guard))
+
+    def _started(self, command: str, login: Login, guard: Guard) -> Any:
+        transport = self.transport()
+        transport.set_keepalive(max(1, login.operation_timeout // 2))
+        # The library waits for the answer to `exec` without end.
+        watch = Timer(login.connect_timeout, self.close)
+        watch.start()
+        try:
+            channel = transport.open_session(timeout=guard.cap(login.connect_timeout))
+            channel.exec_command(command)
+        finally:
+            watch.cancel()
+        return channel
+
+    def tunnel(self, address: str, port: int, within: float) -> socket.socket:
+        """Raises NotJoined, and `faults`."""
+        from paramiko import ChannelException
+
+        try:
+            return joined(
+                self.transport().open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=within)
+            )
+        except ChannelException as error:
+            raise NotJoined(one_line(error.text) or f"code {error.code}") from None
+
+    @property
+    def faults(self) -> tuple[type[Exception], ...]:
+        """What the library raises where a connection is lost."""
+        from paramiko import SSHException
+
+        return (SSHException, EOFError, OSError)
 
     def transport(self) -> Any:
         """paramiko's, to the machine itself."""

@@ -27,23 +27,23 @@ _ADVICE = {
         "On the machine, with visudo: Defaults:{user} !requiretty",
     ),
     "SudoNeedsPassword": (
-        "SSH let winhost in, but sudo asks for a password, and fleet.yaml names none.",
+        "sudo asks for a password, and fleet.yaml names none.",
         "Name it at {at}, as env:NAME; or on the machine, with visudo: {user} ALL=(ALL) NOPASSWD: ALL",
     ),
     "SudoNotAllowed": (
-        "SSH let winhost in, but sudoers does not let this user become root.",
+        "sudoers does not let this user become root.",
         "On the machine, as root: usermod -aG sudo {user}",
     ),
     "SudoWrongPassword": (
-        "SSH let winhost in, but sudo did not accept the password. winhost tried it once.",
+        "sudo did not accept the password. winhost tried it once.",
         "Check {at}",
     ),
     "SudoSilent": (
-        "SSH let winhost in, but sudo neither started nor asked in the words that winhost gave it.",
+        "sudo neither started nor asked in the words that winhost gave it.",
         "On the machine: sudo -k -S true. If PAM asks in words of its own, with visudo: Defaults passprompt_override",
     ),
     "SudoMissing": ("There is no sudo on the machine.", "On the machine, as root: apt-get install sudo"),
-    "SudoFailed": ("SSH let winhost in, but sudo did not start.", "On the machine: sudo -k -S true"),
+    "SudoFailed": ("sudo did not start.", "On the machine: sudo -k -S true"),
 }
 
 

@@ -17,7 +17,11 @@ class Tunnels(Protocol):
     def tunnel(self, address: str, port: int) -> socket.socket: ...
 
     @property
-    def way(self) -> "SshWay": ...
+    def way(self) -> "SshWay | None": ...
+
+
+class NotJoined(Exception):
+    """A port that the machine did not connect us to, and why."""
 
 
 @dataclass(frozen=True)

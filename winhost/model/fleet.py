@@ -123,7 +123,8 @@ class Host:
 @dataclass(frozen=True)
 class LinuxHost:
     """A Linux that winhost manages by itself, on metal or in a VM. jump: the machine through which it is reached;
-    sudo: none where the user is root, or is not to become root.
+    sudo: none where the user is root, or is not to become root; here: it is the one that winhost runs on, and nobody
+    logs on.
     """
 
     name: str
@@ -131,6 +132,7 @@ class LinuxHost:
     groups: tuple[str, ...] = ()
     jump: Login | None = None
     sudo: Sudo | None = None
+    here: bool = False
 
     @property
     def address(self) -> str:

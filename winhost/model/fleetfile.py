@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
+from getpass import getuser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -259,7 +260,8 @@ class HostOptions(Written):
     kind: Literal["windows", "linux"] | None = Field(
         default=None,
         description=(
-            "windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone."
+            "windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone, or "
+            "without it where winhost runs on it (address: localhost, and no option of ssh but sudo)."
         ),
     )
     address: _Address | None = Field(default=None, description="DNS name or IP address. Default: the host's own name.")
@@ -346,12 +348,16 @@ _OF_NETWORKS = ("kind", "tls", "port", "auth", "user", "password", "verify")
 _OF_DISTROS = ("key", "passphrase", "user", "address", "port")
 _LOGON = ("user", "port", "host_key", "key", "passphrase", "agent", "password")
 _PROOFS = {"key", "agent", "password"}
+_OF_SSHD = (*_LOGON, "known_hosts", "jump")
 _TIMEOUTS = ("connect_timeout", "operation_timeout", "call_timeout")
 
 
 def _linux_host(loaded: Loaded[FleetFile], name: str, options: HostOptions) -> LinuxHost:
     given = _given(loaded.value, name, "ssh")
     said: dict[str, Any] = {key: value for key, (_, value) in given.items()}
+    here = _is_here(options, name, said)
+    if here:
+        said["user"] = getuser()
 
     def where(*keys: str) -> str:
         found = next((given[key][0] for key in keys if key in given), ("hosts", name, "ssh", keys[0]))
@@ -367,7 +373,12 @@ def _linux_host(loaded: Loaded[FleetFile], name: str, options: HostOptions) -> L
     jump = _jump(loaded, login, said["jump"], where("jump")) if "jump" in said else None
     becomes_root = said.get("sudo", login.user != "root")
     sudo = Sudo(said.get("sudo_password"), where("sudo_password")) if becomes_root else None
-    return LinuxHost(name, login, options.groups, jump, sudo)
+    return LinuxHost(name, login, options.groups, jump, sudo, here)
+
+
+def _is_here(options: HostOptions, name: str, said: Mapping[str, Any]) -> bool:
+    """A Linux without SSH: the one that winhost runs on."""
+    return (options.address or name).lower() == "localhost" and said.keys().isdisjoint(_OF_SSHD)
 
 
 def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: str) -> Login:
@@ -508,10 +519,11 @@ def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[F
         yield ("hosts", name, "sftp"), "is for Windows: a host with kind: linux is reached by ssh alone"
     if "address" in given:
         yield (*here, "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
-    if "user" not in given:
-        yield (*here, "user"), "is missing: which account to log on with"
-    if not ({"key", "password"} & given.keys() or given.get("agent")):
-        yield (*here, "key"), "is missing: give it a key, agent: true, or a password"
+    if not _is_here(options, name, given):
+        if "user" not in given:
+            yield (*here, "user"), "is missing: which account to log on with"
+        if not ({"key", "password"} & given.keys() or given.get("agent")):
+            yield (*here, "key"), "is missing: give it a key, agent: true, or a password"
     if given.get("sudo") is False and "sudo_password" in given:
         yield (*here, "sudo_password"), "contradicts sudo: false"
 
