@@ -7,26 +7,44 @@ from pathlib import Path
 import click
 
 from winhost.cli.output import say
+from winhost.cli.this_machine import is_own_name, local_host
 from winhost.model.errors import UsageError
-from winhost.model.fleet import AnyHost, Host, find_fleet
+from winhost.model.fleet import AnyHost, Fleet, Host, find_fleet
 from winhost.model.fleetfile import UNVERIFIED, load_fleet
 
 log = logging.getLogger(__name__)
 
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
-    """Those that are to be reached; warns of each whose certificate is not checked.
+    """Those that are to be reached; warns of each whose certificate is not checked. What fleet.yaml does not know, and
+    this machine calls itself, is this machine.
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
 
     if not words:
         raise nothing_named(offline=False)
-    file = find_fleet(fleet_file)
-    log.debug("the fleet file is %s", file.absolute())
-    hosts = load_fleet(file).select(words)
+    fleet = _fleet(words, fleet_file)
+    chosen: dict[str, AnyHost] = {}
+    for word in words:
+        known = any(host.name.lower() == word.lower() for host in fleet.hosts)
+        found = fleet.select([word]) if known or not is_own_name(word) else [local_host(fleet_file)]
+        chosen.update((host.name, host) for host in found)
+    hosts = [*chosen.values()]
     _warn_of_unverified(hosts)
     return hosts
+
+
+def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
+    """One without hosts where there is no file and every word means this machine."""
+    try:
+        file = find_fleet(fleet_file)
+    except UsageError as error:
+        if fleet_file is not None or error.code != "NoFleet" or not all(map(is_own_name, words)):
+            raise
+        return Fleet(Path("fleet.yaml"), ())
+    log.debug("the fleet file is %s", file.absolute())
+    return load_fleet(file)
 
 
 def nothing_named(*, offline: bool) -> UsageError:

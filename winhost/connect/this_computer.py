@@ -62,13 +62,18 @@ def _unhurt_by_ctrl_c() -> dict[str, Any]:
     return {"start_new_session": True}
 
 
-def _powershell(target: Host) -> str:
-    """Windows PowerShell, not one of a later version, whose modules lack what the agent needs."""
+def local_powershell() -> str | None:
+    """Windows PowerShell, not one of a later version, whose modules lack what the agent needs. None where winhost runs
+    neither on a Windows nor in its WSL.
+    """
     if os.name == "nt":
         root = os.environ.get("SYSTEMROOT", r"C:\Windows")
-        found: str | None = str(Path(root, "System32", "WindowsPowerShell", "v1.0", "powershell.exe"))
-    else:
-        found = shutil.which("powershell.exe") or (_IN_WSL if Path(_IN_WSL).is_file() else None)
+        return str(Path(root, "System32", "WindowsPowerShell", "v1.0", "powershell.exe"))
+    return shutil.which("powershell.exe") or (_IN_WSL if Path(_IN_WSL).is_file() else None)
+
+
+def _powershell(target: Host) -> str:
+    found = local_powershell()
     if found is None:
         meaning = "address: localhost means the Windows that winhost runs on, or in whose WSL it runs."
         hint = f"Run winhost there, or name the host's own address at hosts.{target.name}.address in fleet.yaml"
