@@ -64,12 +64,14 @@ class StandInHub:
         if bare in self.answers:
             return self.answers[bare]
         api = f"/api/models/{self.model}"
-        if bare == f"{api}/revision/main" or bare == f"{api}/revision/{COMMIT}":
+        if bare == api or bare == f"{api}/revision/main" or bare == f"{api}/revision/{COMMIT}":
             return 200, {}, json.dumps({"id": self.model, "sha": COMMIT, "gated": False} | self.about).encode()
         if bare == f"{api}/tree/{COMMIT}":
             return 200, {}, json.dumps([self._entry(name) for name in self.files]).encode()
         begin = f"/{self.model}/resolve/{COMMIT}/"
         if not bare.startswith(begin) or bare.removeprefix(begin) not in self.files:
+            if bare.startswith("/api/models/") and "/revision/" not in bare and "/tree/" not in bare:
+                return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
             return 404, {"X-Error-Code": "RevisionNotFound" if "/revision/" in bare else "EntryNotFound"}, b"{}"
         if self.token and given != f"Bearer {self.token}":
             return 401, {"X-Error-Code": "GatedRepo"}, b"{}"

@@ -38,7 +38,7 @@ SEQUENCES = 4
 TENSOR = (1, 2, 4, 8)
 BASE = Needs(("gpu-compute", "gpu-memory"))
 
-# The least compute capability with kernels for it. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ, GPTQ and
+# The least compute capability with kernels. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ, GPTQ and
 # INT8 from Turing, FP8 W8A8 from Ada), docs.vllm.ai/en/v0.32.0/features/quantization/llm_compressor/fp8 (below 8.9 FP8
 # is for weights alone, which winhost does not choose by itself), and github.com/vllm-project/recipes, OpenAI/GPT-OSS.md
 # (MXFP4 runs on Ampere by Marlin). INT4 of compressed-tensors needs Marlin, NVFP4 its own hardware: not read, careful.

@@ -18,7 +18,7 @@ from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.plan import OfflineImage
-from winhost.model.workload import Exposure, Model, Workload
+from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.serving.gateway_entries import key_line, metrics_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
@@ -95,6 +95,10 @@ class StackParts:
         return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
 
     def _files(self, model: Model) -> dict[str, Any]:
+        if is_folder(model.id) and self.workload.deploy is Deploy.UNITS:
+            from winhost.hub.model_folder import folder_files  # most models come from a hub
+
+            return folder_files(model.id)
         reference = model.token.written if model.token else None
         return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))
 

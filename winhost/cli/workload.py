@@ -9,16 +9,18 @@ from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
-from winhost.hub.draft import Draft, draft
+from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
 from winhost.hub.hub_repository import HubRepository
+from winhost.hub.model_folder import ModelFolder
 from winhost.model.errors import UsageError, visible
 from winhost.model.secrets import SecretRef
+from winhost.model.workload import is_folder
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """A drafted workload file. name: under which the model is served; file: what was written, if anything; text: what
-    is in it; look: what somebody has to decide or do.
+    """A drafted workload file. name: under which the model is served; revision: empty for a folder; file: what was
+    written, if anything; text: what is in it; look: what somebody has to decide or do.
     """
 
     name: str
@@ -30,8 +32,20 @@ class Drafted:
     text: str
 
 
-def init(model: str, revision: str, token: str | None, hub: str, force: bool, output: Output) -> int:
+def init(
+    model: str,
+    revision: str,
+    token: str | None,
+    hub: str,
+    context: int | None,
+    sequences: int | None,
+    gpus: int | None,
+    force: bool,
+    output: Output,
+) -> int:
     """Draft a workload file for MODEL."""
+    if context is None and (sequences or gpus):
+        raise click.UsageError("--sequences and --gpus go with --context: winhost models HOST shows all three")
     try:
         reference = SecretRef.parse(token) if token is not None else None
     except ValueError as wrong:
@@ -39,14 +53,20 @@ def init(model: str, revision: str, token: str | None, hub: str, force: bool, ou
     if output.path and output.path.exists() and not force:
         what = f"{visible(str(output.path))} is there already"
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
-    repository = HubRepository(model, revision, hub.rstrip("/"), reference.resolve() if reference else None)
-    with watching() as watch, watch.at(model, "asking the hub"):
+    repository: HubRepository | ModelFolder
+    if is_folder(model):
+        repository = ModelFolder.at_path(model)
+    else:
+        repository = HubRepository(model, revision, hub.rstrip("/"), reference.resolve() if reference else None)
+    planned = Planned(context, sequences or SEQUENCES, gpus or 1) if context else None
+    with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
         made = draft(
             repository,
             reference,
             lambda done, of: watch(
                 ProgressEvent(model, "preparing", f"headers of its weights: {done} of {of}", percent=100 * done // of)
             ),
+            planned,
         )
     if output.path:
         try:
@@ -63,7 +83,8 @@ def _show(made: Draft, file: str | None) -> None:
     if file is None:
         click.echo(made.text, nl=False)
         return
-    say(f"Written to {file}: {made.model} at {made.revision[:12]}, served as {made.name}")
+    where = f" at {made.revision[:12]}" if made.revision else ""
+    say(f"Written to {file}: {made.model}{where}, served as {made.name}")
     for each in made.assumed:
         say(f"Assumed: {each}", hang=2)
     for each in made.look:

@@ -20,8 +20,8 @@ from winhost.model.workload import Attention, DType, Embedding, Model, Quantizat
 
 SCHEMA = "winhost.models/1"
 NEAREST = 3
-# Numbers that share a scale. AWQ and GPTQ are mostly published with groups of 128; config.json of Qwen/Qwen3-32B-FP8 has
-# weight_block_size [128, 128]. vLLM does not split a group between GPUs; it pads MXFP4.
+# Numbers that share a scale. AWQ and GPTQ are mostly published with groups of 128; config.json of Qwen/Qwen3-32B-FP8
+# has weight_block_size [128, 128]. vLLM does not split a group between GPUs; it pads MXFP4.
 GROUPS: Mapping[Quantization | None, int] = dict.fromkeys(
     (Quantization.AWQ, Quantization.GPTQ, Quantization.INT4, Quantization.INT8, Quantization.FP8), 128
 )
@@ -169,8 +169,8 @@ def near_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Repositories of the catalogue that somebody may have meant."""
     from difflib import SequenceMatcher  # only where a name is wrong
 
-    known = sorted({entry.id for entry in entries})
     asked = wrong.lower()
+    known = sorted({entry.id for entry in entries if entry.id.lower() != asked})
 
     def closeness(id_: str) -> float:
         whole = SequenceMatcher(None, asked, id_.lower()).ratio()

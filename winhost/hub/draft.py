@@ -9,6 +9,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import listed_files
 from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig, model_config
+from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
@@ -36,8 +37,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """What is decided already, mostly for a host. gpus: over which each layer is spread."""
+
+    context: int
+    sequences: int = SEQUENCES
+    gpus: int = 1
+
+
+@dataclass(frozen=True)
 class Draft:
-    """name: under which it is served; page: of the model, for people; look: what somebody has to decide or do."""
+    """name: under which it is served; revision: a commit, empty for a folder; page: of the model, for people;
+    look: what somebody has to decide or do; gpus: over which each layer is spread.
+    """
 
     name: str
     model: str
@@ -46,6 +58,7 @@ class Draft:
     lines: tuple[Line, ...]
     shape: tuple[Line, ...]
     look: tuple[str, ...]
+    gpus: int = 1
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -65,6 +78,8 @@ class Draft:
         rows = [_row(4, f"{line.key}: {_scalar(line.value)}", _why(line)) for line in self.lines]
         shape = [_row(6, f"{line.key}: {_scalar(line.value)}", _why(line)) for line in self.shape]
         inner = [*rows, *([_row(4, "shape:", _CONFIG), *shape] if shape else [])]
+        if self.gpus > 1:
+            inner += [_row(4, "parallel:", ""), _row(6, f"tensor: {self.gpus}", "GPUs that share each layer")]
         return "\n".join([*head, *body, *inner, "", "needs:", "  must: [gpu-compute]", "", "exposure: loopback", ""])
 
 
@@ -85,30 +100,39 @@ def _why(line: Line) -> str:
     return f"assumed: {line.why}" if line.assumed else line.why
 
 
-def draft(repository: HubRepository, token: SecretRef | None, tell: Tell) -> Draft:
+def draft(
+    repository: HubRepository | ModelFolder, token: SecretRef | None, tell: Tell, planned: Planned | None = None
+) -> Draft:
     """Raises WinhostError (NotListed)."""
     about = repository.about()
     name = about.get("id")
     now = repository.at(name if isinstance(name, str) else repository.model, about["sha"])
-    files = dict(_sizes(listed_files(now)))
-    config = _config(now, files)
+    files = now.sizes() if isinstance(now, ModelFolder) else dict(_sizes(listed_files(now)))
+    config = config_of(now, files)
     weights = weights_of(now, files, tell)
     pickles = sum(size for path, size in files.items() if _PICKLES.fullmatch(path))
     if weights is None and not pickles:
         raise not_listed(now.model, _no_weights(files), f"Name the model that it was made from; see {now.page}")
     closed = bool(about.get("gated")) or bool(about.get("private"))
     lines = (
-        Line("id", now.model),
-        Line("revision", now.revision, "" if repository.revision == now.revision else f"{repository.revision}, now"),
+        *_identity(repository, now),
         *([Line("token", token.written)] if closed and token else []),
         *_size(config, weights, pickles),
         *_numbers(config, weights),
-        *_length(config),
+        *_length(config, planned),
     )
     look = (*_looks_of_hub(repository, now, about, closed, token), *looks(config, weights))
-    return Draft(
-        _served_name(now.model), now.model, now.revision, now.page, lines, tuple(_shape(config, weights)), look
-    )
+    shape = tuple(_shape(config, weights))
+    gpus = planned.gpus if planned else 1
+    return Draft(_served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
+
+
+def _identity(asked: HubRepository | ModelFolder, now: HubRepository | ModelFolder) -> Iterator[Line]:
+    if isinstance(now, ModelFolder):
+        yield Line("id", now.model, "a folder: a plan pins the hash of each of its files")
+        return
+    yield Line("id", now.model)
+    yield Line("revision", now.revision, "" if asked.revision == now.revision else f"{asked.revision}, now")
 
 
 def _sizes(files: list[str]) -> Iterator[tuple[str, Bytes]]:
@@ -117,7 +141,8 @@ def _sizes(files: list[str]) -> Iterator[tuple[str, Bytes]]:
         yield path, int(size)
 
 
-def _config(repository: HubRepository, files: Mapping[str, Bytes]) -> ModelConfig:
+def config_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> ModelConfig:
+    """files: sizes by path. Raises WinhostError (NotListed)."""
     if _CONFIG not in files:
         adapter = "adapter_config.json" in files
         what = "is an adapter (LoRA), not a model" if adapter else "has no config.json: winhost cannot tell its shape"
@@ -137,7 +162,7 @@ def _no_weights(files: Mapping[str, Bytes]) -> str:
 
 
 def _served_name(model: str) -> str:
-    name = model.rpartition("/")[2][:63].rstrip("._-")
+    name = re.split(r"[/\\]", model.rstrip("/\\"))[-1][:63].rstrip("._-")
     return name if is_model_name(name) else "model"
 
 
@@ -173,7 +198,11 @@ def _numbers(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
         yield Line("dense", True, "no experts, and no input but text")
 
 
-def _length(config: ModelConfig) -> Iterator[Line]:
+def _length(config: ModelConfig, planned: Planned | None) -> Iterator[Line]:
+    if planned:
+        yield Line("context", min(planned.context, config.longest or planned.context), "as planned")
+        yield Line("sequences", planned.sequences, "at once, each at full context")
+        return
     longest = f"it was made for {config.longest:,} tokens" if config.longest else "config.json does not say how long"
     yield Line("context", min(CONTEXT, config.longest or CONTEXT), longest, assumed=True)
     yield Line("sequences", SEQUENCES, "at once, each at full context", assumed=True)
@@ -207,7 +236,11 @@ def _is_smaller(config: ModelConfig, weights: Weights | None, tied: bool) -> boo
 
 
 def _looks_of_hub(
-    asked: HubRepository, now: HubRepository, about: Mapping[str, Any], closed: bool, token: SecretRef | None
+    asked: HubRepository | ModelFolder,
+    now: HubRepository | ModelFolder,
+    about: Mapping[str, Any],
+    closed: bool,
+    token: SecretRef | None,
 ) -> Iterator[str]:
     if now.model != asked.model:
         yield f"{asked.model} is called {now.model} by now."

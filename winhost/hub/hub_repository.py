@@ -33,7 +33,7 @@ _MOST_PAGES = 100
 _MOST: Bytes = 16 * MiB
 # A plan takes it from the workload file.
 _BY_REFERENCE = "--token env:HF_TOKEN, or token: env:HF_TOKEN of the model in the workload file"
-_COMPARE = "Compare name and revision with the hub"
+_COMPARE = "Compare the name with the hub; winhost models shows what comes with winhost"
 _OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another one that has the model: --hub URL"
 
 
@@ -80,8 +80,11 @@ class HubRepository:
 
     def about(self) -> dict[str, Any]:
         """What the hub says of it: `sha`, `id`, `gated`, `private`."""
-        revision = quote(self.revision, safe="")
-        said = self.json(f"{self.hub}/api/models/{quote(self.model)}/revision/{revision}")
+        model, revision = f"{self.hub}/api/models/{quote(self.model)}", quote(self.revision, safe="")
+        answer = self._answered(f"{model}/revision/{revision}", _MOST)
+        if answer.status == 404:  # a hub may answer the same for a model that it does not have
+            self._asked(model, _MOST)
+        said = self._parsed(self._fine(answer).body)
         if not isinstance(said, dict) or not is_commit(str(said.get("sha"))):
             raise not_listed(self.model, "the hub does not tell its commit", _COMPARE)
         return said
@@ -144,10 +147,15 @@ class HubRepository:
     def _asked(
         self, url: str, most: Bytes, *, headers: dict[str, str] | None = None, fine: tuple[int, ...] = (200,)
     ) -> WebAnswer:
+        return self._fine(self._answered(url, most, headers), fine)
+
+    def _answered(self, url: str, most: Bytes, headers: dict[str, str] | None = None) -> WebAnswer:
         try:
-            answer = ask(url, most, headers=headers, credentials=self._credentials)
+            return ask(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
             raise not_listed(self.model, f"{self._place.netloc} {error}", _hint(error)) from None
+
+    def _fine(self, answer: WebAnswer, fine: tuple[int, ...] = (200,)) -> WebAnswer:
         if answer.status not in fine:
             raise self._refused(answer)
         return answer
@@ -165,13 +173,23 @@ class HubRepository:
         if status in (401, 403):
             why = f"the hub has no such model, or it is private ({status})"
             hint = "The token may not read it, or has expired" if self.token else f"To read it: {_BY_REFERENCE}"
-            return not_listed(self.model, why, f"{_COMPARE}. {hint}")
+            return not_listed(self.model, why, f"{self._meant}{_COMPARE}. {hint}")
         if code == "RevisionNotFound":
             return not_listed(self.model, f"the hub has no revision {self.revision} of it", f"See {self.page}")
+        if status == 404 and code != "EntryNotFound":
+            return not_listed(self.model, "the hub has no such model (404)", f"{self._meant}{_COMPARE}")
         if status == 404:
-            return not_listed(self.model, "the hub has no such model or file (404)", _COMPARE)
+            return not_listed(self.model, "the hub has no such file (404)", _COMPARE)
         reason = responses.get(status, "")
         return not_listed(self.model, f"the hub answers {status} {reason}".rstrip(), "Run the command again later")
+
+    @property
+    def _meant(self) -> str:
+        """Names of the catalogue that are near."""
+        from winhost.hub.catalogue import catalogue_of, near_names, shipped_document  # only where a name is wrong
+
+        near = near_names(self.model, catalogue_of(shipped_document()).entries)
+        return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
 def _hint(error: NotAnswered) -> str:

@@ -14,13 +14,15 @@ _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_gr
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _VOCABULARY = ("vocab_size", "padded_vocab_size")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+_INTERMEDIATE = ("moe_intermediate_size", "intermediate_size", "ffn_hidden_size", "n_inner")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST = 10_000_000
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """longest: tokens that it was made for; experts: of a mixture; latent: keys and values are kept compressed.
+    """longest: tokens that it was made for; intermediate: of one expert's MLP; experts: of a mixture; latent: keys and
+    values are kept compressed.
 
     partial: some layers see only a part of the sequence; other_layers: without a KV cache, not among `layers`;
     quantized: what the file calls it; quantization: what winhost knows of that; more: parts beside the text.
@@ -37,6 +39,7 @@ class ModelConfig:
     tied: bool | None
     dtype: str | None
     longest: int | None
+    intermediate: int | None
     experts: int | None
     latent: bool
     partial: bool
@@ -71,6 +74,7 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
         tied=_flag(document, text, "tie_word_embeddings"),
         dtype=_dtype(document, text),
         longest=_count(text, _CONTEXT, 100_000_000) or _count(document, _CONTEXT, 100_000_000),
+        intermediate=_count(text, _INTERMEDIATE, 10_000_000),
         experts=_count(text, _EXPERTS, 65_536),
         latent=_count(text, ("kv_lora_rank",), _MOST) is not None,
         partial=partial,

@@ -8,6 +8,7 @@ from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.model_folder import ModelFolder
 from winhost.model.errors import WinhostError
 from winhost.model.units import Bytes, KiB, MiB
 from winhost.web.asking import parsed
@@ -41,9 +42,9 @@ class Weights:
         return sum(count for kind, count in self.parameters.items() if kind not in _WHOLE_NUMBERS)
 
 
-def weights_of(repository: HubRepository, files: Mapping[str, Bytes], tell: Tell) -> Weights | None:
+def weights_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes], tell: Tell) -> Weights | None:
     """files: sizes by path. None where there are no safetensors. Raises WinhostError (NotListed)."""
-    named = _weight_files(repository, files)
+    named = weight_files(repository, files)
     if not named:
         return None
     counts: Counter[str] = Counter()
@@ -60,7 +61,7 @@ def weights_of(repository: HubRepository, files: Mapping[str, Bytes], tell: Tell
     return Weights(dict(counts), total, head, len(named))
 
 
-def _weight_files(repository: HubRepository, files: Mapping[str, Bytes]) -> list[str]:
+def weight_files(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> list[str]:
     """As an engine loads them: by the index where there is one, because some repositories have all weights twice."""
     if INDEX in files:
         listed = repository.document(INDEX, _LARGEST_INDEX).get("weight_map")
@@ -75,7 +76,7 @@ def _weight_files(repository: HubRepository, files: Mapping[str, Bytes]) -> list
     return sorted(whole)[:_MOST_FILES]
 
 
-def _header(repository: HubRepository, path: str, size: Bytes) -> dict[str, Any]:
+def _header(repository: HubRepository | ModelFolder, path: str, size: Bytes) -> dict[str, Any]:
     """Eight bytes with its length, then as much JSON."""
     begin = repository.part(path, 0, min(_FIRST, size))
     length = int.from_bytes(begin[:8], "little")
@@ -92,7 +93,9 @@ def _header(repository: HubRepository, path: str, size: Bytes) -> dict[str, Any]
     return header
 
 
-def _tensors(repository: HubRepository, header: Mapping[str, Any]) -> Iterable[tuple[str, str, int, Bytes]]:
+def _tensors(
+    repository: HubRepository | ModelFolder, header: Mapping[str, Any]
+) -> Iterable[tuple[str, str, int, Bytes]]:
     """Name, type, how many numbers, how many bytes."""
     for name, said in header.items():
         if name == "__metadata__":
@@ -112,6 +115,6 @@ def _counts(value: Any) -> list[int] | None:
     return value if whole else None
 
 
-def _unusable(repository: HubRepository, path: str) -> WinhostError:
+def _unusable(repository: HubRepository | ModelFolder, path: str) -> WinhostError:
     why = f"the header of {path[:200]} cannot be read as safetensors"
     return not_listed(repository.model, why, "Do not use this revision")

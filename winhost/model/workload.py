@@ -1,5 +1,6 @@
 """A workload: the models that somebody wants to serve, and what they need beside memory."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -20,6 +21,14 @@ BODY_BOUNDS = (
     *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
 )
 """What the gateway bounds in a request: as winhost.gateway.request_rules has it."""
+
+
+_FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is written as a path (`./x`, `../x`, `/x`, `~/x`, `C:\\x`), not as the ORG/NAME of a hub."""
+    return _FOLDER.match(model) is not None
 
 
 class DType(StrEnum):

@@ -8,7 +8,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import Mirror, Model, Workload
+from winhost.model.workload import Mirror, Model, Workload, is_folder
 from winhost.paths.compose_package import compose_package
 from winhost.paths.criu_packages import criu_packages
 from winhost.paths.video_packages import video_packages
@@ -109,6 +109,10 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
 
 def revision_of(model: Model) -> str:
     """Raises UsageError: NoRevision."""
+    if is_folder(model.id):
+        what = f"{visible(model.id)} is a folder of this machine, and what is written here downloads from a hub"
+        hint = "Name the model by its ORG/NAME and its revision; winhost plan takes a folder"
+        raise UsageError("NoRevision", what=what, hint=hint)
     if model.revision is None:
         raise UsageError(
             "NoRevision",

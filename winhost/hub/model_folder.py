@@ -1,0 +1,140 @@
+"""A model in a folder of this machine, read as one on a hub is. Its files have hashes in place of a revision."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
+from winhost.hub.hub_repository import not_listed
+from winhost.model.errors import WinhostError, visible
+from winhost.model.units import Bytes, MiB
+from winhost.web.asking import parsed
+
+_DRIVE = re.compile(r"([A-Za-z]):[/\\]")
+_MOST: Bytes = 16 * MiB
+_MOST_FILES = 10_000
+_PIECE: Bytes = 4 * MiB
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """model: its absolute path; the rest as a `HubRepository` has it."""
+
+    model: str
+    revision: str = ""
+    token: None = None
+
+    @classmethod
+    def at_path(cls, path: str) -> "ModelFolder":
+        """Raises WinhostError (NotListed)."""
+        try:
+            folder = Path(path).expanduser().resolve()
+            there = folder.is_dir()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise not_listed(path, f"cannot be read: {visible(str(error)[:200])}", "Name a folder") from error
+        if not there:
+            hint = "Name the folder that has config.json and the safetensors of the model"
+            raise not_listed(path, "there is no such folder", hint)
+        return cls(str(folder))
+
+    @property
+    def page(self) -> str:
+        """For people."""
+        return self.model
+
+    @property
+    def path(self) -> Path:
+        return Path(self.model)
+
+    def about(self) -> dict[str, Any]:
+        return {"id": self.model, "sha": ""}
+
+    def at(self, model: str, commit: str) -> "ModelFolder":
+        return self
+
+    def sizes(self) -> dict[str, Bytes]:
+        """By path below the folder; without hidden files, and folders of hubs' own records."""
+        try:
+            found = dict(self._sizes())
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return dict(sorted(found.items()))
+
+    def _sizes(self) -> Iterator[tuple[str, Bytes]]:
+        for count, path in enumerate(self.path.rglob("*")):
+            inner = path.relative_to(self.path)
+            if count >= _MOST_FILES:
+                raise not_listed(self.model, f"has more than {_MOST_FILES:,} files", "Name the folder of one model")
+            if any(part.startswith(".") for part in inner.parts) or path.is_dir():
+                continue
+            name = inner.as_posix()
+            if path.is_symlink():
+                hint = "Copy the files themselves into a folder of their own, as cp -rL does"
+                raise not_listed(self.model, f"{visible(name)} is a link", hint)
+            if not name.isprintable():
+                raise not_listed(self.model, f"{visible(name)} is no name of a file", "Do not use this model")
+            yield name, path.stat().st_size
+
+    def document(self, path: str, most: Bytes = _MOST) -> dict[str, Any]:
+        """A file that is an object in JSON."""
+        data = self.part(path, 0, most + 1)
+        if len(data) > most:
+            raise not_listed(self.model, f"{path} has more than {most // MiB} MiB", "Do not use this model")
+        try:
+            found = parsed(data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise not_listed(self.model, f"{path} is no object in JSON", "Do not use this model")
+        return found
+
+    def part(self, path: str, begin: int, end: int) -> bytes:
+        """Bytes of a file, from `begin` to before `end`; fewer where it ends before."""
+        try:
+            with (self.path / path).open("rb") as file:
+                file.seek(begin)
+                return file.read(end - begin)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def listed(self, told: Callable[[Bytes, Bytes], None] = lambda done, of: None) -> list[str]:
+        """`sha256:HASH SIZE PATH` of each file, as `ModelFiles` has them. Reads all of them."""
+        sizes = self.sizes()
+        done, whole = 0, sum(sizes.values())
+        lines = []
+        for name, size in sizes.items():
+            digest = hashlib.sha256()
+            try:
+                with (self.path / name).open("rb") as file:
+                    while piece := file.read(_PIECE):
+                        digest.update(piece)
+                        done += len(piece)
+                        told(done, whole)
+            except OSError as error:
+                raise self._unreadable(error) from error
+            lines.append(f"sha256:{digest.hexdigest()} {size} {name}")
+        if not lines:
+            raise not_listed(self.model, "has no files", "Name the folder of a model")
+        return sorted(lines)
+
+    def _unreadable(self, error: OSError) -> WinhostError:
+        return not_listed(self.model, f"cannot be read: {visible(str(error.strerror or error))}", "Can you read it?")
+
+
+def folder_files(model: str, told: Callable[[Bytes, Bytes], None] = lambda done, of: None) -> dict[str, Json]:
+    """The desired state of `ModelFiles` for a folder: its files by their hashes, and where they lie for the Linux that
+    serves. Raises WinhostError (NotListed).
+    """
+    folder = ModelFolder.at_path(model)
+    return {"source": seen_from_linux(folder.model), "revision": None, "files": folder.listed(told), "token": None}
+
+
+def seen_from_linux(path: str) -> str:
+    """A drive of Windows is below /mnt in the distro of WSL beside it; other paths are the same on this Linux."""
+    drive = _DRIVE.match(path)
+    if drive is None:
+        return path
+    return f"/mnt/{drive[1].lower()}/" + path[3:].replace("\\", "/")
