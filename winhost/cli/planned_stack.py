@@ -66,6 +66,11 @@ class PlannedStack:
                 self._made[facts.host] = self._join(facts, request)
             return self._made[facts.host]
 
+    def made_for(self, host: str) -> Stack | ClusterStack | None:
+        """What was joined for a host."""
+        found = self._made.get(host)
+        return found[1] if found else None
+
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         if self._in_cluster:
             return self._join_cluster(facts, request)

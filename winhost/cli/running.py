@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -307,6 +308,33 @@ def outcome_code(outcome: Outcome) -> int:
     return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
 
 
+def carried_through(
+    begin_it: Callable[[], Outcome],
+    go_on: Callable[[str | None, tuple[str, ...]], Outcome],
+    verb: str,
+    vm: str | None,
+    accepted: tuple[str, ...],
+    yes: bool,
+) -> Outcome:
+    """What a run comes to; on a terminal each consent that turns out to be needed is asked for once, and the run goes on
+    with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
+    """
+    work = begin_it
+    while True:
+        try:
+            return work()
+        except ConsentNeeded as needed:
+            asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb,)), vm=vm, run=needed.run)
+            asking = replace(
+                asking, going_back=needed.going_back, changed=needed.changed, retry_options=needed.retry_options
+            )
+            more = consents(asking, accepted, yes)
+            if set(more) == set(accepted):
+                raise
+            accepted = more
+            work = partial(go_on, needed.run, more)
+
+
 def resume_or_roll_back(
     go: Callable[[str, tuple[str, ...], RunContext], Outcome],
     verb: str,
@@ -330,25 +358,12 @@ def resume_or_roll_back(
         accepted = ask(record, run_context(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
-    def watched(given: tuple[str, ...]) -> Outcome:
+    def watched(name: str | None, given: tuple[str, ...]) -> Outcome:
         with under_way(as_jsonl=as_jsonl) as (stop, watch):
             return go(run_name, given, run_context(host, deadlines, stop, watch))
 
-    try:
-        outcome = watched(accepted)
-    except ConsentNeeded as needed:
-        asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.request.vm)
-        asking = replace(
-            asking,
-            run=run_name,
-            going_back=needed.going_back,
-            changed=needed.changed,
-            retry_options=needed.retry_options,
-        )
-        more = consents(asking, accepted, yes)
-        if set(more) == set(accepted):
-            raise
-        outcome = watched(more)
+    vm = record.plan.request.vm
+    outcome = carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, yes)
     if as_jsonl:
         print_end(outcome.host, outcome, outcome_code(outcome))
     else:

@@ -34,7 +34,7 @@ GROUPS = {
 _GROUP_OF = {resource: group for group, resources in GROUPS.items() for resource in resources}
 _MOST_TITLES = 5  # of a group, before the rest is counted
 _LONGEST_VALUE = 48
-_NOTE = re.compile(r"(?P<severity>\w+): (?P<subject>.+?): (?P<text>.*) \[(?P<code>[\w.-]+)\]", re.DOTALL)
+NOTE = re.compile(r"(?P<severity>\w+): (?P<subject>.+?): (?P<text>.*) \[(?P<code>[\w.-]+)\]", re.DOTALL)
 _LOCATION = re.compile(r" at PCIROOT\S+")
 
 
@@ -44,7 +44,7 @@ def show_groups(plan: Plan) -> None:
         _show_stage(stage)
     for step in plan.steps:
         if step.irreversible:
-            say(f"Cannot be undone: {_short(step.title)}: {step.irreversible}", hang=2, fg="red")
+            say(f"Cannot be undone: {short(step.title)}: {step.irreversible}", hang=2, fg="red")
 
 
 def show_notes(notes: Iterable[str]) -> None:
@@ -53,7 +53,7 @@ def show_notes(notes: Iterable[str]) -> None:
     """
     said: dict[tuple[str, str], list[str]] = {}
     for note in notes:
-        found = _NOTE.fullmatch(note)
+        found = NOTE.fullmatch(note)
         if found is None:
             said[note, ""] = []
             continue
@@ -64,7 +64,7 @@ def show_notes(notes: Iterable[str]) -> None:
         if not noted or (entry is not None and "network" in entry.risks):
             said.setdefault((found["severity"], f"{text} [{found['code']}]"), []).append(found["subject"])
     for (severity, text), subjects in said.items():
-        named = dict.fromkeys(_short(each) for each in subjects if each not in ("host", "the request"))
+        named = dict.fromkeys(short(each) for each in subjects if each not in ("host", "the request"))
         say(": ".join(filter(None, (severity, ", ".join(named), text))), hang=2)
 
 
@@ -99,6 +99,21 @@ def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
         yield group, _what(members), ", ".join((*risks, *(f"possibly {risk}" for risk in maybe)))
 
 
+def group_changes(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
+    """Groups of steps, and what changes in each."""
+    for group, what, _ in _rows(steps):
+        yield group, what
+
+
+def waiting_groups(deferred: Iterable[Deferred]) -> Iterator[tuple[str, str]]:
+    """The same of what is planned only later: titles."""
+    groups: dict[str, list[str]] = {}
+    for each in deferred:
+        groups.setdefault(_GROUP_OF[each.resource], []).append(_waiting(each))
+    for group, titles in groups.items():
+        yield group, ", ".join(dict.fromkeys(titles))
+
+
 def _what(steps: Sequence[Step]) -> str:
     """Titles with what changes, alike ones together. What asks for an approval comes first, and is always named."""
     changes: dict[tuple[str, str], list[str]] = {}
@@ -106,8 +121,8 @@ def _what(steps: Sequence[Step]) -> str:
         changes.setdefault((step.title, str(step.key)), []).extend(_changes(step))
     titles: dict[str, Counter[str]] = {}
     for (title, _), each in changes.items():
-        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[_short(title)] += 1
-    asking = {_short(step.title) for step in steps if step.risks}
+        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short(title)] += 1
+    asking = {short(step.title) for step in steps if step.risks}
     return "; ".join(
         ": ".join(filter(None, (_listed([*map(_counted, each.items())], len(asking & each.keys())), what)))
         for what, each in titles.items()
@@ -161,8 +176,8 @@ def _packages(verb: str, names: Sequence[str]) -> str:
 
 def _waiting(deferred: Deferred) -> str:
     """A title in which a name is not known yet has `…` for it."""
-    return _short(deferred.title).removesuffix(" of …").replace("…", "").strip() or titled(deferred.resource)
+    return short(deferred.title).removesuffix(" of …").replace("…", "").strip() or titled(deferred.resource)
 
 
-def _short(title: str) -> str:
+def short(title: str) -> str:
     return visible(_LOCATION.sub("", title))

@@ -1,0 +1,192 @@
+"""The one screen of `winhost up`: at most 25 lines at 80 columns, before its one question."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+
+import click
+
+from winhost.cli.line_breaks import columns
+from winhost.cli.output import say
+from winhost.cli.running import asking_for
+from winhost.cli.show_groups import NOTE, group_changes, short, waiting_groups
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.up_choice import Choice, gb
+from winhost.compat.gpu_cards import named
+from winhost.core.dataclass import dataclass
+from winhost.knowledge import catalogue
+from winhost.model.errors import UsageError, visible
+from winhost.model.plan import RISKS, Plan
+from winhost.model.units import Bytes, gib
+from winhost.resources.host import Card
+
+LINES = 25  # of the screen, its question included
+_COLUMNS = 80
+_HEAD = 11  # columns of what a line is about
+_MOST_GROUPS = 9
+_MBIT = 100  # a second, for an estimate that says so
+_NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "containers", "data")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What is known beside the plan. downloads: bytes by what they are; None: not known; used, idle: GPUs; here: the
+    host is the machine that winhost runs on; details: the command that shows every step.
+    """
+
+    plan: Plan
+    choice: Choice
+    verdict: str
+    downloads: Mapping[str, Bytes | None]
+    used: tuple[Card, ...]
+    idle: tuple[Card, ...]
+    here: bool
+    details: tuple[str, ...] = ()
+    covered: tuple[str, ...] = field(default=())
+
+
+def show_up(screen: Screen) -> None:
+    """At most LINES lines where the terminal has 80 columns or more, with one left for the question."""
+    width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
+    lines = [*_lines(screen, width)]
+    for head, text in lines:
+        _row(head, text, width)
+
+
+def _row(head: str, text: str, width: int | None) -> None:
+    lead = f"{head:<{_HEAD}}" if head else " " * _HEAD
+    click.secho(visible(lead), bold=bool(head), nl=False)
+    click.echo(_cut(visible(text), width - _HEAD if width else None))
+
+
+def _cut(text: str, room: int | None) -> str:
+    return text if room is None or len(text) <= room else text[: room - 1].rstrip() + "…"
+
+
+def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
+    """Not more lines than `most`: the last one is cut."""
+    import textwrap
+
+    if width is None:
+        yield text
+        return
+    lines = textwrap.wrap(text, width - _HEAD, break_long_words=False, break_on_hyphens=False) or [""]
+    yield from lines[: most - 1]
+    if len(lines) >= most:
+        yield " ".join(lines[most - 1 :])
+
+
+def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
+    plan = screen.plan
+    yield from _paragraph(plan.host, screen.verdict, width)
+    yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
+    if screen.choice.others:
+        yield "", f"also fit: {', '.join(screen.choice.others[:2])}; all: winhost models {plan.host}"
+    for look in screen.choice.look[:1]:
+        yield "", f"look: {look}"
+    yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
+    yield from _changes(screen)
+    yield "Downloads", _downloads(screen)
+    yield from _paragraph("Others", _noticed(screen), width)
+    yield from _paragraph("Time", _time(screen), width)
+    yield from _paragraph("Undo", _undo(screen), width)
+    yield from _approvals(screen, width)
+    yield "All steps", command_line(screen.details, own_shell())
+
+
+def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, str]]:
+    for line in _wrapped(text, width):
+        yield head, line
+        head = ""
+
+
+def _memory(screen: Screen) -> str:
+    memory = screen.choice.memory
+    return f", about {gib(memory)} on each GPU" if memory else ""
+
+
+def _changes(screen: Screen) -> Iterator[tuple[str, str]]:
+    groups: dict[str, list[str]] = {}
+    for stage in screen.plan.stages:
+        for group, what in group_changes(stage.steps):
+            groups.setdefault(group, []).append(what)
+    for group, titles in waiting_groups(screen.plan.deferred):
+        groups.setdefault(group, []).append(titles)
+    if not groups:
+        yield "Changes", "none: everything is already as planned"
+        return
+    shown = [*groups.items()]
+    rest = shown[_MOST_GROUPS:] if len(shown) > _MOST_GROUPS + 1 else []
+    head = "Changes"
+    for group, what in shown[: len(shown) - len(rest)]:
+        yield head, f"{group}: {'; '.join(what)}"
+        head = ""
+    if rest:
+        yield "", f"and {', '.join(group for group, _ in rest)}"
+
+
+def _downloads(screen: Screen) -> str:
+    known = {name: size for name, size in screen.downloads.items() if size is not None}
+    unknown = [name for name, size in screen.downloads.items() if size is None]
+    listed = [f"{name} {gb(size)}" for name, size in known.items()]
+    text = ", ".join((*listed, *(f"{name} of unknown size" for name in unknown)))
+    return f"{text}, and packages" if text else "packages"
+
+
+def _noticed(screen: Screen) -> str:
+    needed = {risk: titles for risk, titles in asking_for(screen.plan, screen.plan.stages).needed.items()}
+    parts = []
+    if "restart" in needed:
+        again = ": log on again then and type winhost up" if screen.here else ""
+        parts.append(f"a restart of {screen.plan.host} with all that runs on it{again}")
+    for risk in _NOTICED[1:]:
+        if risk in needed:
+            parts.append(f"{risk}: {', '.join(short(title) for title in needed[risk][:3])}")
+    return "; ".join(parts) or "nothing"
+
+
+def _time(screen: Screen) -> str:
+    sizes = [size for size in screen.downloads.values() if size is not None]
+    restarts = sum(stage.restarts for stage in screen.plan.stages)
+    parts = []
+    if sum(sizes) > 1e8:
+        minutes = max(1, round(sum(sizes) * 8 / (_MBIT * 1e6) / 60))
+        parts.append(f"about {minutes} min for the known downloads at {_MBIT} Mbit/s")
+    if restarts:
+        parts.append(f"{restarts} restart{'s' if restarts > 1 else ''} of some minutes")
+    return f"{'; '.join(parts)}; what else: not known" if parts else "not known"
+
+
+def _undo(screen: Screen) -> str:
+    stays = [f"{short(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible]
+    text = "winhost down puts everything back that this changes"
+    return f"{text}, except: {'; '.join(stays)}" if stays else text
+
+
+def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
+    asking = asking_for(screen.plan, screen.plan.stages)
+    needed = ", ".join(asking.needed) or "none"
+    yield "Approvals", needed + (" (your answer below covers them)" if screen.covered else "")
+    if "data" in asking.needed:
+        touched = ", ".join(short(title) for title in asking.needed["data"])
+        yield from _paragraph("", f"data touches: {touched}. It is asked for by itself.", width)
+    maybe = [risk for risk in asking.maybe if risk not in asking.needed]
+    if maybe:
+        yield "", f"asked for later if it turns out to be needed: {', '.join(maybe)}"
+
+
+def verdict_sentence(plan: Plan, model: str, option: str) -> str:
+    """From the heaviest note of the plan."""
+    found = next(filter(None, map(NOTE.fullmatch, plan.notes)), None)
+    head = f"can serve {model} by {option}"
+    if found is None or found["severity"] == "note":
+        return f"{head}: supported."
+    try:
+        sentence = catalogue.entry(found["code"]).sentence
+    except UsageError:  # a caution of the request
+        sentence = found["text"]
+    return f"{head}: {found['severity']}. {sentence}"
+
+
+def approvals_text(risks: Iterable[str]) -> str:
+    return "; ".join(f"{risk}: {RISKS[risk]}" for risk in risks)

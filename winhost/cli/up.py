@@ -1,0 +1,403 @@
+"""winhost up: from a machine to a model that answers. Its plan and its run are ordinary ones, made by the same parts."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from winhost.cli.cluster_options import ClusterWords
+from winhost.cli.envelope import show_results
+from winhost.cli.first_completion import check_key
+from winhost.cli.jsonl import print_end
+from winhost.cli.live_hosts import check_reach, read_live
+from winhost.cli.named_hosts import hosts_named
+from winhost.cli.output import say, write_file
+from winhost.cli.outputs import Output
+from winhost.cli.plan import named_with, planned_host
+from winhost.cli.plan_options import FleetKeys, PlanOptions, read_settings
+from winhost.cli.planned_stack import PlannedStack
+from winhost.cli.resume import resume
+from winhost.cli.running import (
+    Deadlines,
+    EndedHost,
+    asking_for,
+    carried_through,
+    consents,
+    outcome_code,
+    run_context,
+    show_outcome,
+    shown_on,
+    under_way,
+)
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.show_up import Screen, show_up, verdict_sentence
+from winhost.cli.snapshots import Snapshot
+from winhost.cli.stack_options import stack_words
+from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
+from winhost.cli.up_choice import Choice, choose
+from winhost.cli.up_runs import PLAN, WORKLOAD, UpRun, forget, new_folder, standing_runs
+from winhost.cli.up_vm import new_vm_settings
+from winhost.cli.watch import watching
+from winhost.compat.target import Target
+from winhost.core.checks import Check
+from winhost.core.dataclass import dataclass
+from winhost.engine.choosing import check_unasked, recommended
+from winhost.engine.planfile import read_plan
+from winhost.engine.run import apply as run
+from winhost.engine.run import resume as go_on
+from winhost.engine.run_context import Outcome
+from winhost.engine.store import Store
+from winhost.engine.verify import verify_plan
+from winhost.model.documents import write_document
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.facts import Facts
+from winhost.model.fleet import AnyHost
+from winhost.model.path import path_of
+from winhost.model.plan import Plan
+from winhost.model.units import Bytes
+from winhost.resources.host import Card, HostFacts
+from winhost.serving.stack import Stack
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was said on the command line. on: None for this machine."""
+
+    model: str | None
+    on: str | None
+    path: str | None
+    settings: tuple[str, ...]
+    allow_unverified: bool
+    accepted: tuple[str, ...]
+    yes: bool
+    deadlines: Deadlines
+    fleet_file: Path | None
+    output: Output
+    as_jsonl: bool
+
+    @property
+    def document(self) -> bool:
+        """Whether stdout is for programs."""
+        return self.output.shape != "table" or self.as_jsonl
+
+    @property
+    def asks(self) -> bool:
+        return not self.yes and sys.stdin.isatty()
+
+    def command(self, *more: str) -> str:
+        """This command, with other options than those for questions."""
+        words = [
+            "winhost",
+            "up",
+            *((self.model,) if self.model else ()),
+            *(("--on", self.on) if self.on else ()),
+            *(("--path", self.path) if self.path else ()),
+            *(word for each in self.settings for word in ("--set", each)),
+            *(("--allow-unverified",) if self.allow_unverified else ()),
+            *(("--fleet", str(self.fleet_file)) if self.fleet_file else ()),
+        ]
+        return command_line((*words, *more), own_shell())
+
+
+def up(
+    model: str | None,
+    on: str | None,
+    path: str | None,
+    settings: tuple[str, ...],
+    allow_unverified: bool,
+    accepted: tuple[str, ...],
+    yes: bool,
+    guest_deadline: float,
+    restart_deadline: float,
+    fleet_file: Path | None,
+    output: Output,
+    as_jsonl: bool,
+) -> int:
+    """Serve a MODEL on this machine, or on another."""
+    deadlines = Deadlines(guest_deadline, restart_deadline)
+    asked = Asked(
+        model, on, path, settings, allow_unverified, accepted, yes, deadlines, fleet_file, output, as_jsonl
+    )
+    host = host_of(on, fleet_file)
+    check_rights(host)
+    store = Store()
+    store.refuse_held(host.name)
+    runs = standing_runs(store, host.name)
+    unfinished = next((each for each in runs if not each.is_over), None)
+    if unfinished is not None:
+        return _go_on(host, unfinished, asked)
+    served = next((each for each in runs if each.ours), None)
+    if served is not None and (code := _still_served(host, served, asked)) is not None:
+        return code
+    return _anew(host, store, asked)
+
+
+def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
+    """Raises UsageError: UnknownHost, SeveralHosts, NoFleet, FileFaults."""
+    if word is None:
+        return local_host(fleet_file)
+    found = hosts_named([word], fleet_file)
+    if len(found) > 1:
+        raise UsageError(
+            "ForOneHost",
+            what=f"{visible(word)} means {len(found)} hosts, and this is for one",
+            hint=f"Name one of them: {', '.join(host.name for host in found[:4])}",
+        )
+    return found[0]
+
+
+# ---- what is there already
+
+
+def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
+    """A run that was killed, stopped, or ended by a restart of this machine."""
+    state = unfinished.state
+    name, here = state.run, visible(host.name)
+    if state.going_back or state.outcome in ("partly rolled back", "not all rolled back"):
+        raise UsageError(
+            "Unfinished",
+            what=f"{here}: {name} is going back and has not ended",
+            meaning="Nothing was changed.",
+            hint=f"End that first: winhost {'down ' + here if unfinished.ours else 'rollback ' + name}",
+            host=host.name,
+        )
+    _refuse_other_model(host, unfinished, asked)
+    done = sum(not touched.is_restored for touched in state.touched.values())
+    with shown_on(asked.document):
+        say(f"{here}: {name} began at {state.began[:16]} and has not ended; it made {done} changes so far.")
+    if not asked.yes:
+        if not asked.asks:
+            raise UsageError(
+                "NotAsked",
+                what=f"there is no terminal to ask whether to go on with {name}",
+                hint=f"Go on: {asked.command('--yes')}\nOr go back: winhost rollback {name}",
+                host=host.name,
+            )
+        if not click.confirm("Go on with it?", default=True, err=True):
+            say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
+            return 1
+    code = resume(
+        name,
+        None,
+        (),
+        (),
+        asked.accepted,
+        True,
+        asked.deadlines.guest,
+        asked.deadlines.restart,
+        asked.fleet_file,
+        asked.output,
+        asked.as_jsonl,
+    )
+    if code == 0 and not asked.document:
+        _show_end(host)
+    return code
+
+
+def _undo_command(run_: UpRun) -> str:
+    return f"winhost down {visible(run_.state.host)}" if run_.ours else f"winhost rollback {run_.state.run}"
+
+
+def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
+    """Raises UsageError: OtherModel."""
+    workload = earlier.workload
+    if asked.model is None or workload is None:
+        return
+    ids = [each.id for each in workload.models]
+    if any(each.lower() == asked.model.lower() or _same_folder(each, asked.model) for each in ids):
+        return
+    here = visible(host.name)
+    raise UsageError(
+        "OtherModel",
+        what=f"{here} serves {visible(', '.join(ids))}, or is about to, and not {visible(asked.model)}",
+        meaning="Nothing was changed.",
+        hint=f"Undo that first: winhost down {here}\nThen: {asked.command()}",
+        host=host.name,
+    )
+
+
+def _same_folder(one: str, other: str) -> bool:
+    return Path(other).is_dir() and Path(one) == Path(other).resolve()
+
+
+def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
+    """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
+    _refuse_other_model(host, served, asked)
+    checked = read_plan(served.folder / PLAN)
+    with watching(reads=True) as watch:
+        facts = read_live(host, watch, checked.named)
+    checks = tuple(verify_plan(checked, HostFacts(facts)))
+    wrong = [each for each in checks if not each.holds]
+    name = served.state.run
+    if wrong:
+        say(f"{host.name}: {name} served it, and {len(wrong)} of {len(checks)} properties differ by now:", err=True)
+        for each in wrong[:3]:
+            say(f"  {each.title}: {each.property}", err=True)
+        return None
+    outcome = Outcome(name, host.name, "applied", 0, checks)
+    if asked.as_jsonl:
+        print_end(host.name, outcome, 0)
+        return 0
+    ended = [(host.name, EndedHost(host.name, outcome))]
+    show_results("outcome", asked.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
+    return 0
+
+
+def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...]) -> None:
+    since = served.state.last[:16].replace("T", " ")
+    say(f"{host.name}: everything is served already, since {since}, by {served.state.run}. Nothing was changed.")
+    _show_end(host)
+
+
+def _show_end(host: AnyHost) -> None:
+    here = () if is_local(host) else (host.name,)
+    say("Next:")
+    shell = own_shell()
+    click.echo(f"  {command_line(('winhost', 'chat', *here, 'Say hello'), shell)}")
+    click.echo(f"  {command_line(('winhost', 'down', *here), shell)}")
+
+
+# ---- a new plan
+
+
+def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
+    with watching(reads=True) as watch:
+        facts = read_live(host, watch)
+    check_rights_told(host, facts)
+    best = None if asked.path else recommended(HostFacts(facts))
+    variant = best.variant if best else str(asked.path)
+    before = set(store.runs_of(host.name))
+    folder = new_folder(store, host.name)
+    try:
+        with shown_on(asked.document):
+            said = stack_words(folder / WORKLOAD)
+            assert said is not None
+            choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
+            joining = PlannedStack(said, ClusterWords())
+            joining.check()
+            made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
+            if best is not None:
+                check_unasked(made.plan, best)
+            check_reach(host, made.plan)
+            check_key(made.plan)
+            show_up(made)
+        given = _agreed(made, asked)
+        return _applied(host, folder / PLAN, given, asked)
+    finally:
+        if set(store.runs_of(host.name)) == before:
+            forget(folder)
+
+
+def _planned(
+    host: AnyHost,
+    facts: Facts,
+    variant: str,
+    choice: Choice,
+    joining: PlannedStack,
+    folder: Path,
+    asked: Asked,
+    *,
+    named: bool,
+) -> Screen:
+    """named: the user named the path. Writes the plan. Raises as `winhost plan` does."""
+    path = variant if named else path_of(variant)
+    settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
+    options = PlanOptions(path, None, (), None, None, None, None, read_settings(settings), asked.allow_unverified)
+    keys = FleetKeys(asked.fleet_file)
+    with watching(reads=True) as watch:
+        again = read_live(host, watch, partial(named_with, options, joining, keys))
+        planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
+    if isinstance(planned, WinhostError):
+        raise planned
+    plan = planned.plan
+    workload = folder / WORKLOAD
+    note = f"its workload file is {workload}; to go on by yourself, copy it and plan: winhost plan {plan.host} --workload"
+    plan = replace(plan, notes=(*plan.notes, note))
+    write_file(folder / PLAN, write_document(plan), "plan", True)
+    used, idle = _gpus(HostFacts(again), variant, joining)
+    option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
+    return Screen(
+        plan,
+        choice,
+        verdict_sentence(plan, choice.model, option),
+        _downloads(joining),
+        used,
+        idle,
+        here=is_local(host),
+        details=("winhost", "apply", str(folder / PLAN), "--check"),
+        covered=tuple(risk for risk in plan.risks if risk != "data") if asked.asks else (),
+    )
+
+
+def _downloads(joining: PlannedStack) -> Mapping[str, Bytes | None]:
+    parts = joining.parts
+    found: dict[str, Bytes | None] = {
+        name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()
+    }
+    if not parts.own_program:
+        found["vLLM's image"] = parts.image.bytes or None
+    return found
+
+
+def _gpus(facts: HostFacts, variant: str, joining: PlannedStack) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
+    """Those that serve, and those that stay idle."""
+    cards = Target(facts, variant).gpus
+    served = joining.made_for(facts.host)
+    numbers = {number for each in served.deployed.engines for number in each.cards} if isinstance(served, Stack) else ()
+    used = tuple(card for number, card in enumerate(cards) if number in numbers)
+    return used, tuple(card for card in cards if card not in used)
+
+
+def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
+    """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
+    plan = screen.plan
+    needed = tuple(risk for risk in plan.risks if risk not in asked.accepted)
+    if asked.yes:
+        return consents(asking_for(plan, plan.stages), asked.accepted, True)
+    if not asked.asks:
+        accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
+        raise UsageError(
+            "NotAsked",
+            what="there is no terminal to ask whether to begin",
+            meaning="Nothing was changed.",
+            hint=f"To do it without questions: {asked.command('--yes', *accept)}",
+            host=plan.host,
+        )
+    if "data" in needed:
+        given = consents(_only_data(plan), asked.accepted, True)
+    else:
+        given = asked.accepted
+    covered = [risk for risk in needed if risk != "data"]
+    allows = f", which approves {', '.join(covered)}" if covered else ""
+    click.confirm(f"Begin{allows}?", abort=True, err=True)
+    return tuple(dict.fromkeys((*given, *covered)))
+
+
+def _only_data(plan: Plan) -> Any:
+    asking = asking_for(plan, plan.stages)
+    return replace(asking, needed={"data": asking.needed["data"]}, maybe={})
+
+
+def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) -> int:
+    checked = read_plan(file)
+
+    def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
+        with under_way(as_jsonl=asked.as_jsonl) as (stop, watch), watch.at(host.name, "reading"):
+            context = run_context(host, asked.deadlines, stop, watch, file)
+            return go_on(name, accepted, context) if name else run(checked, accepted, context)
+
+    vm = checked.plan.request.vm
+    outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.yes)
+    code = outcome_code(outcome)
+    if asked.as_jsonl:
+        print_end(host.name, outcome, code)
+        return code
+    ended = [(host.name, EndedHost(host.name, outcome))]
+    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome))
+    if code == 0 and not asked.document:
+        _show_end(host)
+    return code

@@ -1,0 +1,166 @@
+"""What `winhost up` serves: the model that fits a host best, one that the user names, or one that lies in a folder."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from winhost.cli.fitting import CONTEXTS, SEQUENCES, TENSOR, Candidate, Way, fitting, ways, workload_of
+from winhost.cli.output import say
+from winhost.cli.tables import table
+from winhost.cli.watch import Watch, watching
+from winhost.core.dataclass import dataclass
+from winhost.engine.progress import ProgressEvent
+from winhost.hub.catalogue import catalogue
+from winhost.hub.draft import Draft, Planned, draft
+from winhost.hub.hub_repository import HUB, HubRepository
+from winhost.hub.model_folder import ModelFolder
+from winhost.model.errors import RefusedError, visible
+from winhost.model.facts import Facts
+from winhost.model.files import write_whole
+from winhost.model.secrets import SecretRef
+from winhost.model.units import Bytes, gib
+from winhost.model.workload import Model, is_folder
+from winhost.model.workloadfile import load_workload
+from winhost.sizing.budget import budget
+
+TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Choice:
+    """model: its id or folder; text: of the workload file; about: how it is stored and planned, for people; memory: on
+    each of its GPUs; others: ids that fit as well, best first; look: what the hub says that somebody should know.
+    """
+
+    model: str
+    text: str
+    about: str
+    memory: Bytes | None = None
+    others: tuple[str, ...] = ()
+    look: tuple[str, ...] = ()
+
+
+def choose(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
+    """Writes the workload file. path: by which it is served; asks: whether somebody can choose among several. Raises
+    RefusedError (NothingFits), and as the hub does.
+    """
+    choice = _chosen(facts, path, model, hub, file, asks=asks)
+    write_whole(file, [choice.text])
+    return choice
+
+
+def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
+    token = SecretRef("env", TOKEN) if os.environ.get(TOKEN) else None
+    place = (hub or HUB).rstrip("/")
+    if model is None:
+        found = fitting(facts, path, token=token is not None)
+        if not found:
+            raise _nothing_fits(facts.host, path)
+        taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
+        return _from_catalogue(taken, found, place, token)
+    listed = _listed(facts, path, model)
+    if listed is not None:
+        return _from_catalogue(listed, (), place, token)
+    return _drafted(facts, path, model, place, token, file)
+
+
+def _nothing_fits(host: str, path: str) -> RefusedError:
+    here = visible(host)
+    return RefusedError(
+        "NothingFits",
+        what=f"no model of the catalogue fits the GPUs of {here} by {path}",
+        meaning="Nothing was changed.",
+        hint=f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME",
+        host=host,
+    )
+
+
+def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
+    shown = found[:_LISTED]
+    say(f"Models that fit {host}, best first (all of them: winhost models {host}):", err=True)
+    rows = [
+        (number, each.entry.id, _stored(each), gb(each.download), gib(each.memory) if each.memory else "not known")
+        for number, each in enumerate(shown, start=1)
+    ]
+    table(("", "model", "stored, context", "download", "each GPU"), rows)
+    number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
+    return shown[number - 1]
+
+
+def _stored(each: Candidate) -> str:
+    return f"{each.entry.stored}, {each.context:,} tokens × {each.sequences}"
+
+
+def gb(size: Bytes) -> str:
+    """As hubs count files: `5.2 GB`."""
+    return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
+
+
+def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
+    """A model of the catalogue, planned for this host."""
+    entry = next((each for each in catalogue().entries if each.id.lower() == model.lower()), None)
+    if entry is None:
+        return None
+    found = fitting(facts, path, entries=[entry], everything=True)
+    if found and not found[0].possible:
+        raise RefusedError(
+            "NothingFits",
+            what=f"{entry.id} does not fit {visible(facts.host)} by {path}: {found[0].lacks or 'refused by assess'}",
+            meaning="Nothing was changed.",
+            hint=f"What fits: winhost models {visible(facts.host)}",
+            host=facts.host,
+        )
+    return found[0] if found else None
+
+
+def _from_catalogue(
+    taken: Candidate, found: Sequence[Candidate], hub: str, token: SecretRef | None
+) -> Choice:
+    with watching(reads=True) as watch, watch.at(taken.entry.id, "asking the hub"):
+        needed = token if taken.entry.gated else None
+        revision = HubRepository(taken.entry.id, "main", hub, needed.resolve() if needed else None).about()["sha"]
+    others = tuple(each.entry.id for each in found if each is not taken)
+    text = taken.workload_text(str(revision), needed)
+    return Choice(taken.entry.id, text, _stored(taken), taken.memory, others)
+
+
+def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
+    folder = is_folder(model)
+    repository: HubRepository | ModelFolder
+    repository = (
+        ModelFolder.at_path(model) if folder else HubRepository(model, "main", hub, token.resolve() if token else None)
+    )
+    with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
+        made = draft(repository, token, lambda done, of: _tell(watch, model, done, of))
+        write_whole(file, [made.text])
+        (drafted,) = load_workload(file).models
+        smaller = _that_fits(next(ways(facts, path), None), drafted)
+        if smaller is not None:
+            made = draft(repository, token, lambda done, of: _tell(watch, model, done, of), smaller)
+    planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.tensor)
+    about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens × {planned.sequences}"
+    return Choice(made.model, made.text, about, look=made.look)
+
+
+def _that_fits(way: Way | None, model: Model) -> Planned | None:
+    """A shorter context, fewer sequences or more GPUs, where the draft does not fit; None where it does, or nothing
+    would: then the plan says why.
+    """
+    if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
+        return None
+    for tensor in (size for size in TENSOR if size <= len(way.memory.cards)):
+        for sequences in (SEQUENCES, 1):
+            for context in (each for each in CONTEXTS if each <= model.context):
+                tried = replace(model, tensor=tensor, sequences=sequences, context=context)
+                if budget(workload_of(tried), way.memory).fits:
+                    return Planned(context, sequences, tensor)
+    return None
+
+
+def _tell(watch: Watch, model: str, done: int, of: int) -> None:
+    text = f"headers of its weights: {done} of {of}"
+    watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))

@@ -1,0 +1,87 @@
+"""The runs that `winhost up` makes: ordinary ones whose plan lies in winhost's own state, by which they are found."""
+
+import shutil
+from pathlib import Path
+
+from winhost.core.dataclass import dataclass
+from winhost.engine.journal import read_journal
+from winhost.engine.private import private_folder
+from winhost.engine.run_state import RunState, replay
+from winhost.engine.store import Store
+from winhost.model.errors import WinhostError
+from winhost.model.workload import Workload
+from winhost.model.workloadfile import load_workload
+
+_FOLDER = "up"
+PLAN, WORKLOAD = "plan.json", "workload.yaml"
+OVER = ("rolled back", "nothing changed")
+
+
+@dataclass(frozen=True)
+class UpRun:
+    """A run that still stands, and whether `up` made it."""
+
+    state: RunState
+    ours: bool
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.state.folder)
+
+    @property
+    def is_over(self) -> bool:
+        """Applied, as far as its journal knows."""
+        return self.state.outcome == "applied"
+
+    @property
+    def workload(self) -> Workload | None:
+        try:
+            return load_workload(self.folder / WORKLOAD)
+        except (WinhostError, OSError):
+            return None
+
+
+def new_folder(store: Store, host: str) -> Path:
+    """For the files of the next run. Raises UsageError: NoStore, NotPrivate."""
+    private_folder(store.folder)
+    private_folder(store.folder / _FOLDER)
+    stem = store.path(store.new_run(host)).stem
+    folder = store.folder / _FOLDER / stem
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{stem}-{number}")
+    return private_folder(folder)
+
+
+def forget(folder: Path) -> None:
+    """Files of a plan that was never applied."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
+    """Newest first: those of this host that are neither undone nor without a change."""
+    found = []
+    for name in reversed(store.runs_of(host)):
+        try:
+            state = replay(name, read_journal(store.existing(name)))
+        except WinhostError:
+            continue  # nobody can go on with it, either
+        if state.outcome in OVER or (state.unchanged and state.outcome is None):
+            continue
+        ours = Path(state.folder).parent == (store.folder / _FOLDER).absolute() if state.folder else False
+        found.append(UpRun(state, ours))
+    return tuple(found)
+
+
+def hosts_of_ours(store: Store) -> tuple[str, ...]:
+    """Hosts on which a run of `up` stands, oldest first."""
+    hosts: dict[str, None] = {}
+    for name in store.runs():
+        try:
+            state = replay(name, read_journal(store.existing(name)))
+        except WinhostError:
+            continue
+        if any(each.ours for each in standing_runs(store, state.host)):
+            hosts.setdefault(state.host)
+    return tuple(hosts)
