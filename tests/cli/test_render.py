@@ -1,5 +1,6 @@
 """winhost render compose, as people call it."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,14 @@ def test_what_is_missing_is_told(line: Line, words: tuple[object, ...], said: st
     assert said in " ".join(found.err.split())
 
 
-def test_without_a_key_nobody_could_use_it(line: Line) -> None:
+def test_a_key_that_nobody_named_is_made_and_only_its_hash_is_printed(line: Line) -> None:
     file = workload(line.folder)
     found = line("render", "compose", str(file), *MACHINE, "--digest", DIGEST)
-    assert (found.code, "name an API key" in found.err) == (2, True)
+    made = line.folder / "state/keys/stated.api-key"
+    assert (found.code, f"To see it: cat {made}" in found.err) == (0, True)
+    key = made.read_text("utf-8")
+    assert sha256(key.encode()).hexdigest() in found.out
+    assert key not in found.out + found.err
 
 
 PROXY = ("--certificate", "/etc/ssl/proxy.pem")

@@ -49,6 +49,7 @@ SEEN = {
     "gpu-compute.no-card",
     "dda.no-card",
     "disk.no-network-card",
+    "disk.nobody-logs-on",
     "disk.no-table",
     "disk.not-empty",
     "disk.not-there",

@@ -78,6 +78,11 @@ def check_node_words(parts: StackParts, words: ClusterWords) -> None:
         raise click.BadParameter(str(wrong), param_hint="'--join-token'") from None
 
 
+def with_cluster_key(parts: StackParts, words: ClusterWords, host: str) -> StackParts:
+    """As `with_key_of`, where no Secret of the cluster has the keys."""
+    return parts if words.keys_secret else parts.with_key_of(host)
+
+
 def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, wsl: str | None) -> NodeRequest:
     """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
     assets = parts.once(

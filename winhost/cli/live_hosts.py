@@ -16,6 +16,7 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
 from winhost.engine.detect import Named
 from winhost.engine.host_session import HostSession
+from winhost.engine.keys import with_ssh_key
 from winhost.engine.probe import probe
 from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
@@ -34,6 +35,7 @@ def connector_for(host: AnyHost) -> Connector:
     """How to reach it and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
+    host = with_ssh_key(host)
     windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
     agent = linux_scripts.session_text()
     return TwoSystems(
@@ -52,7 +54,7 @@ def _open_linux(target: SshTarget, program: str) -> Agent:
 
 def linux_beside(host: Host) -> SshTarget | None:
     """The Linux that takes turns with its Windows, by what that said last. Raises UsageError."""
-    return target_beside(host, RememberedWindows(Store(), host.name).answers())
+    return target_beside(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
 
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
@@ -74,7 +76,9 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
     beside = linux_beside(host) if runs_linux(facts) else None
     if beside is not None:
         return "dual-boot", (beside,)
-    return "dda" if running_guests(facts.resources) else "wsl2", linux_targets(host, facts.resources, "probe")
+    return "dda" if running_guests(facts.resources) else "wsl2", linux_targets(
+        with_ssh_key(host), facts.resources, "probe"
+    )
 
 
 def serving_wire(host: AnyHost) -> SshWire:
@@ -90,7 +94,7 @@ def serving_wire(host: AnyHost) -> SshWire:
             raise
         return SshWire(beside, program)
     with closing(windows):
-        return _wire_to_first(host, linux_targets(host, windows.read(TELLING), "serve"), program)
+        return _wire_to_first(host, linux_targets(with_ssh_key(host), windows.read(TELLING), "serve"), program)
 
 
 def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:
@@ -107,8 +111,10 @@ def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> Ss
 def check_reach(host: AnyHost, plan: Plan) -> None:
     """Raises UsageError (NoLinuxKey) for a plan that goes on to the host's Linux, which is known to end before that."""
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
-    if isinstance(host, Host) and host.ssh is None and resources & set(LINUX):
-        raise no_linux_key(host.name)
+    if isinstance(host, Host) and resources & set(LINUX):
+        ssh = with_ssh_key(host).ssh
+        if ssh is None or ssh.key is None:
+            raise no_linux_key(host.name)
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:

@@ -65,19 +65,16 @@ def plan(
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
     asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
-    # What is wrong with the words themselves is told once, before any host is asked.
     joining = _joining()
-    if joining:
-        joining.check()
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
-    named = partial(_named_with, asked, joining) if joining else at_least
+    keys, codes = FleetKeys(fleet_file), [0]
+    named = partial(_named_with, asked, joining, keys) if joining else at_least
     many = several(words, facts_files, fleet_file)
     if many:
         refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
     into = _into(output.path, many, force)
     if into and into.many:
         check_each_once(words, facts_files, fleet_file)
-    keys, codes = FleetKeys(fleet_file), [0]
 
     def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
         for host, made in watched(
@@ -93,6 +90,8 @@ def plan(
         show_plans([*results()], output.wide)
     else:
         show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide))
+    if joining:
+        joining.show_made_keys(output.shape)
     return max(codes)
 
 
@@ -116,24 +115,29 @@ def _joining() -> "PlannedStack | None":
     if words:
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
-        return PlannedStack(words, cluster)
+        joining = PlannedStack(words, cluster)
+        joining.check()  # what is wrong with the words themselves is told once, before any host is asked
+        return joining
     if cluster.said:
         raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
     return None
 
 
-def _asked_of(asked: PlanOptions, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
-    if asked.path:
-        return asked.request(asked.path), None
-    from winhost.engine.choosing import recommended  # with the rules of all paths
+def _asked_of(
+    asked: PlanOptions, facts: HostFacts, keys: FleetKeys, joining: "PlannedStack | None"
+) -> "tuple[PathRequest, Fit | None]":
+    path, best = asked.path, None
+    if path is None:
+        from winhost.engine.choosing import recommended  # with the rules of all paths
 
-    best = recommended(facts)
-    return asked.request(path_of(best.variant)), best
+        best = recommended(facts)
+        path = path_of(best.variant)
+    return keys.give(facts.host, asked.request(path), serves=joining is not None), best
 
 
-def _named_with(asked: PlanOptions, joining: "PlannedStack", facts: Facts) -> frozenset[Id]:
+def _named_with(asked: PlanOptions, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
     known = HostFacts(facts)
-    return _joined(known, _asked_of(asked, known)[0], joining)[0].playbook.named
+    return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
 
 
 def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
@@ -155,7 +159,7 @@ def _planned(
 ) -> PlannedHost | WinhostError:
     try:
         facts = _known(read, assumed)
-        plain, best = _asked_of(asked, facts)
+        plain, best = _asked_of(asked, facts, keys, joining)
         request, served = _joined(facts, plain, joining)
         made = make_plan(facts, request)
         uncompared = keys.check(made.host, given_keys(request))

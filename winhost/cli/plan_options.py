@@ -255,12 +255,33 @@ class FleetKeys:
             found = self._hosts.get(host)
         except UsageError as unusable:
             return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
-        if not isinstance(found, Host) or found.ssh is None:
+        if not isinstance(found, Host) or found.ssh is None or found.ssh.key is None:
             return ()  # a plan that needs such a key is not applied without one
         from winhost.connect.own_key import check_given  # other plans give no key
 
         told = check_given(host, found.ssh, given)
         return (told,) if told else ()
+
+    def give(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:
+        """The request with a public key, where the Linux that it makes takes one and none was given: that of the
+        private key in fleet.yaml, else of the pair that winhost makes. serves: whether models are served there.
+
+        Raises UsageError: NoPublicHalf, FileFaults, NoStore, NotPrivate.
+        """
+        names = _open_key(request.path, request.playbook.settings, serves=serves)
+        if names is None:
+            return request
+        found = self._hosts.get(host)
+        from winhost.engine.keys import ssh_key  # as above
+
+        line = ssh_key(host, found.ssh if isinstance(found, Host) else None).line
+        settings = copy.deepcopy(request.playbook.settings)
+        inner = settings
+        for each in names[:-1]:
+            below = inner.get(each)
+            inner[each] = inner = below if isinstance(below, dict) else {}
+        inner[names[-1]] = line
+        return request.with_playbook(request.playbook.with_settings(settings))
 
     @cached_property
     def _hosts(self) -> Mapping[str, AnyHost]:
@@ -272,6 +293,21 @@ class FleetKeys:
         from winhost.model.fleetfile import load_fleet  # with the models of that file
 
         return {host.name: host for host in load_fleet(file).hosts}
+
+
+def _open_key(path: str, settings: Mapping[str, Json], *, serves: bool) -> tuple[str, ...] | None:
+    """The setting that a public key is still to be written into."""
+    if path == "wsl2" and serves:
+        access = settings.get("access")
+        return None if isinstance(access, dict) and access.get("key") else ("access", "key")
+    new, system = settings.get("new_vm"), settings.get("system")
+    if path == "dual-boot" and isinstance(system, dict):
+        return None if system.get("key") else ("system", "key")
+    if path == "dda" and isinstance(new, dict):
+        guest = new.get("guest")
+        prepared = new.get("vhdx") is not None and guest is None and not serves
+        return None if prepared or (isinstance(guest, dict) and guest.get("key")) else ("new_vm", "guest", "key")
+    return None
 
 
 def given_keys(request: PathRequest) -> dict[str, str]:

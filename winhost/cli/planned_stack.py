@@ -9,9 +9,9 @@ from typing import cast
 import click
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.cluster_parts import check_node_words, node_request
+from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
 from winhost.cli.stack_options import StackWords
-from winhost.cli.stack_parts import StackParts, key_pair
+from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
@@ -59,6 +59,10 @@ class PlannedStack:
         if beyond and not self.words.allow:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
 
+    def show_made_keys(self, shape: str) -> None:
+        """Tell of the API keys that winhost keeps for these hosts."""
+        show_made_keys(self.parts.made_keys, shape)
+
     def joined(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         """The request with what serves the workload. Raises as `stack` does, and as the hub and the registry do."""
         with self._lock:
@@ -79,14 +83,15 @@ class PlannedStack:
         wheels = engine_wheels(self.words, facts, self.parts.once)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
         target = stack_target(facts, request, program, beyond=beyond)
+        parts = self.parts.with_key_of(facts.host)
         of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
-            found = stack(target.facts, self._request(target, of_gateway, wheels))
+            found = stack(target.facts, self._request(parts, target, of_gateway, wheels))
             target = target.published(port, self.words.allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
         # The first key that was named: by it the run asks for a completion in the end.
-        _, asks_with = key_pair(self.words.api_key[0])
+        _, asks_with = key_pair(parts.words.api_key[0])
         image = None if self.parts.own_program else self.parts.image
         offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
         joined = _with_entries(target, found.entries)
@@ -94,7 +99,8 @@ class PlannedStack:
 
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
         target = node_target(facts, request)
-        wanted = node_request(self.parts, self.cluster, facts.host, target.request.path, target.network)
+        parts = with_cluster_key(self.parts, self.cluster, facts.host)
+        wanted = node_request(parts, self.cluster, facts.host, target.request.path, target.network)
         try:
             found = cluster_stack(target.facts, wanted)
         except ValueError as wrong:
@@ -102,9 +108,13 @@ class PlannedStack:
         return target.request.with_playbook(_with_entries(target, found.entries)), found
 
     def _request(
-        self, target: StackTarget, of_gateway: PythonWheels | None, of_engine: PythonWheels | None
+        self,
+        parts: StackParts,
+        target: StackTarget,
+        of_gateway: PythonWheels | None,
+        of_engine: PythonWheels | None,
     ) -> StackRequest:
-        parts, words = self.parts, self.words
+        words = self.words
         return StackRequest(
             workload=parts.workload,
             path=target.request.path,

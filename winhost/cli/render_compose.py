@@ -11,7 +11,7 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.stack_options import StackWords, stack_words
-from winhost.cli.stack_parts import StackParts
+from winhost.cli.stack_parts import StackParts, show_made_keys
 from winhost.compat.stated_linux import stated_linux
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
@@ -42,7 +42,7 @@ def compose(
 ) -> int:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway."""
     facts = machine(facts_file, gpus, memory)
-    parts = StackParts(stack_words(workload) or StackWords(workload))
+    parts = StackParts(stack_words(workload) or StackWords(workload)).with_key_of(facts.host)
     parts.check_keys()
     keys, listen, tls = parts.keys, parts.listen, parts.tls
     request = ComposeRequest(
@@ -60,6 +60,7 @@ def compose(
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     show_rendered(Rendered(made.host, written(output.path, made.text, force), made.notes, made.text), output)
+    show_made_keys(parts.made_keys, output.shape)
     return 0
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 
 from winhost.cli.cluster_options import cluster_words
-from winhost.cli.cluster_parts import cluster_request
+from winhost.cli.cluster_parts import cluster_request, with_cluster_key
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.render_compose import Rendered, machine, show_rendered
 from winhost.cli.stack_options import StackWords, stack_words
-from winhost.cli.stack_parts import StackParts
+from winhost.cli.stack_parts import StackParts, show_made_keys
 from winhost.cluster.manifest_text import folder, stream
 from winhost.cluster.rendering import rendered
 from winhost.model.units import Bytes
@@ -29,14 +29,17 @@ def kubernetes(
     """Print all that serves WORKLOAD as manifests for a cluster."""
     facts = machine(facts_file, gpus, memory)
     parts = StackParts(stack_words(workload) or StackWords(workload))
+    words = cluster_words()
+    parts = with_cluster_key(parts, words, facts.host)
     try:
-        made = rendered(facts, cluster_request(parts, cluster_words(), path))
+        made = rendered(facts, cluster_request(parts, words, path))
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     if output.path is not None:
         _write(output.path, folder(made), force)
     place = None if output.path is None else str(output.path)
     show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
+    show_made_keys(parts.made_keys, output.shape)
     return 0
 
 

@@ -1,15 +1,18 @@
 """What options say of a workload that is to be served, wherever: its image, keys, address and certificate."""
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from packaging.version import Version
 
+from winhost.cli.output import say
+from winhost.cli.shells import command_line, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
@@ -24,6 +27,9 @@ from winhost.serving.gateway_entries import key_line, metrics_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
+if TYPE_CHECKING:
+    from winhost.engine.keys import ApiKey
+
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
@@ -35,6 +41,7 @@ class StackParts:
 
     words: StackWords
     _asked: dict[str, Any] = field(default_factory=dict)
+    made_keys: "dict[str, ApiKey]" = field(default_factory=dict)  # by host
 
     def once(self, name: str, ask: Callable[[], Any]) -> Any:
         if name not in self._asked:
@@ -155,10 +162,23 @@ class StackParts:
             raise click.UsageError("--certificate and --certificate-key go together")
         return (certificate, key) if certificate and key else None
 
+    def with_key_of(self, host: str) -> "StackParts":
+        """With the API key that winhost keeps for a host, where none is named: `show_made_keys` tells of it.
+
+        Raises UsageError: NoStore, NotPrivate, KeyLost.
+        """
+        if self.words.api_key:
+            return self
+        from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
+
+        if host not in self.made_keys:
+            self.made_keys[host] = api_key(host)
+        found = self.made_keys[host]
+        words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
+        return StackParts(words, self._asked, self.made_keys)
+
     def check_keys(self) -> None:
         """Raises UsageError: SecretUnreadable."""
-        if not self.words.api_key:
-            raise click.UsageError("nobody could use the endpoint: name an API key, as --api-key alice=env:ALICE_KEY")
         try:
             _ = self.keys
         except ValueError as wrong:
@@ -171,6 +191,17 @@ class StackParts:
         return api + tuple(
             self.once(f"metrics key {each}", partial(_line, metrics_key_line, each)) for each in self.words.metrics_key
         )
+
+
+def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
+    """On stderr, after all else: where each is, and once, on a terminal, a key that was made now."""
+    for host, each in keys.items():
+        if each.made and shape in ("table", "wide") and sys.stderr.isatty():
+            say(f"API key of {each.name} for {host}, shown only now: {each.made.reveal()}", hang=2, err=True)
+        service, _, user = each.key.target.rpartition("/")
+        words = ("cat", each.key.target) if each.key.scheme == "file" else ("keyring", "get", service, user)
+        again = command_line(words, own_shell())
+        say(f"API key of {each.name} for {host}: {each.key}. To see it: {again}", hang=2, err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:

@@ -1,7 +1,7 @@
-"""The private key that fleet.yaml names for a Linux, compared by its public half with the keys that a plan gives.
+"""The private key that fleet.yaml names for a Linux: its public half, compared with the keys that a plan gives.
 
 Nothing asks for a passphrase: a private key of OpenSSH has its public half in clear, and others have a .pub file beside
-them. A keyring is not asked, because it may ask its owner.
+them. For a comparison a keyring is not asked, because it may ask its owner.
 """
 
 import re
@@ -27,8 +27,12 @@ def check_given(host: str, named: Ssh, given: Mapping[str, str]) -> str | None:
 
     Raises UsageError (OtherKey) where the private key belongs to none of them.
     """
-    at = named.key_at or "ssh.key in fleet.yaml"
-    own, why = _public_half(named.key)
+    at, key = named.key_at or "ssh.key in fleet.yaml", named.key
+    assert key is not None
+    if key.scheme in _READ:
+        own, why = _public_half(key)
+    else:
+        own, why = None, f"a {key.scheme} is not asked while a plan is made"
     if own is None:
         return f"The public key given was not compared with the private key at {at}: {why}."
     if any(_data(line) == own for line in given):
@@ -37,12 +41,34 @@ def check_given(host: str, named: Ssh, given: Mapping[str, str]) -> str | None:
     raise UsageError(
         "OtherKey",
         what=f"the private key that fleet.yaml names for the Linux of {visible(host)} belongs to no public key given",
-        meaning=f"Given: {keys}. The public half of {visible(str(named.key))} is {fingerprint(own)}. winhost could not "
+        meaning=f"Given: {keys}. The public half of {visible(str(key))} is {fingerprint(own)}. winhost could not "
         "log on to the Linux that it sets up. Nothing was written.",
-        hint=f"Give the public half of that key with {_advised(next(iter(given.values())), named.key, own)}\n"
+        hint=f"Give the public half of that key with {_advised(next(iter(given.values())), key, own)}\n"
         f"Or name the private key of the one given at {at}",
         host=host,
     )
+
+
+def public_line(host: str, key: SecretRef, at: str | None) -> str:
+    """The public half of a private key, as a .pub file has it. A keyring is asked for the key. at: where it is named.
+
+    Raises UsageError: NoPublicHalf.
+    """
+    own, why = _public_half(key)
+    if own is None:
+        raise UsageError(
+            "NoPublicHalf",
+            what=f"the public half of the key at {at or 'ssh.key in fleet.yaml'} is not known: {why}",
+            hint="Write it into a .pub file beside the private key: ssh-keygen -y -f KEY > KEY.pub",
+            host=host,
+        )
+    return line_of(own)
+
+
+def line_of(data: bytes) -> str:
+    """A public key in the form of RFC 4253, which begins with its type, as a .pub file has it."""
+    kind = data[4 : 4 + int.from_bytes(data[:4])].decode("ascii", "replace")
+    return f"{kind} {b64encode(data).decode()}"
 
 
 def fingerprint(data: bytes) -> str:
@@ -84,8 +110,6 @@ def _of_pub(file: Path) -> bytes | None:
 
 def _public_half(key: SecretRef) -> tuple[bytes | None, str]:
     """Without it, why it cannot be had."""
-    if key.scheme not in _READ:
-        return None, f"a {key.scheme} is not asked while a plan is made"
     try:
         text, why = key.resolve(), ""
     except UsageError as unreadable:

@@ -24,10 +24,10 @@ Answers = Mapping[str, Answer]
 
 
 def no_linux_key(host: str) -> UsageError:
-    """Linux would let winhost in, but the fleet file does not say with which key."""
+    """Linux would let winhost in, but neither the fleet file nor the state of winhost has the key."""
     return UsageError(
         "NoLinuxKey",
-        what=f"fleet.yaml names no key for the Linux of {host}",
+        what=f"fleet.yaml names no key for the Linux of {host}, and winhost made none for it on this computer",
         hint=f"Name its private key at hosts.{host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519",
         host=host,
     )
@@ -88,11 +88,16 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, 
             hint="winhost manages one distro or guest on each host: remove SSH access to the others.",
             host=host.name,
         )
-    if host.ssh is None:
-        raise no_linux_key(host.name)
+    ssh = _with_key(host)
     if guests:
-        return tuple(_guest(host, host.ssh, guests[0], _records(answers, FORWARD)))
-    return (_distro(host, host.ssh, distros[0], _records(answers, FORWARD)),)
+        return tuple(_guest(host, ssh, guests[0], _records(answers, FORWARD)))
+    return (_distro(host, ssh, distros[0], _records(answers, FORWARD)),)
+
+
+def _with_key(host: Host) -> Ssh:
+    if host.ssh is None or host.ssh.key is None:
+        raise no_linux_key(host.name)
+    return host.ssh
 
 
 def _installed(answers: Answers) -> list[Record]:
@@ -104,10 +109,8 @@ def target_beside(host: Host, answers: Answers) -> SshTarget | None:
     made = _installed(answers)
     if not made:
         return None
-    if host.ssh is None:
-        raise no_linux_key(host.name)
     state = made[0].state
-    target = _target(host, host.ssh, made[0].key["name"], state.get("user"), str(state["host_key"]))
+    target = _target(host, _with_key(host), made[0].key["name"], state.get("user"), str(state["host_key"]))
     own = str(state.get("address") or "").partition("/")[0]
     return replace(target, address=target.address or own or host.address, port=target.port or _SSH_PORT)
 

@@ -40,7 +40,7 @@ def state_folder() -> Path:
 
 
 class Store:
-    """Journals under `runs/`, locks under `locks/`; both folders are the owner's alone."""
+    """Journals under `runs/`, locks under `locks/`, keys under `keys/`; these folders are the owner's alone."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder()
@@ -68,6 +68,14 @@ class Store:
     def remembered(self, host: str) -> Path:
         """Where facts of a Windows are kept while the Linux beside it runs."""
         return self.folder / "windows" / f"{_safe(host)}.json"
+
+    def key(self, host: str, kind: str) -> Path:
+        """Where a key that winhost made for a host is or will be."""
+        return self.folder / "keys" / f"{_safe(host)}.{kind}"
+
+    def keys(self) -> Path:
+        """The folder of these keys, made where it is not there. Raises UsageError: NoStore, NotPrivate."""
+        return self._own("keys")
 
     def existing(self, run: str) -> Path:
         """Raises UsageError: UnknownRun."""

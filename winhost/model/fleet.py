@@ -59,10 +59,10 @@ class Transport:
 class Ssh:
     """How the Linux in a host's WSL distro is reached, as far as the host does not tell it itself.
 
-    user, address, port: left out, as Windows says.
+    key: left out, the one that winhost makes; user, address, port: left out, as Windows says.
     """
 
-    key: SecretRef
+    key: SecretRef | None = None
     passphrase: SecretRef | None = None
     user: str | None = None
     address: str | None = None

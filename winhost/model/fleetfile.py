@@ -152,7 +152,10 @@ class LogonOptions(Written):
 
     key: _Key | None = Field(
         default=None,
-        description="Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER.",
+        description=(
+            "Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default "
+            "for the Linux of a Windows host: one that winhost makes and keeps in its private state."
+        ),
     )
     passphrase: SecretRef | None = Field(default=None, description="Where the key's passphrase is, if it has one.")
     user: Text | None = Field(
@@ -322,9 +325,10 @@ def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:
 
 def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
     given = {key: value for key, value in _given(loaded.value, name, "ssh").items() if key in _OF_DISTROS}
-    if "key" not in given:
+    if not given:
         return None
-    return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=loaded.where(given["key"][0]))
+    key_at = loaded.where(given["key"][0]) if "key" in given else None
+    return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=key_at)
 
 
 def _sftp(loaded: Loaded[FleetFile], name: str, address: str, transport: Transport) -> Login:
@@ -489,8 +493,8 @@ def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Fin
 def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
     """What layers say for hosts with kind: linux is not meant for this one."""
     given = _given(file, name, "ssh")
-    if "key" not in given and not given.keys().isdisjoint(_OF_DISTROS):
-        yield ("hosts", name, "ssh", "key"), "is missing: nobody comes into Linux without one"
+    if "key" not in given and "passphrase" in given:
+        yield ("hosts", name, "ssh", "key"), "is missing: the passphrase is that of a key"
 
 
 def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:

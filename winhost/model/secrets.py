@@ -75,6 +75,18 @@ class SecretRef:
             raise self.unreadable("it is empty")
         return Secret(value)
 
+    def keep(self, value: Secret) -> bool:
+        """Write a value into the keyring under this reference. False where no keyring works, or the value would not
+        come back; nothing is raised, because a backend may show what it was given.
+        """
+        service, _, user = self.target.rpartition("/")
+        try:
+            keyring = import_module("keyring")
+            keyring.set_password(service, user, value.reveal())
+            return bool(keyring.get_password(service, user) == value.reveal())
+        except Exception:  # noqa: BLE001 - a backend raises what its system does, and none of it may be shown
+            return False
+
     @property
     def written(self) -> str:
         """As it stands in a file, for another file of its owner; `str` is for people."""

@@ -59,8 +59,12 @@ class NewUbuntu(OwnAddress):
         matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes"),
         OfOneHost("host name"),
     ]
-    key: Annotated[str, AfterValidator(public_key)] = Field(
-        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
+    key: Annotated[str, AfterValidator(public_key)] | None = Field(
+        default=None,
+        description=(
+            "The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that "
+            "winhost makes."
+        ),
     )
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = Field(
         default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
@@ -155,6 +159,12 @@ class UbuntuDecisions(ContainersInside):
     def install_plan(self) -> InstallPlan:
         """What is installed where, from what the host says now. Raises RefusedError (NotPrepared), MissingFact."""
         asked = self._asked
+        if asked.key is None:
+            raise Refusal(
+                "disk.nobody-logs-on",
+                "Nobody could log on to the new Ubuntu: it has no password.",
+                "Name your public key: --set system.key=@FILE.pub",
+            )
         system = NewSystem(
             asked.hostname,
             asked.user,

@@ -174,7 +174,7 @@ def _refusals(facts: HostFacts, asked: NewVm) -> Iterator[Refusal]:
             f"The host has a VM {asked.name} already, which winhost did not make.",
             f"Choose another name, or give that VM the GPUs: --vm {asked.name}",
         )
-    if asked.vhdx is None and asked.guest is None:
+    if asked.guest.key is None if asked.guest else asked.vhdx is None:
         yield Refusal(
             "vm.nobody-logs-on",
             "Nobody could log on to the VM: an image for clouds has neither a user nor a password.",

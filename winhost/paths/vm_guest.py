@@ -35,8 +35,12 @@ def _no_root(user: str) -> str:
 class Guest(Closed):
     """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
 
-    key: Annotated[str, AfterValidator(public_key)] = Field(
-        description="The public key of whoever runs winhost. Its private half is ssh.key of the host in fleet.yaml."
+    key: Annotated[str, AfterValidator(public_key)] | None = Field(
+        default=None,
+        description=(
+            "The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that "
+            "winhost makes."
+        ),
     )
     user: Annotated[
         str,
@@ -169,5 +173,6 @@ def _packed(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
     if network.address is not None and network.gateway is not None:
         resolvers = tuple(map(ip_address, network.dns))
         address = GuestAddress(ip_interface(network.address), ip_address(network.gateway), resolvers)
-    disc = seed_template(GuestSeed(name, guest.user, (guest.key,), mac, address))
+    keys = (guest.key,) if guest.key else ()  # without one the plan is refused
+    disc = seed_template(GuestSeed(name, guest.user, keys, mac, address))
     return b64encode(compress(disc, 9, mtime=0)).decode("ascii")
