@@ -68,7 +68,7 @@ def plan(
     joining = _joining()
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
     keys, codes = FleetKeys(fleet_file), [0]
-    named = partial(_named_with, asked, joining, keys) if joining else at_least
+    named = partial(named_with, asked, joining, keys) if joining else at_least
     many = several(words, facts_files, fleet_file)
     if many:
         refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
@@ -84,7 +84,7 @@ def plan(
             yield host, made
 
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        return ((read.host, _planned(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
+        return ((read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
 
     if many and output.shape in ("table", "wide") and not details:
         show_plans([*results()], output.wide)
@@ -135,7 +135,8 @@ def _asked_of(
     return keys.give(facts.host, asked.request(path), serves=joining is not None), best
 
 
-def _named_with(asked: PlanOptions, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
+def named_with(asked: PlanOptions, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
+    """What its plan has to know and a host lists only when it is named."""
     known = HostFacts(facts)
     return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
 
@@ -148,7 +149,7 @@ def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
     return HostFacts(stated(read.known, assumed))
 
 
-def _planned(
+def planned_host(
     read: Snapshot,
     asked: PlanOptions,
     joining: "PlannedStack | None",
@@ -157,6 +158,7 @@ def _planned(
     keys: FleetKeys,
     watch: Watch,
 ) -> PlannedHost | WinhostError:
+    """The plan of one host that was read, or why there is none."""
     try:
         facts = _known(read, assumed)
         plain, best = _asked_of(asked, facts, keys, joining)

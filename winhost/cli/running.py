@@ -316,8 +316,8 @@ def carried_through(
     accepted: tuple[str, ...],
     yes: bool,
 ) -> Outcome:
-    """What a run comes to; on a terminal each consent that turns out to be needed is asked for once, and the run goes on
-    with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
+    """What a run comes to. On a terminal each consent that turns out to be needed is asked for once, and the run goes
+    on with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
     """
     work = begin_it
     while True:

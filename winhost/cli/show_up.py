@@ -1,22 +1,20 @@
 """The one screen of `winhost up`: at most 25 lines at 80 columns, before its one question."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 import click
 
 from winhost.cli.line_breaks import columns
-from winhost.cli.output import say
 from winhost.cli.running import asking_for
 from winhost.cli.show_groups import NOTE, group_changes, short, waiting_groups
-from winhost.cli.shells import command_line, own_shell
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.gpu_cards import named
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import RISKS, Plan
+from winhost.model.plan import Plan
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Card
 
@@ -24,6 +22,7 @@ LINES = 25  # of the screen, its question included
 _COLUMNS = 80
 _HEAD = 11  # columns of what a line is about
 _MOST_GROUPS = 9
+_WHOLE = "All steps"
 _MBIT = 100  # a second, for an estimate that says so
 _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "containers", "data")
 
@@ -41,7 +40,7 @@ class Screen:
     used: tuple[Card, ...]
     idle: tuple[Card, ...]
     here: bool
-    details: tuple[str, ...] = ()
+    details: str = ""
     covered: tuple[str, ...] = field(default=())
 
 
@@ -50,7 +49,7 @@ def show_up(screen: Screen) -> None:
     width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
     lines = [*_lines(screen, width)]
     for head, text in lines:
-        _row(head, text, width)
+        _row(head, text, None if head == _WHOLE else width)
 
 
 def _row(head: str, text: str, width: int | None) -> None:
@@ -81,7 +80,7 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     yield from _paragraph(plan.host, screen.verdict, width)
     yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
     if screen.choice.others:
-        yield "", f"also fit: {', '.join(screen.choice.others[:2])}; all: winhost models {plan.host}"
+        yield "", f"what else fits: winhost models {plan.host}; next best: {', '.join(screen.choice.others[:2])}"
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
     yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
@@ -91,7 +90,7 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     yield from _paragraph("Time", _time(screen), width)
     yield from _paragraph("Undo", _undo(screen), width)
     yield from _approvals(screen, width)
-    yield "All steps", command_line(screen.details, own_shell())
+    yield _WHOLE, screen.details  # a command is copied whole
 
 
 def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, str]]:
@@ -110,16 +109,16 @@ def _changes(screen: Screen) -> Iterator[tuple[str, str]]:
     for stage in screen.plan.stages:
         for group, what in group_changes(stage.steps):
             groups.setdefault(group, []).append(what)
-    for group, titles in waiting_groups(screen.plan.deferred):
-        groups.setdefault(group, []).append(titles)
+    for group, waiting in waiting_groups(screen.plan.deferred):
+        groups.setdefault(group, []).append(waiting)
     if not groups:
         yield "Changes", "none: everything is already as planned"
         return
     shown = [*groups.items()]
     rest = shown[_MOST_GROUPS:] if len(shown) > _MOST_GROUPS + 1 else []
     head = "Changes"
-    for group, what in shown[: len(shown) - len(rest)]:
-        yield head, f"{group}: {'; '.join(what)}"
+    for group, changed in shown[: len(shown) - len(rest)]:
+        yield head, f"{group}: {'; '.join(changed)}"
         head = ""
     if rest:
         yield "", f"and {', '.join(group for group, _ in rest)}"
@@ -134,7 +133,7 @@ def _downloads(screen: Screen) -> str:
 
 
 def _noticed(screen: Screen) -> str:
-    needed = {risk: titles for risk, titles in asking_for(screen.plan, screen.plan.stages).needed.items()}
+    needed = asking_for(screen.plan, screen.plan.stages).needed
     parts = []
     if "restart" in needed:
         again = ": log on again then and type winhost up" if screen.here else ""
@@ -186,7 +185,3 @@ def verdict_sentence(plan: Plan, model: str, option: str) -> str:
     except UsageError:  # a caution of the request
         sentence = found["text"]
     return f"{head}: {found['severity']}. {sentence}"
-
-
-def approvals_text(risks: Iterable[str]) -> str:
-    return "; ".join(f"{risk}: {RISKS[risk]}" for risk in risks)

@@ -135,3 +135,15 @@ def stack_words(workload: Path | None = None) -> StackWords | None:
         option = next(iter(said)).replace("_", "-")
         raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
     return StackWords(**said) if said else None
+
+
+def stack_command() -> tuple[str, ...]:
+    """The options as they were given, for a command that is typed again."""
+    context = click.get_current_context(silent=True)
+    said: dict[str, Any] = dict(context.meta.get(_ASKED, {}) if context else {})
+    words: list[str] = []
+    for name, value in said.items():
+        option = f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [option] if each is True else [option, str(each)]
+    return tuple(words)

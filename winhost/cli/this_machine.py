@@ -43,7 +43,7 @@ def this_machine() -> AnyHost:
 
 
 def local_host(fleet_file: Path | None) -> AnyHost:
-    """The host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError (FileFaults)."""
+    """The host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError: FileFaults."""
     try:
         fleet = load_fleet(find_fleet(fleet_file))
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""winhost up: from a machine to a model that answers. Its plan and its run are ordinary ones, made by the same parts."""
+"""winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
 from collections.abc import Mapping
@@ -34,9 +34,10 @@ from winhost.cli.running import (
     under_way,
 )
 from winhost.cli.shells import command_line, own_shell
+from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
-from winhost.cli.stack_options import stack_words
+from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
 from winhost.cli.up_choice import Choice, choose
 from winhost.cli.up_runs import PLAN, WORKLOAD, UpRun, forget, new_folder, standing_runs
@@ -74,6 +75,7 @@ class Asked:
     allow_unverified: bool
     accepted: tuple[str, ...]
     yes: bool
+    details: bool
     deadlines: Deadlines
     fleet_file: Path | None
     output: Output
@@ -98,6 +100,7 @@ class Asked:
             *(("--path", self.path) if self.path else ()),
             *(word for each in self.settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
+            *stack_command(),
             *(("--fleet", str(self.fleet_file)) if self.fleet_file else ()),
         ]
         return command_line((*words, *more), own_shell())
@@ -111,6 +114,7 @@ def up(
     allow_unverified: bool,
     accepted: tuple[str, ...],
     yes: bool,
+    details: bool,
     guest_deadline: float,
     restart_deadline: float,
     fleet_file: Path | None,
@@ -120,7 +124,7 @@ def up(
     """Serve a MODEL on this machine, or on another."""
     deadlines = Deadlines(guest_deadline, restart_deadline)
     asked = Asked(
-        model, on, path, settings, allow_unverified, accepted, yes, deadlines, fleet_file, output, as_jsonl
+        model, on, path, settings, allow_unverified, accepted, yes, details, deadlines, fleet_file, output, as_jsonl
     )
     host = host_of(on, fleet_file)
     check_rights(host)
@@ -284,6 +288,8 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 check_unasked(made.plan, best)
             check_reach(host, made.plan)
             check_key(made.plan)
+            if asked.details:
+                show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
         return _applied(host, folder / PLAN, given, asked)
@@ -315,7 +321,9 @@ def _planned(
         raise planned
     plan = planned.plan
     workload = folder / WORKLOAD
-    note = f"its workload file is {workload}; to go on by yourself, copy it and plan: winhost plan {plan.host} --workload"
+    note = (
+        f"its workload file is {workload}; to go on by yourself, copy it and plan: winhost plan {plan.host} --workload"
+    )
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)
     used, idle = _gpus(HostFacts(again), variant, joining)
@@ -328,7 +336,7 @@ def _planned(
         used,
         idle,
         here=is_local(host),
-        details=("winhost", "apply", str(folder / PLAN), "--check"),
+        details=asked.command("--details"),
         covered=tuple(risk for risk in plan.risks if risk != "data") if asked.asks else (),
     )
 
@@ -367,10 +375,7 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
             hint=f"To do it without questions: {asked.command('--yes', *accept)}",
             host=plan.host,
         )
-    if "data" in needed:
-        given = consents(_only_data(plan), asked.accepted, True)
-    else:
-        given = asked.accepted
+    given = consents(_only_data(plan), asked.accepted, True) if "data" in needed else asked.accepted
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""
     click.confirm(f"Begin{allows}?", abort=True, err=True)

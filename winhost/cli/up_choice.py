@@ -14,7 +14,7 @@ from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import catalogue
-from winhost.hub.draft import Draft, Planned, draft
+from winhost.hub.draft import Planned, draft
 from winhost.hub.hub_repository import HUB, HubRepository
 from winhost.hub.model_folder import ModelFolder
 from winhost.model.errors import RefusedError, visible
@@ -83,16 +83,23 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
     say(f"Models that fit {host}, best first (all of them: winhost models {host}):", err=True)
     rows = [
-        (number, each.entry.id, _stored(each), gb(each.download), gib(each.memory) if each.memory else "not known")
+        (
+            number,
+            each.entry.id,
+            each.entry.stored,
+            f"{each.context:,} x {each.sequences}",
+            gb(each.download),
+            gib(each.memory) if each.memory else "not known",
+        )
         for number, each in enumerate(shown, start=1)
     ]
-    table(("", "model", "stored, context", "download", "each GPU"), rows)
+    table(("", "model", "stored", "context", "download", "each GPU"), rows)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
 
 
 def _stored(each: Candidate) -> str:
-    return f"{each.entry.stored}, {each.context:,} tokens × {each.sequences}"
+    return f"{each.entry.stored}, {each.context:,} tokens x {each.sequences}"
 
 
 def gb(size: Bytes) -> str:
@@ -117,9 +124,7 @@ def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
     return found[0] if found else None
 
 
-def _from_catalogue(
-    taken: Candidate, found: Sequence[Candidate], hub: str, token: SecretRef | None
-) -> Choice:
+def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, token: SecretRef | None) -> Choice:
     with watching(reads=True) as watch, watch.at(taken.entry.id, "asking the hub"):
         needed = token if taken.entry.gated else None
         revision = HubRepository(taken.entry.id, "main", hub, needed.resolve() if needed else None).about()["sha"]
@@ -142,7 +147,7 @@ def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | N
         if smaller is not None:
             made = draft(repository, token, lambda done, of: _tell(watch, model, done, of), smaller)
     planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.tensor)
-    about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens × {planned.sequences}"
+    about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens x {planned.sequences}"
     return Choice(made.model, made.text, about, look=made.look)
 
 

@@ -11,7 +11,7 @@ from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, 
 from winhost.core.dataclass import dataclass
 from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences
-from winhost.core.rules import RESTART
+from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
@@ -354,7 +354,30 @@ def _without_restart(later: Deferred) -> Deferred:
 
 
 def _deferred(desired: DesiredResource, until: str) -> Deferred:
-    return Deferred(desired.resource, desired.title, until, desired.why, RESOURCE_TYPES[desired.resource].asks)
+    return Deferred(desired.resource, desired.title, until, desired.why, tuple(_may_ask(desired)))
+
+
+def _may_ask(desired: DesiredResource) -> Iterator[str]:
+    """Consents that its steps may ask for, without those that only another goal would: a distro that is made deletes
+    no data.
+    """
+    resource = RESOURCE_TYPES[desired.resource]
+    for risk in resource.asks:
+        rules = [rule for rule in (*resource.risks, *resource.may_need) if rule.consent == risk]
+        if not rules or any(_can_hold(rule.when, desired.desired) for rule in rules):
+            yield risk
+
+
+def _can_hold(when: Iterable[Condition], desired: Mapping[str, Json]) -> bool:
+    """As far as the goal alone decides: what it leaves alone is not changed."""
+    for each in when:
+        if each.of != "desired" or not each.property:
+            continue
+        if each.property not in desired or (each.one_of and desired[each.property] not in each.one_of):
+            return False
+        if each.none_of and desired[each.property] in each.none_of:
+            return False
+    return True
 
 
 def _until_there(

@@ -16,15 +16,18 @@ from winhost.cli.stack_options import stack_options
 @click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan.")
 @click.option(
-    "--allow-unverified", is_flag=True, help="Go on even if a required fact could not be read or the option is unproven."
+    "--allow-unverified",
+    is_flag=True,
+    help="Go on even if a required fact could not be read or the option is unproven.",
 )
+@click.option("--details", is_flag=True, help="Show every step with its reason before the summary.")
 @stack_options(leave_out=("--workload",))
 @run_options
 def up(**options: Any) -> int:
     """Serve a MODEL on this machine, or on another.
 
-    MODEL is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B. Default: the one that fits the GPUs best. Shows on
-    one screen what would change, then asks once. `winhost down` undoes it. After a restart or Ctrl-C type it again.
+    MODEL is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B. Default: the one that fits the GPUs best. Shows
+    on one screen what would change, then asks once. `winhost down` undoes it. After a restart or Ctrl-C, type it again.
     """
     from winhost.cli.up import up as run
 
