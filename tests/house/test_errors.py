@@ -37,6 +37,7 @@ MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
+CatalogueUnusable
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoPublicHalf KeyLost
 """

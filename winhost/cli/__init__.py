@@ -28,6 +28,7 @@ COMMANDS = {
     "diff": "Compare two snapshots: what changed, and which verdicts changed with it.",
     "facts": "Make facts files from the output of a machine's own tools.",
     "workload": "Draft what you want to serve from a model's own files.",
+    "models": "Show which models fit the GPUs of a host, best first, or all that winhost knows.",
     "explain": "Explain a reason by its CODE, or an error that you paste.",
     "plan": "Plan what would change on a host, and how each change is undone.",
     "apply": "Apply PLANS. Each change is journalled and can be rolled back.",

@@ -31,6 +31,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "detect": _UNREACHED,
     "probe": _UNREACHED,
     "assess": {3: "no option, or not that of --path, works on a host and meets the requirements", **_UNREACHED},
+    "models show": _UNREACHED,
     "report": _UNREACHED,
     "diff": {0: "no difference", 4: "the host or its verdicts changed"},
     "explain": {0: "explained", 1: "nothing is known of the text"},

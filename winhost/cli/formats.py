@@ -39,6 +39,8 @@ KINDS: Mapping[str, int] = {
     "lab": 1,
     "draft": 1,
     "fetched": 1,
+    "models": 1,
+    "models-refreshed": 1,
     "rendered": 1,
     "error": 1,
 }

@@ -17,6 +17,7 @@ from winhost.cli.lint import Linted
 from winhost.cli.lint_install import LintedInstall
 from winhost.cli.lint_recipes import LintedFile
 from winhost.cli.media_install import MadeMedia
+from winhost.cli.models import OfferedModels
 from winhost.cli.plan_install import PlannedInstall
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.probe import Probed
@@ -34,6 +35,7 @@ from winhost.compat.assess_answer import Brief, Full
 from winhost.compat.diff_answer import Diff
 from winhost.engine.boot import LinuxFirmware, Switched
 from winhost.engine.events import AnyEvent
+from winhost.hub.refreshed import Refreshed
 from winhost.lab.hostfile import HostFile
 from winhost.model.documents import answer_schema, json_schema
 from winhost.model.errors import ErrorResult
@@ -91,6 +93,8 @@ RESULTS: Mapping[str, Any] = {
     "lab": ListedLabHost,
     "draft": Drafted,
     "fetched": FetchedFolder,
+    "models": OfferedModels,
+    "models-refreshed": Refreshed,
     "rendered": Rendered,
     "error": ErrorResult,
 }

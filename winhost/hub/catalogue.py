@@ -115,7 +115,7 @@ def shipped_document() -> Mapping[str, Any]:
 
 
 def catalogue() -> Catalogue:
-    """The refreshed one, else the shipped one. Raises UsageError (OtherVersion, NotReadable) for a file of the user."""
+    """The refreshed one, else the shipped one. Raises UsageError (CatalogueUnusable) for the user's own."""
     file = refreshed_file()
     if not file.is_file():
         return catalogue_of(shipped_document())
@@ -124,10 +124,16 @@ def catalogue() -> Catalogue:
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise ValueError(f"it is no {SCHEMA}")
         return replace(catalogue_of(document), file=file)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, _yaml_error()) as error:
         what = f"{visible(str(file))} cannot be used as a catalogue of models: {visible(str(error)[:200])}"
         hint = "Delete it to have the one that comes with winhost, then: winhost models refresh"
-        raise UsageError("NotReadable", what=what, hint=hint) from error
+        raise UsageError("CatalogueUnusable", what=what, hint=hint) from error
+
+
+def _yaml_error() -> type[Exception]:
+    from yaml import YAMLError  # only where the file cannot be used
+
+    return YAMLError
 
 
 def catalogue_of(document: Mapping[str, Any]) -> Catalogue:
@@ -170,7 +176,7 @@ def near_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     from difflib import SequenceMatcher  # only where a name is wrong
 
     asked = wrong.lower()
-    known = sorted({entry.id for entry in entries if entry.id.lower() != asked})
+    known = sorted({entry.id for entry in entries if entry.id != wrong})
 
     def closeness(id_: str) -> float:
         whole = SequenceMatcher(None, asked, id_.lower()).ratio()

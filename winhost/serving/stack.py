@@ -109,17 +109,14 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
 
 def revision_of(model: Model) -> str:
     """Raises UsageError: NoRevision."""
+    if model.revision is not None:
+        return model.revision
+    what = f"{visible(model.name)} has no revision, so its files could be others tomorrow"
+    hint = f"Write the commit: winhost workload init {visible(model.id)} finds it"
     if is_folder(model.id):
-        what = f"{visible(model.id)} is a folder of this machine, and what is written here downloads from a hub"
-        hint = "Name the model by its ORG/NAME and its revision; winhost plan takes a folder"
-        raise UsageError("NoRevision", what=what, hint=hint)
-    if model.revision is None:
-        raise UsageError(
-            "NoRevision",
-            what=f"{visible(model.name)} has no revision, so its files could be others tomorrow",
-            hint=f"Write the commit: winhost workload init {visible(model.id)} finds it",
-        )
-    return model.revision
+        what = f"{visible(model.id)} is a folder of this machine, and what is made here downloads from a hub"
+        hint = "Name the model as ORG/NAME, with its revision; only a plan for a Linux takes a folder"
+    raise UsageError("NoRevision", what=what, hint=hint)
 
 
 def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:

@@ -40,7 +40,8 @@ def init(**options: Any) -> int:
 
     Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
     Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that wants to
-    run. A folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it: winhost assess HOST --workload FILE
+    run. A folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
+    winhost assess HOST --workload FILE
     """
     from winhost.cli.workload import init as run
 

@@ -1,0 +1,199 @@
+"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from winhost.cli.envelope import show_results
+from winhost.cli.fitting import Candidate, fitting, weight_bytes
+from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.output import say, show_next
+from winhost.cli.outputs import Output
+from winhost.cli.snapshots import Snapshot, read_each, watched, worst
+from winhost.cli.tables import table
+from winhost.core.dataclass import dataclass
+from winhost.hub.catalogue import Catalogue, Entry, catalogue
+from winhost.model.errors import WinhostError
+from winhost.model.path import check_path
+from winhost.model.units import Bytes, about, gib
+
+SHOWN = 12
+
+
+@dataclass(frozen=True)
+class OfferedModel:
+    """A repository of the catalogue. weights: bytes, told or computed; download: bytes of all files, known after a
+    refresh, else of its weights; gated: a token is needed; sources: where each value is from.
+
+    On a host also: context and sequences, which are planned for; gpus: that share it; memory: estimated bytes on each;
+    verdict; because: codes of reasons; lacks: why it is not offered.
+    """
+
+    model: str
+    name: str
+    released: str
+    parameters: int
+    dtype: str
+    quantization: str | None
+    longest: int
+    gated: bool
+    revision: str | None
+    weights: Bytes
+    download: Bytes
+    sources: dict[str, str]
+    context: int | None = None
+    sequences: int | None = None
+    gpus: int | None = None
+    memory: Bytes | None = None
+    verdict: str | None = None
+    because: tuple[str, ...] = ()
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class OfferedModels:
+    """What is offered for a host, best first. host, path: None for the catalogue itself; read: the day on which the
+    catalogue's sources were read; catalogue: the user's file, if it was refreshed.
+    """
+
+    host: str | None
+    path: str | None
+    read: str
+    catalogue: str | None
+    models: tuple[OfferedModel, ...]
+
+
+def show(
+    words: tuple[str, ...],
+    facts_files: tuple[Path, ...],
+    path: str | None,
+    everything: bool,
+    gated: bool,
+    fleet_file: Path | None,
+    at_once: int,
+    output: Output,
+) -> int:
+    """Show which models of the catalogue fit a host, best first."""
+    check_path(path)
+    known = catalogue()
+    if not words and not facts_files:
+        listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
+        show_results("models", output.shape, [("catalogue", listed)], _show_catalogue)
+        return 0
+    codes = [0]
+
+    def offers(read: Snapshot) -> OfferedModels | WinhostError:
+        try:
+            found = fitting(read.known, path, token=gated, entries=known.entries, everything=everything)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
+            failure = as_winhost_error(error)
+            codes.append(worst([failure]))
+            return failure
+        way = found[0].variant if found else None
+        return OfferedModels(read.host, way, known.read, _file(known), tuple(map(_offered, found)))
+
+    reads = watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch))
+    results = ((read.host, offers(read)) for read in reads)
+    show_results("models", output.shape, results, lambda found: _show(found, everything))
+    return max(codes)
+
+
+def _file(known: Catalogue) -> str | None:
+    return str(known.file) if known.file else None
+
+
+def _listed(entry: Entry) -> OfferedModel:
+    weights = weight_bytes(entry)
+    return OfferedModel(
+        model=entry.id,
+        name=entry.name,
+        released=entry.released,
+        parameters=entry.parameters,
+        dtype=str(entry.dtype),
+        quantization=str(entry.quantization) if entry.quantization else None,
+        longest=entry.longest,
+        gated=entry.gated,
+        revision=entry.revision,
+        weights=weights,
+        download=entry.download or weights,
+        sources=dict(entry.sources),
+    )
+
+
+def _offered(each: Candidate) -> OfferedModel:
+    return OfferedModel(
+        **vars(_listed(each.entry))
+        | {
+            "context": each.context,
+            "sequences": each.sequences,
+            "gpus": each.gpus,
+            "memory": each.memory,
+            "verdict": str(each.verdict),
+            "because": each.because,
+            "lacks": each.lacks,
+        }
+    )
+
+
+# ---- for people
+
+
+def _show_catalogue(found: OfferedModels) -> None:
+    rows = (
+        (
+            each.model,
+            _stored(each),
+            f"{each.parameters / 1e9:.1f} B",
+            about(each.download),
+            f"{each.longest:,}",
+            each.released,
+        )
+        for each in found.models
+    )
+    table(("model", "weights", "parameters", "download", "context", "released"), rows)
+    say(_read(found))
+    say("Which of them fit a host: winhost models HOST, or a facts file in its place")
+
+
+def _show(found: OfferedModels, everything: bool) -> None:
+    if not found.models:
+        say(f"{found.host}: none of the catalogue fits, or no way of it can serve.", bold=True)
+        show_next(("assess", str(found.host)))
+        return
+    say(f"{found.host} by {found.path}, best first:", bold=True)
+    shown = found.models if everything else _best_of_each(found.models)[:SHOWN]
+    table(("model", "weights", "context", "download", "memory", "GPUs", "verdict"), map(_row, shown))
+    if rest := len(found.models) - len(shown):
+        say(f"And {rest} more that fit: --all")
+    say("Context: tokens of each of so many sequences at once. Memory: estimated, on each GPU.")
+    if any(each.gated for each in shown):
+        say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")
+    say(_read(found))
+    best = shown[0]
+    if not best.lacks and best.context:
+        words = ["workload", "init", best.model, "--context", str(best.context), "--sequences", str(best.sequences)]
+        show_next((*words, *(("--gpus", str(best.gpus)) if best.gpus != 1 else ()), "-o", "workload.yaml"))
+
+
+def _best_of_each(models: Sequence[OfferedModel]) -> list[OfferedModel]:
+    """Of the repositories of one model the first."""
+    first: dict[str, OfferedModel] = {}
+    for each in models:
+        first.setdefault(each.name, each)
+    return list(first.values())
+
+
+def _row(each: OfferedModel) -> tuple[object, ...]:
+    verdict = f"no: {each.lacks}" if each.lacks else each.verdict
+    context = f"{each.context:,} x {each.sequences}"
+    memory = gib(each.memory) if each.memory else "unknown"
+    return each.model, _stored(each), context, about(each.download), memory, each.gpus, verdict
+
+
+def _stored(each: OfferedModel) -> str:
+    return (each.quantization or each.dtype) + (", gated" if each.gated else "")
+
+
+def _read(found: OfferedModels) -> str:
+    if found.catalogue:
+        return f"Catalogue of {found.read}, from the hub: {found.catalogue}"
+    return f"Catalogue of {found.read}, as it came with winhost; what the hub has now: winhost models refresh"

@@ -1,0 +1,126 @@
+"""The catalogue of models asked anew: what the hub has of each repository now, as another catalogue file."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from winhost.core.dataclass import dataclass
+from winhost.hub.catalogue import shipped_document
+from winhost.hub.draft import config_of
+from winhost.hub.hub_listing import listed_files
+from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.model_config import ModelConfig
+from winhost.hub.weights import weight_files
+from winhost.model.errors import WinhostError
+from winhost.model.secrets import Secret
+from winhost.model.units import Bytes
+
+_AT_ONCE = 8
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """A repository. revision: the commit that its branch main leads to; weights, download: bytes, of what an engine
+    loads and of all files; changed: names of values that are not as they were; kept: why it stays as it was, if so.
+    """
+
+    model: str
+    revision: str | None
+    weights: Bytes | None
+    download: Bytes | None
+    changed: tuple[str, ...] = ()
+    kept: str = ""
+
+
+def refreshed(
+    hub: str, token: Secret | None, today: str, before: Mapping[str, Any] | None, told: Callable[[str], None]
+) -> tuple[Row, tuple[Refreshed, ...]]:
+    """The document of the new catalogue, and what became of each repository.
+
+    before: the catalogue that an earlier refresh wrote: what cannot be asked now stays as it says. Raises WinhostError
+    (NotListed) where none of the first few can be asked.
+    """
+    shipped = shipped_document()
+    earlier = _repositories(before) if before else {}
+    asked = [
+        (name, id_, {**row, **earlier.get(id_, {})}, {**model, "repositories": None})
+        for name, model in shipped["models"].items()
+        for id_, row in model["repositories"].items()
+    ]
+    models: dict[str, Row] = {name: {**model, "repositories": {}} for name, model in shipped["models"].items()}
+    done: list[Refreshed] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for some in (asked[begin : begin + _AT_ONCE] for begin in range(0, len(asked), _AT_ONCE)):
+            answers = pool.map(lambda each: _asked(HubRepository(each[1], "main", hub, token), each[2], today), some)
+            for (name, id_, row, model), (new, outcome) in zip(some, answers, strict=True):
+                told(id_)
+                models[name]["repositories"][id_] = new or row
+                done.append(_compared(outcome, {**model, **row}, {**model, **(new or row)}))
+            if len(done) == len(some) and all(each.kept for each in done):
+                raise not_listed(hub, f"none of {len(done)} models could be asked; the first: {done[0].kept}", _HINT)
+    return {**shipped, "read": today, "models": models}, tuple(done)
+
+
+_HINT = "Is the hub reachable from here, perhaps with HTTPS_PROXY? The catalogue stays as it was"
+
+
+def _repositories(document: Mapping[str, Any]) -> Mapping[str, Row]:
+    models = document.get("models", {}).values()
+    return {id_: row for model in models for id_, row in model.get("repositories", {}).items()}
+
+
+def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None, Refreshed]:
+    try:
+        about = repository.about()
+        now = repository.at(repository.model, about["sha"])
+        sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in listed_files(now))}
+        weights = sum(sizes[path] for path in weight_files(now, sizes)) or None
+        config = config_of(now, sizes)
+    except WinhostError as error:
+        return None, Refreshed(
+            repository.model, row.get("revision"), row.get("weights"), row.get("download"), (), error.what
+        )
+    found = {
+        "revision": now.revision,
+        "weights": weights,
+        "download": sum(sizes.values()),
+        "gated": bool(about.get("gated")),
+        **_of_config(config),
+    }
+    new = {name: value for name, value in found.items() if value is not None}
+    source = f"{repository.page} at {now.revision}, read {today}"
+    sources = {**row["from"], **dict.fromkeys(("id", *new), source)}
+    return {**row, **new, "from": sources}, Refreshed(repository.model, now.revision, weights, found["download"])
+
+
+def _of_config(config: ModelConfig) -> Row:
+    """What config.json says, where it says all of it; the shape counts as one value."""
+    shape = {
+        "layers": config.layers,
+        "heads": config.heads,
+        "kv_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "hidden": config.hidden,
+        "intermediate": config.intermediate,
+        "vocabulary": config.vocabulary,
+        "tied_embeddings": bool(config.tied),
+    }
+    whole = None not in shape.values() and not config.latent
+    return {
+        "shape": shape if whole else None,
+        "longest": config.longest,
+        "dtype": str(config.served_dtype) if config.dtype else None,
+        "quantization": str(config.quantization) if config.quantization else None,
+    }
+
+
+def _compared(outcome: Refreshed, before: Mapping[str, Any], after: Mapping[str, Any]) -> Refreshed:
+    names = tuple(_changes(before, after)) if not outcome.kept else ()
+    return Refreshed(outcome.model, outcome.revision, outcome.weights, outcome.download, names, outcome.kept)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("revision", "weights", "download", "gated", "shape", "longest", "dtype", "quantization"):
+        if name in before and before[name] != after.get(name):
+            yield name
