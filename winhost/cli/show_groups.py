@@ -105,11 +105,12 @@ def group_changes(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
         yield group, what
 
 
-def waiting_groups(deferred: Iterable[Deferred]) -> Iterator[tuple[str, str]]:
-    """The same of what is planned only later: titles."""
+def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str]]:
+    """Groups of steps, or of what is planned only later, by their titles alone."""
     groups: dict[str, list[str]] = {}
-    for each in deferred:
-        groups.setdefault(_GROUP_OF[each.resource], []).append(_waiting(each))
+    for each in things:
+        title = _waiting(each) if isinstance(each, Deferred) else short(each.title)
+        groups.setdefault(_GROUP_OF[each.resource], []).append(title)
     for group, titles in groups.items():
         yield group, ", ".join(dict.fromkeys(titles))
 

@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
-from winhost.cli.show_groups import NOTE, group_changes, short, waiting_groups
+from winhost.cli.show_groups import NOTE, group_changes, short, grouped_titles
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.gpu_cards import named
 from winhost.core.dataclass import dataclass
@@ -109,7 +109,7 @@ def _changes(screen: Screen) -> Iterator[tuple[str, str]]:
     for stage in screen.plan.stages:
         for group, what in group_changes(stage.steps):
             groups.setdefault(group, []).append(what)
-    for group, waiting in waiting_groups(screen.plan.deferred):
+    for group, waiting in grouped_titles(screen.plan.deferred):
         groups.setdefault(group, []).append(waiting)
     if not groups:
         yield "Changes", "none: everything is already as planned"

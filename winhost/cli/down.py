@@ -1,0 +1,168 @@
+"""winhost down: the rollback of what `winhost up` made on a host, newest first."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or_roll_back
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.show_groups import grouped_titles, short
+from winhost.cli.this_machine import check_rights, local_host
+from winhost.cli.up import host_of
+from winhost.cli.up_choice import gb
+from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
+from winhost.core.steps import Step
+from winhost.engine.rollback import RollbackOutlook, look
+from winhost.engine.rollback import rollback as go_back
+from winhost.engine.run_context import RunContext
+from winhost.engine.run_state import RunState
+from winhost.engine.store import Store
+from winhost.model.errors import UsageError, visible
+from winhost.model.fleet import AnyHost
+from winhost.model.plan import in_order
+from winhost.model.units import Bytes, about
+
+EXPORTS = "%ProgramData%\\winhost\\exports"
+_GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", "DataDisk")
+
+
+def down(
+    word: str | None,
+    accepted: tuple[str, ...],
+    yes: bool,
+    guest_deadline: float,
+    restart_deadline: float,
+    fleet_file: Path | None,
+    output: Output,
+    as_jsonl: bool,
+) -> int:
+    """Undo what `winhost up` did on a HOST."""
+    store = Store()
+    host = _host(word, store, fleet_file)
+    runs = [each for each in standing_runs(store, host.name) if each.ours]
+    if not runs:
+        return _nothing(host, output, as_jsonl)
+    check_rights(host)
+    deadlines = Deadlines(guest_deadline, restart_deadline)
+    for each in runs:
+        asking = _Down(each, yes, word)
+        code = resume_or_roll_back(
+            go_back, "Undo", each.state.run, accepted, yes, deadlines, fleet_file, output, as_jsonl, asking.ask
+        )
+        if code:
+            return code
+    return 0
+
+
+def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
+    """Without a word this machine, or the only host on which a run of `up` stands. Raises UsageError: SeveralHosts."""
+    if word is not None:
+        return host_of(word, fleet_file)
+    here, made = local_host(fleet_file), hosts_of_ours(store)
+    if here.name in made or not made:
+        return here
+    if len(made) == 1:
+        return host_of(made[0], fleet_file)
+    raise UsageError(
+        "ForOneHost",
+        what=f"winhost up serves on {len(made)} hosts: {visible(', '.join(made))}",
+        hint="\n".join(f"winhost down {visible(each)}" for each in made),
+    )
+
+
+def _nothing(host: AnyHost, output: Output, as_jsonl: bool) -> int:
+    if as_jsonl or output.shape != "table":
+        if not as_jsonl:
+            show_results("outcome", output.shape, (), lambda none: None)
+        return 0
+    say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
+    return 0
+
+
+class _Down:
+    """What is shown and asked before one run is undone."""
+
+    def __init__(self, run: UpRun, yes: bool, word: str | None) -> None:
+        self._run, self._yes, self._word = run, yes, word
+
+    def ask(self, record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
+        if self._yes:
+            return given
+        steps, back = look(record.run, context)
+        self._show(record, steps, back)
+        needed = in_order(risk for step in steps for risk in step.risks)
+        lacking = tuple(risk for risk in needed if risk not in given)
+        if not sys.stdin.isatty():
+            raise self._not_asked(record.host, needed)
+        if "data" in lacking:
+            asking = asking_for_steps(record.host, [step for step in steps if "data" in step.risks], run=record.run)
+            given = consents(asking, given, True)
+        elif _exported(steps) and "data" not in given and not _keeps_export():
+            given = (*given, "data")
+        return (*given, *(risk for risk in lacking if risk not in given))
+
+    def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
+        accept = ("--accept", ",".join(needed)) if needed else ()
+        words = ("winhost", "down", *((self._word,) if self._word else ()), "--yes", *accept)
+        return UsageError(
+            "NotAsked",
+            what="there is no terminal to ask whether to begin",
+            meaning="Nothing was changed.",
+            hint=f"To do it without questions: {command_line(words, own_shell())}",
+            host=host,
+        )
+
+    def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook) -> None:
+        say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)
+        for group, what in grouped_titles(steps):
+            say(f"  {group}: {what}", hang=4)
+        for each in _data(record, steps):
+            say(f"  data: {each}", hang=4, fg="yellow")
+        for sentence in (*back.kept, *back.along):
+            say(f"  {sentence}", hang=4)
+        for lacks in back.missing:
+            say(f"  {lacks.title}: cannot be checked: {lacks.why}", hang=4)
+        needed = in_order(risk for step in steps for risk in step.risks if risk != "data")
+        if needed:
+            say(f"  Approvals: {', '.join(needed)} (your answer below covers them)")
+        say("  Stays: the keys that winhost made for this host, in its own state")
+
+
+def _exported(steps: Sequence[Step]) -> bool:
+    return any(step.resource == "WslDistro" and step.desired.get("installed") is False for step in steps)
+
+
+def _keeps_export() -> bool:
+    return click.confirm(f"Export the distro to {EXPORTS} first? Without that its data are deleted", True, err=True)
+
+
+def _data(record: RunState, steps: Sequence[Step]) -> Iterator[str]:
+    """What goes with all that is in it."""
+    held = _models(record)
+    inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
+    for step in steps:
+        gone = any(step.desired.get(name) is False for name in ("installed", "made"))
+        if step.resource not in _GOES_WITH_DATA or not gone:
+            continue
+        if step.resource == "WslDistro":
+            yield f"{short(step.title)} goes. It is exported first, without models and images, to a .tar in {EXPORTS}"
+        elif step.resource == "VmDisk":
+            size = step.before.get("size")
+            whole = f" of up to {about(size)}" if isinstance(size, int) else ""
+            yield f"{short(step.title)}{whole} is deleted{inside}. It is not exported: copy what you need first"
+
+
+def _models(record: RunState) -> Bytes:
+    files = {
+        line: int(line.split(" ")[1])
+        for stage in record.stages
+        for desired in stage.desired
+        if desired.resource == "ModelFiles"
+        for line in map(str, desired.desired.get("files") or ())
+    }
+    return sum(files.values())
