@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import cast
 
 import click
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
+from winhost.cli.cluster_parts import check_cluster_words, check_node_words, node_request, with_cluster_key
+from winhost.cli.faults import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
@@ -42,22 +43,19 @@ class PlannedStack:
 
     @property
     def _in_cluster(self) -> bool:
-        return self.parts.workload.deploy is Deploy.KUBERNETES
+        return self.parts.written.deploy is Deploy.KUBERNETES
 
     def check(self) -> None:
-        """What is wrong with the words themselves, before any host is asked. Raises click's UsageError, UsageError."""
-        parts = self.parts
-        check_node_words(parts, self.cluster)
-        if self._in_cluster:
-            return
-        beyond = parts.listen[0] not in LOOPBACK
-        if not parts.own_program or self.words.engine_archive:
-            parts.check_image()
+        """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
+        faults, parts = Faults(), self.parts
+        parts.check(faults)
+        check_node_words(parts, self.cluster, faults)
         if self.words.engine_lock:
-            lock_text(self.words.engine_lock)
-        parts.check_keys()
-        if beyond and not self.words.allow:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+            faults.of(partial(lock_text, self.words.engine_lock))
+        if not faults.of(lambda: self._in_cluster):
+            faults.of(lambda: parts.tls)
+            faults.of(lambda: parts.listen)
+        faults.refuse()
 
     def show_made_keys(self, shape: str) -> None:
         """Tell of the API keys that winhost keeps for these hosts."""
@@ -84,10 +82,11 @@ class PlannedStack:
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
         target = stack_target(facts, request, program, beyond=beyond)
         parts = self.parts.with_key_of(facts.host)
+        allow = parts.allowed(facts) if beyond else ()
         of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
-            found = stack(target.facts, self._request(parts, target, of_gateway, wheels))
-            target = target.published(port, self.words.allow) if beyond else target
+            found = stack(target.facts, self._request(parts, target, allow, of_gateway, wheels))
+            target = target.published(port, allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
         # The first key that was named: by it the run asks for a completion in the end.
@@ -100,7 +99,10 @@ class PlannedStack:
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
         target = node_target(facts, request)
         parts = with_cluster_key(self.parts, self.cluster, facts.host)
-        wanted = node_request(parts, self.cluster, facts.host, target.request.path, target.network)
+        faults = Faults()
+        check_cluster_words(parts, self.cluster, facts, faults)
+        faults.refuse()
+        wanted = node_request(parts, self.cluster, facts, target.request.path, target.network)
         try:
             found = cluster_stack(target.facts, wanted)
         except ValueError as wrong:
@@ -111,6 +113,7 @@ class PlannedStack:
         self,
         parts: StackParts,
         target: StackTarget,
+        allow: tuple[str, ...],
         of_gateway: PythonWheels | None,
         of_engine: PythonWheels | None,
     ) -> StackRequest:
@@ -125,7 +128,7 @@ class PlannedStack:
             listen=parts.listen,
             tls=parts.tls,
             plain_http=words.plain_http,
-            allowed=words.allow if target.peers is None else target.peers or None,
+            allowed=allow if target.peers is None else target.peers or None,
             gateway_wheels=of_gateway,
             engine_wheels=of_engine,
         )

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from packaging.version import Version
 
+from winhost.cli.faults import Faults
 from winhost.cli.output import say
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.stack_options import StackWords
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
 from winhost.hub.hub_repository import HUB
@@ -23,6 +26,8 @@ from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
+from winhost.paths.wsl2_network import networks
+from winhost.resources.host import HostFacts
 from winhost.serving.gateway_entries import key_line, metrics_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
@@ -37,9 +42,10 @@ _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
 
 @dataclass
 class StackParts:
-    """Each hub and registry is asked once, and each key read once."""
+    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one."""
 
     words: StackWords
+    in_cluster: bool = False
     _asked: dict[str, Any] = field(default_factory=dict)
     made_keys: "dict[str, ApiKey]" = field(default_factory=dict)  # by host
 
@@ -49,9 +55,15 @@ class StackParts:
         return self._asked[name]
 
     @property
+    def written(self) -> Workload:
+        """As the file has it. Raises UsageError: FileFaults."""
+        found: Workload = self.once("workload", lambda: load_workload(self.words.workload, in_cluster=self.in_cluster))
+        return found
+
+    @property
     def workload(self) -> Workload:
         """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
-        found: Workload = self.once("workload", lambda: load_workload(self.words.workload))
+        found = self.written
         stated, named = found.versions.get("vllm"), self._named
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         if stated and tagged and named and Version(tagged[1]) != stated:
@@ -142,7 +154,7 @@ class StackParts:
         """An address and a port. Raises UsageError of click where it is beyond this machine, and neither TLS nor its
         lack was named.
         """
-        usual = "127.0.0.1:8443" if self.workload.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
+        usual = "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
         text = self.words.listen or usual
         address, _, port = text.rpartition(":")
         if not address or not port.isdecimal():
@@ -150,7 +162,9 @@ class StackParts:
         bare = address.strip("[]")
         if bare not in LOOPBACK and self.tls is None and not self.words.plain_http:
             raise click.UsageError(
-                f"{bare} is beyond this machine: name --certificate and --certificate-key, or say --plain-http"
+                f"{bare} is beyond this machine: name a certificate on the Linux that serves, as --certificate "
+                "/etc/ssl/llm.pem --certificate-key /etc/ssl/llm.key, or say --plain-http, and others can read keys "
+                "and prompts"
             )
         return bare, int(port)
 
@@ -159,7 +173,10 @@ class StackParts:
         """Paths of a certificate and its key."""
         certificate, key = self.words.certificate, self.words.certificate_key
         if (certificate is None) is not (key is None):
-            raise click.UsageError("--certificate and --certificate-key go together")
+            raise click.UsageError(
+                "--certificate and --certificate-key go together: --certificate /etc/ssl/llm.pem "
+                "--certificate-key /etc/ssl/llm.key"
+            )
         return (certificate, key) if certificate and key else None
 
     def with_key_of(self, host: str) -> "StackParts":
@@ -175,22 +192,48 @@ class StackParts:
             self.made_keys[host] = api_key(host)
         found = self.made_keys[host]
         words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
-        return StackParts(words, self._asked, self.made_keys)
+        return StackParts(words, self.in_cluster, self._asked, self.made_keys)
 
-    def check_keys(self) -> None:
-        """Raises UsageError: SecretUnreadable."""
+    def check(self, faults: Faults) -> None:
+        """What is wrong with the file and the options, before any hub, registry or host is asked."""
+        workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
+        for model in workload.models if workload else ():
+            faults.of(partial(revision_of, model))
+        if not faults.of(lambda: self.own_program) or self.words.engine_archive:
+            faults.of(self.check_image)
+        for option, named in (("api", self.words.api_key), ("metrics", self.words.metrics_key)):
+            for each in named:
+                faults.of(partial(self._checked_key, option, each))
+
+    def _checked_key(self, option: str, text: str) -> str:
+        """A line of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
+        line = key_line if option == "api" else metrics_key_line
         try:
-            _ = self.keys
+            found: str = self.once(f"{option} key {text}", partial(_line, line, text))
         except ValueError as wrong:
-            raise click.BadParameter(str(wrong), param_hint="'--api-key'") from None
+            raise click.BadParameter(str(wrong), param_hint=f"'--{option}-key'") from None
+        return found
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Lines of the gateway's file. Raises ValueError, UsageError (SecretUnreadable)."""
-        api = tuple(self.once(f"key {each}", partial(_line, key_line, each)) for each in self.words.api_key)
-        return api + tuple(
-            self.once(f"metrics key {each}", partial(_line, metrics_key_line, each)) for each in self.words.metrics_key
+        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
+        return (
+            *(self._checked_key("api", each) for each in self.words.api_key),
+            *(self._checked_key("metrics", each) for each in self.words.metrics_key),
         )
+
+    def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
+        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
+
+        Raises click's UsageError where nobody knows any.
+        """
+        found = self.words.allow
+        if not found and facts is not None and not facts.is_linux:
+            with suppress(MissingFact):
+                found = networks(facts)
+        if not found:
+            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+        return found
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
@@ -220,5 +263,5 @@ def key_pair(text: str) -> tuple[str, str]:
     """Whose key, and a secret reference to it."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise click.UsageError(f"{text!r} is not NAME=REF")
+        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key
     return name, value
