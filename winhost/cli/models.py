@@ -93,7 +93,8 @@ def show(
 
     reads = watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch))
     results = ((read.host, offers(read)) for read in reads)
-    show_results("models", output.shape, results, lambda found: _show(found, everything))
+    again = [*words, *(word for file in facts_files for word in ("--facts", str(file)))]
+    show_results("models", output.shape, results, lambda found: _show(found, everything, again, fleet_file))
     return max(codes)
 
 
@@ -154,10 +155,11 @@ def _show_catalogue(found: OfferedModels) -> None:
     say("Which of them fit a host: winhost models HOST, or a facts file in its place")
 
 
-def _show(found: OfferedModels, everything: bool) -> None:
+def _show(found: OfferedModels, everything: bool, named: Sequence[str], fleet_file: Path | None) -> None:
+    """named: the words that name all hosts."""
     if not found.models:
-        say(f"{found.host}: none of the catalogue fits, or no way of it can serve.", bold=True)
-        show_next(("assess", str(found.host)))
+        say(f"{found.host}: nothing of the catalogue fits, or no path can serve there. Why not:", bold=True)
+        show_next(("assess", *named), fleet_file)
         return
     say(f"{found.host} by {found.path}, best first:", bold=True)
     shown = found.models if everything else _best_of_each(found.models)[:SHOWN]
