@@ -17,13 +17,14 @@ from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
+from winhost.compat.target import Target
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Card, HostFacts
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
@@ -35,6 +36,7 @@ class PlannedStack:
     words: StackWords
     cluster: ClusterWords = field(default_factory=ClusterWords)
     _made: dict[str, tuple[PathRequest, Stack | ClusterStack]] = field(default_factory=dict)
+    _targets: dict[str, StackTarget] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @cached_property
@@ -68,10 +70,18 @@ class PlannedStack:
                 self._made[facts.host] = self._join(facts, request)
             return self._made[facts.host]
 
-    def made_for(self, host: str) -> Stack | ClusterStack | None:
-        """What was joined for a host."""
-        found = self._made.get(host)
-        return found[1] if found else None
+    def serving_gpus(self, host: str) -> tuple[Card, ...]:
+        """Those that engines were placed on, as the Linux that serves sees them; none in a cluster."""
+        found, target = self._made.get(host), self._targets.get(host)
+        if found is None or target is None or not isinstance(found[1], Stack):
+            return ()
+        gpus = Target(target.facts, target.request.path).gpus
+        numbers = sorted({number for each in found[1].deployed.engines for number in each.cards})
+        return tuple(gpus[number] for number in numbers if number < len(gpus))
+
+    def join_anew(self, host: str) -> None:
+        """The next request of this host is another one."""
+        self._made.pop(host, None)
 
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         if self._in_cluster:
@@ -80,7 +90,7 @@ class PlannedStack:
         beyond = address not in LOOPBACK
         wheels = engine_wheels(self.words, facts, self.parts.once)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
-        target = stack_target(facts, request, program, beyond=beyond)
+        target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond)
         parts = self.parts.with_key_of(facts.host)
         allow = parts.allowed(facts) if beyond else ()
         of_gateway = gateway_wheels(self.words, facts, self.parts.once)

@@ -2,19 +2,18 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 import click
 
 from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
-from winhost.cli.show_groups import NOTE, group_changes, short, grouped_titles
+from winhost.cli.show_groups import NOTE, group_changes, grouped_titles, short
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.gpu_cards import named
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Plan
+from winhost.model.plan import Plan, in_order
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Card
 
@@ -40,8 +39,7 @@ class Screen:
     used: tuple[Card, ...]
     idle: tuple[Card, ...]
     here: bool
-    details: str = ""
-    covered: tuple[str, ...] = field(default=())
+    details: str
 
 
 def show_up(screen: Screen) -> None:
@@ -164,14 +162,20 @@ def _undo(screen: Screen) -> str:
 
 def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     asking = asking_for(screen.plan, screen.plan.stages)
-    needed = ", ".join(asking.needed) or "none"
-    yield "Approvals", needed + (" (your answer below covers them)" if screen.covered else "")
+    yield "Approvals", ", ".join(likely_risks(screen.plan)) or "none"
     if "data" in asking.needed:
         touched = ", ".join(short(title) for title in asking.needed["data"])
         yield from _paragraph("", f"data touches: {touched}. It is asked for by itself.", width)
-    maybe = [risk for risk in asking.maybe if risk not in asking.needed]
+    maybe = [risk for risk in asking.maybe if risk not in likely_risks(screen.plan)]
     if maybe:
-        yield "", f"asked for later if it turns out to be needed: {', '.join(maybe)}"
+        yield from _paragraph("", f"asked for later if it turns out to be needed: {', '.join(maybe)}", width)
+
+
+def likely_risks(plan: Plan) -> tuple[str, ...]:
+    """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
+    makes_vm = any(step.resource == "OwnVm" for step in plan.steps)
+    own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
+    return in_order((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:

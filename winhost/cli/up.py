@@ -1,7 +1,7 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from winhost.cli.running import (
 )
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
-from winhost.cli.show_up import Screen, show_up, verdict_sentence
+from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
@@ -47,7 +47,9 @@ from winhost.compat.target import Target
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
+from winhost.engine.disk_images import pinned_image
 from winhost.engine.planfile import read_plan
+from winhost.engine.planning import request_of
 from winhost.engine.run import apply as run
 from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
@@ -60,8 +62,7 @@ from winhost.model.fleet import AnyHost
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
-from winhost.resources.host import Card, HostFacts
-from winhost.serving.stack import Stack
+from winhost.resources.host import HostFacts
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,11 @@ def _planned(
     keys = FleetKeys(asked.fleet_file)
     with watching(reads=True) as watch:
         again = read_live(host, watch, partial(named_with, options, joining, keys))
+        gpus = Target(HostFacts(again), variant).gpus
+        used = joining.serving_gpus(again.host)
+        if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
+            joining.join_anew(again.host)
+            options = replace(options, cards=tuple(card.location for card in used))
         planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
     if isinstance(planned, WinhostError):
         raise planned
@@ -326,48 +332,48 @@ def _planned(
     )
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)
-    used, idle = _gpus(HostFacts(again), variant, joining)
+    _link_files(settings, folder)
+    used = joining.serving_gpus(again.host)
     option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
     return Screen(
         plan,
         choice,
         verdict_sentence(plan, choice.model, option),
-        _downloads(joining),
+        _downloads(plan, joining),
         used,
-        idle,
+        tuple(card for card in gpus if card.location not in [each.location for each in used]),
         here=is_local(host),
         details=asked.command("--details"),
-        covered=tuple(risk for risk in plan.risks if risk != "data") if asked.asks else (),
     )
 
 
-def _downloads(joining: PlannedStack) -> Mapping[str, Bytes | None]:
-    parts = joining.parts
-    found: dict[str, Bytes | None] = {
-        name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()
-    }
+def _link_files(settings: Sequence[str], folder: Path) -> None:
+    """A run takes ./FILE from beside its plan."""
+    for setting in settings:
+        value = setting.partition("=")[2]
+        if value.startswith("./"):
+            (folder / value).symlink_to(Path(value).resolve())
+
+
+def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
+    parts, found = joining.parts, dict[str, Bytes | None]()
+    if (image := pinned_image(request_of(plan))) is not None:
+        found["Ubuntu"] = image.bytes
+    found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
     if not parts.own_program:
         found["vLLM's image"] = parts.image.bytes or None
     return found
 
 
-def _gpus(facts: HostFacts, variant: str, joining: PlannedStack) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
-    """Those that serve, and those that stay idle."""
-    cards = Target(facts, variant).gpus
-    served = joining.made_for(facts.host)
-    numbers = {number for each in served.deployed.engines for number in each.cards} if isinstance(served, Stack) else ()
-    used = tuple(card for number, card in enumerate(cards) if number in numbers)
-    return used, tuple(card for card in cards if card not in used)
-
-
 def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
     """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
     plan = screen.plan
-    needed = tuple(risk for risk in plan.risks if risk not in asked.accepted)
+    likely = likely_risks(plan)
+    needed = tuple(risk for risk in likely if risk not in asked.accepted)
     if asked.yes:
         return consents(asking_for(plan, plan.stages), asked.accepted, True)
     if not asked.asks:
-        accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
+        accept = ("--accept", ",".join(likely)) if likely else ()
         raise UsageError(
             "NotAsked",
             what="there is no terminal to ask whether to begin",
