@@ -9,7 +9,6 @@ import click
 
 from winhost.cli.fitting import CONTEXTS, SEQUENCES, TENSOR, Candidate, Way, fitting, ways, workload_of
 from winhost.cli.output import say
-from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -21,7 +20,7 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes, gib
+from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.sizing.budget import budget
@@ -81,19 +80,13 @@ def _nothing_fits(host: str, path: str) -> RefusedError:
 
 def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
-    say(f"Models that fit {host}, best first (all of them: winhost models {host}):", err=True)
-    rows = [
-        (
-            number,
-            each.entry.id,
-            each.entry.stored,
-            f"{each.context:,} x {each.sequences}",
-            gb(each.download),
-            gib(each.memory) if each.memory else "not known",
-        )
-        for number, each in enumerate(shown, start=1)
-    ]
-    table(("", "model", "stored", "context", "download", "each GPU"), rows)
+    say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
+    longest = max(len(each.entry.id) for each in shown)
+    for number, each in enumerate(shown, start=1):
+        memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
+        about = f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
+        say(f" {number} {each.entry.id:<{longest}}  {about}", hang=4, err=True)
+    say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
 
