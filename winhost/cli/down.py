@@ -9,11 +9,11 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or_roll_back
+from winhost.cli.running import Deadlines, asking_for_steps, consents, not_asked, resume_or_roll_back
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
-from winhost.cli.up import host_of
+from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
 from winhost.core.steps import Step
@@ -22,7 +22,7 @@ from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError
 from winhost.model.fleet import AnyHost
 from winhost.model.plan import in_order
 from winhost.model.units import Bytes, about
@@ -68,11 +68,7 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
         return here
     if len(made) == 1:
         return host_of(made[0], fleet_file)
-    raise UsageError(
-        "ForOneHost",
-        what=f"winhost up serves on {len(made)} hosts: {visible(', '.join(made))}",
-        hint="\n".join(f"winhost down {visible(each)}" for each in made),
-    )
+    raise several_hosts(f"winhost up serves on {len(made)} hosts", made)
 
 
 def _nothing(host: AnyHost, output: Output, as_jsonl: bool) -> int:
@@ -109,13 +105,7 @@ class _Down:
     def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
         accept = ("--accept", ",".join(needed)) if needed else ()
         words = ("winhost", "down", *((self._word,) if self._word else ()), "--yes", *accept)
-        return UsageError(
-            "NotAsked",
-            what="there is no terminal to ask whether to begin",
-            meaning="Nothing was changed.",
-            hint=f"To do it without questions: {command_line(words, own_shell())}",
-            host=host,
-        )
+        return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)

@@ -52,8 +52,19 @@ def begin(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("NotAsked", what="there is no terminal to ask whether to begin", hint="Add --yes")
+        raise not_asked("Add --yes")
     click.confirm(question, abort=True, err=True)
+
+
+def not_asked(hint: str, what: str = "whether to begin", host: str | None = None) -> UsageError:
+    """hint: the command that asks nothing."""
+    return UsageError(
+        "NotAsked",
+        what=f"there is no terminal to ask {what}",
+        meaning="Nothing was changed.",
+        hint=hint,
+        host=host,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from winhost.cli.running import (
     asking_for,
     carried_through,
     consents,
+    not_asked,
     outcome_code,
     run_context,
     show_outcome,
@@ -48,6 +49,7 @@ from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.disk_images import pinned_image
+from winhost.engine.failures import unfinished as end_unfinished
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import request_of
 from winhost.engine.run import apply as run
@@ -147,12 +149,14 @@ def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
         return local_host(fleet_file)
     found = hosts_named([word], fleet_file)
     if len(found) > 1:
-        raise UsageError(
-            "ForOneHost",
-            what=f"{visible(word)} means {len(found)} hosts, and this is for one",
-            hint=f"Name one of them: {', '.join(host.name for host in found[:4])}",
-        )
+        raise several_hosts(f"{visible(word)} means {len(found)} hosts", (host.name for host in found))
     return found[0]
+
+
+def several_hosts(what: str, names: Iterable[str]) -> UsageError:
+    """For a command that is for one."""
+    listed = visible(", ".join(names))
+    return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {listed}")
 
 
 # ---- what is there already
@@ -163,25 +167,15 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
     state = unfinished.state
     name, here = state.run, visible(host.name)
     if state.going_back or state.outcome in ("partly rolled back", "not all rolled back"):
-        raise UsageError(
-            "Unfinished",
-            what=f"{here}: {name} is going back and has not ended",
-            meaning="Nothing was changed.",
-            hint=f"End that first: winhost {'down ' + here if unfinished.ours else 'rollback ' + name}",
-            host=host.name,
-        )
+        raise end_unfinished(host.name, name, True)
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
     with shown_on(asked.document):
         say(f"{here}: {name} began at {state.began[:16]} and has not ended; it made {done} changes so far.")
     if not asked.yes:
         if not asked.asks:
-            raise UsageError(
-                "NotAsked",
-                what=f"there is no terminal to ask whether to go on with {name}",
-                hint=f"Go on: {asked.command('--yes')}\nOr go back: winhost rollback {name}",
-                host=host.name,
-            )
+            hint = f"Go on: {asked.command('--yes')}\nOr go back: {_undo_command(unfinished)} --yes"
+            raise not_asked(hint, f"whether to go on with {name}", host.name)
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
@@ -374,13 +368,7 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
         return consents(asking_for(plan, plan.stages), asked.accepted, True)
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
-        raise UsageError(
-            "NotAsked",
-            what="there is no terminal to ask whether to begin",
-            meaning="Nothing was changed.",
-            hint=f"To do it without questions: {asked.command('--yes', *accept)}",
-            host=plan.host,
-        )
+        raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
     given = consents(_only_data(plan), asked.accepted, True) if "data" in needed else asked.accepted
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""

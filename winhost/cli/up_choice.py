@@ -58,7 +58,9 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     if model is None:
         found = fitting(facts, path, token=token is not None)
         if not found:
-            raise _nothing_fits(facts.host, path)
+            here = visible(facts.host)
+            hint = f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME"
+            raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {here} by {path}", hint)
         taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
         return _from_catalogue(taken, found, place, token)
     listed = _listed(facts, path, model)
@@ -67,15 +69,8 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     return _drafted(facts, path, model, place, token, file)
 
 
-def _nothing_fits(host: str, path: str) -> RefusedError:
-    here = visible(host)
-    return RefusedError(
-        "NothingFits",
-        what=f"no model of the catalogue fits the GPUs of {here} by {path}",
-        meaning="Nothing was changed.",
-        hint=f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME",
-        host=host,
-    )
+def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
+    return RefusedError("NothingFits", what=what, meaning="Nothing was changed.", hint=hint, host=host)
 
 
 def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
@@ -107,13 +102,9 @@ def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
         return None
     found = fitting(facts, path, entries=[entry], everything=True)
     if found and not found[0].possible:
-        raise RefusedError(
-            "NothingFits",
-            what=f"{entry.id} does not fit {visible(facts.host)} by {path}: {found[0].lacks or 'refused by assess'}",
-            meaning="Nothing was changed.",
-            hint=f"What fits: winhost models {visible(facts.host)}",
-            host=facts.host,
-        )
+        here, why = visible(facts.host), found[0].lacks or "assess refuses it"
+        what = f"{entry.id} does not fit {here} by {path}: {why}"
+        raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
     return found[0] if found else None
 
 
