@@ -152,7 +152,7 @@ def _show_catalogue(found: OfferedModels) -> None:
     )
     table(("model", "weights", "parameters", "download", "context", "released"), rows)
     say(_read(found))
-    say("Which of them fit a host: winhost models HOST, or a facts file in its place")
+    say("Which of them fit a host: winhost models show HOST")
 
 
 def _show(found: OfferedModels, everything: bool, named: Sequence[str], fleet_file: Path | None) -> None:
