@@ -21,7 +21,7 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class OfferedModel:
-    """A repository of the catalogue. weights: bytes, told or computed; download: bytes of all files, known after a
+    """A repository of the catalogue. weights: bytes, computed where no source tells them; download: bytes of all files, known after a
     refresh, else of its weights; gated: a token is needed; sources: where each value is from.
 
     On a host also: context and sequences, which are planned for; gpus: that share it; memory: estimated bytes on each;
@@ -38,6 +38,7 @@ class OfferedModel:
     gated: bool
     revision: str | None
     weights: Bytes
+    computed: bool
     download: Bytes
     sources: dict[str, str]
     context: int | None = None
@@ -115,6 +116,7 @@ def _listed(entry: Entry) -> OfferedModel:
         gated=entry.gated,
         revision=entry.revision,
         weights=weights,
+        computed=entry.weights is None,
         download=entry.download or weights,
         sources=dict(entry.sources),
     )
