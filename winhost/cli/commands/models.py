@@ -30,11 +30,11 @@ def models() -> None:
 @words_argument
 @facts_option
 @click.option("--path", help="For this path only.", **completion.PATHS)
-@click.option("--all", "everything", is_flag=True, help="Show all of the catalogue, also what does not fit, and why.")
+@click.option("--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why.")
 @click.option("--gated", is_flag=True, help="Offer gated models as any other: you have a token for them.")
 @fleet_option
 @at_once_option
-@answers()
+@answers(wide=True)
 def show(**options: Any) -> int:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
