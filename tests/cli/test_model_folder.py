@@ -75,6 +75,7 @@ def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
         (host,) = lab.own_linuxes
         said = line("plan", host, *serves, "--engine-image", IMAGE.pinned, "-o", "plan.json")
         assert said.code == 0, said.err
+        assert f"the Linux that serves needs the files of chat at {folder}" in said.out
         stages = json.loads((line.folder / "plan.json").read_text("utf-8"))["stages"]
         wanted = [each for stage in stages for each in stage["desired"] if each["resource"] == "ModelFiles"]
         (files,) = [each["desired"] for each in wanted]

@@ -42,8 +42,12 @@ def test_of_a_host_the_best_comes_first_and_its_command_works(line: Line, tmp_pa
     assert shown.code == 0
     rows = shown.out.splitlines()
     assert rows[0] == "desk-01 by wsl2/mirrored, best first:"
-    assert rows[3].split()[:3] == ["openai/gpt-oss-20b", "mxfp4", "16,384"]
+    assert rows[3].split()[:3] == ["gpt-oss-20b", "mxfp4", "16k"]
     assert len(rows) <= 25
+    assert max(len(row) for row in rows[1:15]) <= 80
+    assert "openai/gpt-oss-20b" in line("models", facts, "-o", "wide").out.splitlines()[3]
+    (more,) = (row.partition("fit: winhost ")[2] for row in rows if "more repositories fit" in row)
+    assert line(*more.split()).code == 0
     assert "winhost workload init openai/gpt-oss-20b --context 16384 --sequences 4" in shown.out
     with serving(StandInHub(model="openai/gpt-oss-20b")) as hub:
         hub.put_json("config.json", CONFIG | {"max_position_embeddings": 131072})
@@ -73,6 +77,7 @@ def test_where_nothing_fits_the_next_command_says_why(line: Line) -> None:
 def test_several_gpus_are_told_to_the_next_command(line: Line) -> None:
     shown = line("models", line.facts("server2025-2x4090"))
     assert "--gpus 2 -o workload.yaml" in shown.out.splitlines()[-1]
+    assert " 2 x 21.9" in shown.out
 
 
 def test_a_path_is_taken_and_a_wrong_one_corrected(line: Line) -> None:
