@@ -19,7 +19,7 @@ from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB
+from winhost.hub.hub_repository import HUB, HubUnreached
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
@@ -35,6 +35,7 @@ from winhost.serving.vllm_options import seen_versions
 if TYPE_CHECKING:
     from winhost.engine.keys import ApiKey
 
+BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
@@ -110,12 +111,20 @@ class StackParts:
 
     @property
     def files(self) -> dict[str, Any]:
-        """The desired `ModelFiles` by model, as the hub lists them. Raises UsageError (NoRevision), and as the hub."""
+        """The desired `ModelFiles` by model, as the hub lists them. In what is rendered for a cluster they have no list
+        where the hub cannot be reached. Raises UsageError (NoRevision), and as the hub.
+        """
         return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
 
     def _files(self, model: Model) -> dict[str, Any]:
-        reference = model.token.written if model.token else None
-        return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))
+        reference, hub = model.token.written if model.token else None, (self.words.hub or HUB).rstrip("/")
+        revision = revision_of(model)
+        try:
+            return model_files(model.id, revision, reference, hub)
+        except HubUnreached:
+            if not self.in_cluster:
+                raise
+            return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
     @property
     def _name(self) -> ImageName:
@@ -217,6 +226,12 @@ class StackParts:
             *(self._checked_key("api", each) for each in self.words.api_key),
             *(self._checked_key("metrics", each) for each in self.words.metrics_key),
         )
+
+    def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
+        """Whether it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
+        workload = faults.of(lambda: self.written)
+        if workload and workload.exposure is Exposure.LAN:
+            faults.of(lambda: self.allowed(facts))
 
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
         """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.

@@ -113,7 +113,9 @@ def revision_of(model: Model) -> str:
         raise UsageError(
             "NoRevision",
             what=f"{visible(model.name)} has no revision, so its files could be others tomorrow",
-            hint=f"Write the commit: winhost workload init {visible(model.id)} finds it",
+            hint="Write the commit, 40 digits, as revision into the workload. A draft with it: winhost workload init "
+            f"{visible(model.id)}\nWithout a network here, ask on another computer: git ls-remote "
+            f"https://huggingface.co/{visible(model.id)} HEAD",
         )
     return model.revision
 
