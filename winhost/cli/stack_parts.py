@@ -69,12 +69,25 @@ class StackParts:
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         if stated and tagged and named and Version(tagged[1]) != stated:
             raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        if stated is None and tagged is None and (named or self.own_program):
+        known = stated or (Version(tagged[1]) if tagged else self._locked)
+        if known is None and (named or self.own_program):
             raise click.UsageError(
                 'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
             )
-        version = stated or (Version(tagged[1]) if tagged else seen_versions()[-1])
+        version = known or seen_versions()[-1]
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def _locked(self) -> Version | None:
+        """The version that a lock brings, whose own faults are told where it is used."""
+        if self.words.engine_lock is None:
+            return None
+        try:
+            text = self.words.engine_lock.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+        found = re.search(r"^vllm==(\d+\.\d+\.\d+[a-z0-9.]*)", text, re.MULTILINE)
+        return Version(found[1]) if found else None
 
     @property
     def own_program(self) -> bool:
