@@ -1,4 +1,4 @@
-"""A desktop, a server and a Linux for `winhost up`, with a hub that has every model and a Windows that is this machine."""
+"""What tests of `winhost up` need: a hub that has every model, and a simulated Windows that is this machine."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def fleet_of(desk: Desk, folder: Path, name: str = "desk") -> None:
 def without_keys(lab: Lab) -> Path:
     """The fleet file of a lab, without the keys of its Windows hosts' Linuxes."""
     text = lab.fleet_file.read_text("utf-8")
-    hosts = text.split("\n  \"")
+    hosts = text.split('\n  "')
     kept = [each if "kind: linux" in each else re.sub(r"\n      key: .*", "", each) for each in hosts]
-    lab.fleet_file.write_text("\n  \"".join(kept), encoding="utf-8")
+    lab.fleet_file.write_text('\n  "'.join(kept), encoding="utf-8")
     return lab.fleet_file

@@ -4,7 +4,7 @@ from functools import partial
 
 from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.faults import Faults
-from winhost.cli.stack_parts import StackParts, pinned_image
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.cluster_names import KEYS
 from winhost.cluster.node_files import PROGRAM
 from winhost.cluster.node_request import Join, NodeFile, NodeRequest
@@ -20,8 +20,8 @@ _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
-def check_cluster_words(parts: StackParts, words: ClusterWords, facts: HostFacts | None, faults: Faults) -> None:
-    """What of them does not fit the workload. facts: of the machine that is to be a node, once they are known."""
+def check_cluster_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+    """What of them does not fit the workload."""
     workload = faults.of(lambda: parts.written)
     if workload is None:
         return
@@ -30,8 +30,6 @@ def check_cluster_words(parts: StackParts, words: ClusterWords, facts: HostFacts
             f"exposure: {workload.exposure} takes --tls-secret NAME, or --plain-http: a certificate that the "
             "cluster has as a Secret, or others can read keys and prompts"
         )
-    if workload.exposure is Exposure.LAN and facts is not None:
-        faults.of(lambda: parts.allowed(facts))
     if workload.video is not None and words.ffmpeg_image is None:
         faults.add(
             "the workload has video: name an image with FFmpeg and NVENC, as --ffmpeg-image "
@@ -67,12 +65,13 @@ def cluster_request(parts: StackParts, words: ClusterWords, facts: HostFacts, pa
 
 def check_images(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
     """Asks registries for the digests that nobody gave: what cannot be resolved is a fault of each."""
-    faults.of(lambda: parts.image)
+    faults.of(lambda: parts.image, BY_DIGEST)
     named = [words.ffmpeg_image] if words.ffmpeg_image else []
-    if not words.no_device_plugin:
-        named.append(words.device_plugin)
     for name in named:
         faults.of(partial(_image, name))
+    if not words.no_device_plugin:
+        also = "Here: --device-plugin IMAGE@sha256:…, or --no-device-plugin where the cluster has one"
+        faults.of(lambda: _image(words.device_plugin), also)
 
 
 def _image(name: str) -> str:
@@ -92,7 +91,7 @@ def check_node_words(parts: StackParts, words: ClusterWords, faults: Faults) -> 
         if getattr(parts.words, name):
             faults.add(f"--{name.replace('_', '-')} is not for a workload with deploy: kubernetes")
     _check_join(words, faults)
-    check_cluster_words(parts, words, None, faults)
+    check_cluster_words(parts, words, faults)
 
 
 def _check_join(words: ClusterWords, faults: Faults) -> None:

@@ -21,12 +21,15 @@ class Faults:
         """text: with the option that mends it, and an example."""
         self._found.setdefault(text, click.UsageError(text))
 
-    def of(self, ask: Callable[[], T]) -> T | None:
-        """What was asked for; None where that raises an error that users see."""
+    def of(self, ask: Callable[[], T], also: str = "") -> T | None:
+        """What was asked for; None where that raises an error that users see. also: of what is beyond these words."""
         try:
             return ask()
         except (click.UsageError, WinhostError) as error:
-            self._found.setdefault(_text(error), error)
+            text = _text(error)
+            if also and not isinstance(error, click.UsageError | UsageError):
+                text += f"\n   {also}"
+            self._found.setdefault(text, error)
         return None
 
     def refuse(self) -> None:

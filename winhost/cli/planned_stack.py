@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.cluster_parts import check_cluster_words, check_node_words, node_request, with_cluster_key
+from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
 from winhost.cli.faults import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
@@ -47,7 +47,7 @@ class PlannedStack:
     def _in_cluster(self) -> bool:
         return self.parts.written.deploy is Deploy.KUBERNETES
 
-    def check(self) -> None:
+    def check(self, path: str | None) -> None:
         """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
         faults, parts = Faults(), self.parts
         parts.check(faults)
@@ -57,6 +57,8 @@ class PlannedStack:
         if not faults.of(lambda: self._in_cluster):
             faults.of(lambda: parts.tls)
             faults.of(lambda: parts.listen)
+        if path == "linux":  # a Windows host tells its networks itself
+            parts.check_allowed(None, faults)
         faults.refuse()
 
     def show_made_keys(self, shape: str) -> None:
@@ -109,9 +111,6 @@ class PlannedStack:
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
         target = node_target(facts, request)
         parts = with_cluster_key(self.parts, self.cluster, facts.host)
-        faults = Faults()
-        check_cluster_words(parts, self.cluster, facts, faults)
-        faults.refuse()
         wanted = node_request(parts, self.cluster, facts, target.request.path, target.network)
         try:
             found = cluster_stack(target.facts, wanted)

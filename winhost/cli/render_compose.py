@@ -12,7 +12,7 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.stack_options import StackWords, stack_words
-from winhost.cli.stack_parts import StackParts, show_made_keys
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated_linux import stated_linux
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
@@ -48,7 +48,7 @@ def compose(
     parts.check(faults)
     faults.of(lambda: parts.tls)
     faults.of(lambda: parts.listen)
-    image = faults.of(lambda: parts.image)
+    image = faults.of(lambda: parts.image, BY_DIGEST)
     faults.refuse()
     assert facts is not None
     assert image is not None

@@ -32,7 +32,8 @@ def kubernetes(
     facts = faults.of(lambda: machine(facts_file, gpus, memory))
     parts = StackParts(stack_words(workload) or StackWords(workload), in_cluster=True)
     parts.check(faults)
-    check_cluster_words(parts, words, facts, faults)
+    check_cluster_words(parts, words, faults)
+    parts.check_allowed(facts, faults)
     check_images(parts, words, faults)
     faults.refuse()
     assert facts is not None

@@ -288,8 +288,8 @@ def run_context(
     )
 
 
-def show_outcome(outcome: Outcome) -> None:
-    """One host's end, for people."""
+def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
+    """One host's end, for people. brief: whoever calls says how to go on from there."""
     good = outcome.holds
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
@@ -302,7 +302,7 @@ def show_outcome(outcome: Outcome) -> None:
         say(f"  {unchecked.title}: not restored and not kept: {unchecked.why}")
     if outcome.next:
         say(f"  {outcome.next}")
-    if outcome.outcome == "applied":
+    if outcome.outcome == "applied" and not brief:
         say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
         for line in next_of_served(outcome.host, outcome.checks) if good else ():
             say(line)

@@ -75,7 +75,7 @@ def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
 
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     plan = screen.plan
-    yield from _paragraph(plan.host, screen.verdict, width)
+    yield from _paragraph("Verdict", f"{plan.host} {screen.verdict}", width)
     yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
     if screen.choice.others:
         yield "", f"what else fits: winhost models {plan.host}; next best: {', '.join(screen.choice.others[:2])}"

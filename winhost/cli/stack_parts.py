@@ -19,7 +19,7 @@ from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB
+from winhost.hub.hub_repository import HUB, HubUnreached
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
@@ -35,6 +35,7 @@ from winhost.serving.vllm_options import seen_versions
 if TYPE_CHECKING:
     from winhost.engine.keys import ApiKey
 
+BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
@@ -68,12 +69,25 @@ class StackParts:
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         if stated and tagged and named and Version(tagged[1]) != stated:
             raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        if stated is None and tagged is None and (named or self.own_program):
+        known = stated or (Version(tagged[1]) if tagged else self._locked)
+        if known is None and (named or self.own_program):
             raise click.UsageError(
                 'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
             )
-        version = stated or (Version(tagged[1]) if tagged else seen_versions()[-1])
+        version = known or seen_versions()[-1]
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def _locked(self) -> Version | None:
+        """The version that a lock brings, whose own faults are told where it is used."""
+        if self.words.engine_lock is None:
+            return None
+        try:
+            text = self.words.engine_lock.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+        found = re.search(r"^vllm==(\d+\.\d+\.\d+[a-z0-9.]*)", text, re.MULTILINE)
+        return Version(found[1]) if found else None
 
     @property
     def own_program(self) -> bool:
@@ -110,7 +124,9 @@ class StackParts:
 
     @property
     def files(self) -> dict[str, Any]:
-        """The desired `ModelFiles` by model, as the hub lists them. Raises UsageError (NoRevision), and as the hub."""
+        """The desired `ModelFiles` by model, as the hub lists them. In what is rendered for a cluster they have no list
+        where the hub cannot be reached. Raises UsageError (NoRevision), and as the hub.
+        """
         return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
 
     def _files(self, model: Model) -> dict[str, Any]:
@@ -118,8 +134,14 @@ class StackParts:
             from winhost.hub.model_folder import folder_files  # most models come from a hub
 
             return folder_files(model.id)
-        reference = model.token.written if model.token else None
-        return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))
+        reference, hub = model.token.written if model.token else None, (self.words.hub or HUB).rstrip("/")
+        revision = revision_of(model)
+        try:
+            return model_files(model.id, revision, reference, hub)
+        except HubUnreached:
+            if not self.in_cluster:
+                raise
+            return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
     @property
     def _name(self) -> ImageName:
@@ -221,6 +243,12 @@ class StackParts:
             *(self._checked_key("api", each) for each in self.words.api_key),
             *(self._checked_key("metrics", each) for each in self.words.metrics_key),
         )
+
+    def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
+        """Whether it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
+        workload = faults.of(lambda: self.written)
+        if workload and workload.exposure is Exposure.LAN:
+            faults.of(lambda: self.allowed(facts))
 
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
         """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.

@@ -34,6 +34,7 @@ from winhost.cli.running import (
     shown_on,
     under_way,
 )
+from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
@@ -60,8 +61,8 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost
-from winhost.model.path import path_of
+from winhost.model.fleet import AnyHost, Fleet
+from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
@@ -129,6 +130,7 @@ def up(
     asked = Asked(
         model, on, path, settings, allow_unverified, accepted, yes, details, deadlines, fleet_file, output, as_jsonl
     )
+    check_path(path)
     host = host_of(on, fleet_file)
     check_rights(host)
     store = Store()
@@ -253,11 +255,13 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
 
 
 def _show_end(host: AnyHost) -> None:
+    """What can be pasted into the user's shell."""
+    served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
-    say("Next:")
-    shell = own_shell()
-    click.echo(f"  {command_line(('winhost', 'chat', *here, 'Say hello'), shell)}")
-    click.echo(f"  {command_line(('winhost', 'down', *here), shell)}")
+    for text in lines_of_served(served.told) if served else ():
+        click.echo(visible(text))
+    click.echo("To undo all of it:")
+    click.echo(visible(command_line(("winhost", "down", *here), own_shell())))
 
 
 # ---- a new plan
@@ -277,7 +281,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
             assert said is not None
             choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
             joining = PlannedStack(said, ClusterWords())
-            joining.check()
+            joining.check(path_of(variant))
             made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
             if best is not None:
                 check_unasked(made.plan, best)
@@ -287,7 +291,9 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
-        return _applied(host, folder / PLAN, given, asked)
+        code = _applied(host, folder / PLAN, given, asked)
+        joining.show_made_keys(asked.output.shape)
+        return code
     finally:
         if set(store.runs_of(host.name)) == before:
             forget(folder)
@@ -396,7 +402,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
         print_end(host.name, outcome, code)
         return code
     ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome))
+    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
     if code == 0 and not asked.document:
         _show_end(host)
     return code

@@ -112,7 +112,11 @@ def revision_of(model: Model) -> str:
     if model.revision is not None:
         return model.revision
     what = f"{visible(model.name)} has no revision, so its files could be others tomorrow"
-    hint = f"Write the commit: winhost workload init {visible(model.id)} finds it"
+    hint = (
+        "Write the commit, 40 digits, as revision into the workload. A draft with it: winhost workload init "
+        f"{visible(model.id)}\nWithout a network here, ask on another computer: git ls-remote "
+        f"https://huggingface.co/{visible(model.id)} HEAD"
+    )
     if is_folder(model.id):
         what = f"{visible(model.id)} is a folder of this machine, and what is made here downloads from a hub"
         hint = "Name the model as ORG/NAME, with its revision; only a plan for a Linux takes a folder"
