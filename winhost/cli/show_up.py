@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
-from winhost.cli.show_groups import NOTE, group_changes, short, grouped_titles
+from winhost.cli.show_groups import NOTE, group_changes, grouped_titles, short
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.gpu_cards import named
 from winhost.core.dataclass import dataclass
