@@ -16,8 +16,24 @@ ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
 
 @pytest.mark.costly
-def test_the_demo_tells_the_whole_story(line: Line) -> None:
+def test_the_demo_tells_both_stories_shortly(line: Line) -> None:
     said = line("demo")
+    assert said.code == 0, said.err
+    for claim in (
+        "can serve",
+        "Killed after",
+        "no difference but WSL's version",
+        "no difference.",
+        "winhost demo --full",
+    ):
+        assert claim in said.out
+    assert said.out.count("\n") <= 120
+    assert list(line.folder.iterdir()) == []
+
+
+@pytest.mark.costly
+def test_the_job_on_servers_is_played_in_full(line: Line) -> None:
+    said = line("demo", "dda")
     assert said.code == 0
     for claim in (
         "Killed after",

@@ -3,18 +3,13 @@
 Then a second server, on which winhost makes the VM for the GPUs.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import chdir
 from typing import Any
 
-import click
-
 from winhost.cli.demo_endpoint import ServedDemo, served_demo
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
-from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import KEY, Lab
 from winhost.model.units import MiB
@@ -23,7 +18,6 @@ HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
 OTHER, NEW_VM, IMAGE = "gpu-03", "llm-02", "ubuntu.img"
 FILES = ("server2025-3gpu", "win11-pro-1gpu", "server2025-role-installed")
 CONSENTS = "vm-stop,restart,force-dismount"
-KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 HOW_THEY_ANSWER = {
     "contract": "They run no PowerShell: they answer the agent's JSON contract",
     "pwsh": "They run the real scripts in this computer's PowerShell, against stand-ins for the cmdlets of Windows,",
@@ -65,8 +59,8 @@ class DdaDemo(Demo):
 
     def change(self, lab: Lab) -> None:
         chapter("4. Apply the plan, and kill winhost halfway")
-        self.apply_and_kill()
-        name = self.only_run()
+        self.apply_and_kill(HOST, CONSENTS)
+        name = self.run_of(HOST)
         run("runs")
         chapter("5. Resume where it was interrupted")
         run("resume", name, "--yes")
@@ -77,27 +71,9 @@ class DdaDemo(Demo):
         say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
         require(len(seen) == 3, "the guest does not see its three cards")
 
-    def apply_and_kill(self) -> None:
-        """A second process does the run, and is killed without a warning once its journal has so many lines."""
-        arguments = ["apply", str(self.plan), "--accept", CONSENTS, "--yes"]
-        click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
-        controller = subprocess.Popen([sys.executable, "-m", "winhost", *arguments])  # noqa: S603 - ourselves
-        try:
-            while controller.poll() is None and self.journal_lines() < KILL_AFTER:
-                time.sleep(0.005)
-            require(controller.poll() is None, "the run was over before it could be killed")
-        finally:
-            controller.kill()
-            controller.wait()
-        say(f"Killed after {self.journal_lines()} lines of its journal. The host was not told.")
-
-    def journal_lines(self) -> int:
-        journals = (self.folder / "state" / "runs").glob("*.jsonl")
-        return sum(path.read_bytes().count(b"\n") for path in journals)
-
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         chapter("7. Roll the host back")
-        run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
+        run("rollback", self.run_of(HOST), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
         require(now == found, f"{HOST} is not in its original state")
         say(f"Compared with its original state, resource by resource: {len(found)} resources, no difference.")
@@ -130,7 +106,6 @@ class DdaDemo(Demo):
         require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
         say("Its first host key was known before it answered, and gave way to one that never left it.")
         served.ask(OTHER)
-        (name,) = (each for each in Store().runs() if each.startswith(OTHER))
-        run("rollback", name, "--accept", f"{CONSENTS},vm-turn-off,data", "--yes")
+        run("rollback", self.run_of(OTHER), "--accept", f"{CONSENTS},vm-turn-off,data", "--yes")
         require(machine.settled_state() == found, f"{OTHER} is not in its original state")
         say("The VM, its disk and the uploaded image are gone, and the GPUs are back on the host.")

@@ -8,16 +8,20 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
 from winhost.cli.demo_steps import RealEndpoint, environment, run, say
+from winhost.cli.fitting import weight_bytes
 from winhost.core.dataclass import dataclass
+from winhost.hub.catalogue import catalogue
 
 MODEL, KEY = "tiny", "DEMO_KEY"
 _ID = "demo/tiny"
 _REVISION = sha256(b"a model that there is none of").hexdigest()[:40]
-_IMAGE = f"registry.example.com/vllm/vllm-openai@sha256:{sha256(b'an image that there is none of').hexdigest()}"
+_IMAGE = f"registry.example.com/vllm/vllm-openai:v0.33.0@sha256:{sha256(b'an image that there is none of').hexdigest()}"
 _WORKLOAD = {
     "schema": "winhost.workload/1",
     "models": {
@@ -32,16 +36,12 @@ _WORKLOAD = {
     },
     "versions": {"vllm": "0.33.0"},
 }
-_FILES = [
-    {"type": "file", "path": "config.json", "size": 2, "oid": "1" * 40},
-    {"type": "file", "path": "model.safetensors", "size": 2_000_000_000, "oid": "2" * 40}
-    | {"lfs": {"oid": "3" * 64, "size": 2_000_000_000}},
-]
+_SIZE = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class ServedDemo:
-    """words: of `winhost plan`, for the endpoint."""
+    """words: of `winhost plan`, for the endpoint. Its hub and its image are in the environment."""
 
     words: tuple[str, ...]
     real: RealEndpoint | None
@@ -60,20 +60,19 @@ def served_demo(folder: Path, real: RealEndpoint | None) -> Iterator[ServedDemo]
     """While this is open, its hub lists the model, and its key is in the environment."""
     file = folder / "workload.yaml"
     file.write_text(yaml.safe_dump(_WORKLOAD, sort_keys=False), encoding="utf-8")
-    with _hub() as hub, environment(**{KEY: real.key if real else secrets.token_hex(32)}):
-        named = ("--workload", str(file), "--api-key", f"alice=env:{KEY}")
-        yield ServedDemo((*named, "--engine-image", _IMAGE, "--hub", hub), real)
+    key = real.key if real else secrets.token_hex(32)
+    with _hub() as hub, environment(**{KEY: key, "WINHOST_HUB": hub, "WINHOST_ENGINE_IMAGE": _IMAGE}):
+        yield ServedDemo(("--workload", str(file), "--api-key", f"alice=env:{KEY}"), real)
 
 
 @contextmanager
 def _hub() -> Iterator[str]:
-    """Lists the files of the model as a hub does, and has none of them: a simulated Linux takes them as downloaded."""
+    """Has every model at one revision, by its list of files alone: a simulated Linux takes them as downloaded."""
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            there = self.path.startswith(f"/api/models/{_ID}/tree/{_REVISION}")
-            content = json.dumps(_FILES if there else {}).encode()
-            self.send_response(200 if there else 404)
+            content = json.dumps(_answer(unquote(self.path))).encode()
+            self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -85,3 +84,13 @@ def _hub() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def _answer(path: str) -> Any:
+    name = path.removeprefix("/api/models/").partition("/revision/" if "/revision/" in path else "/tree/")[0]
+    known = next((weight_bytes(each) for each in catalogue().entries if each.id == name), _SIZE)
+    if "/tree/" not in path:
+        return {"id": name, "sha": _REVISION}
+    weights = {"type": "file", "path": "model.safetensors", "size": known, "oid": "2" * 40}
+    config = {"type": "file", "path": "config.json", "size": 2, "oid": "1" * 40}
+    return [config, {**weights, "lfs": {"oid": "3" * 64, "size": known}}]

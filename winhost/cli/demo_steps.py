@@ -1,10 +1,16 @@
 """What demos are told with: commands as a user types them, chapters, and claims that are checked."""
 
+import io
 import os
+import re
 import shlex
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
@@ -14,6 +20,10 @@ from winhost.cli.streams import PIPE_CLOSED
 from winhost.core.dataclass import dataclass
 from winhost.engine.store import Store
 
+_STEP = re.compile(r" ✓ \[\d+/\d+\] ")
+_BEGUN = re.compile(r" · \[\d+/\d+\] ")
+_WIDTH = 80
+_KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
 
@@ -43,11 +53,33 @@ class Demo:
         """All of it. Raises DemoFailed."""
         raise NotImplementedError
 
-    def only_run(self) -> str:
-        """The name of the run that this story has made."""
-
-        (name,) = Store().runs()
+    def run_of(self, host: str) -> str:
+        """The name of the run on this host that stands; there is one."""
+        (name,) = (each for each in Store().runs() if each.startswith(f"{host}."))
         return name
+
+    def apply_and_kill(self, host: str, consents: str, *, shortly: bool = False) -> None:
+        """A second process does the run, and is killed without a warning in the middle of its second stage."""
+        arguments = ["apply", str(self.plan), "--accept", consents, "--yes"]
+        click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
+        controller = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "winhost", *arguments], stderr=subprocess.PIPE if shortly else None, encoding="utf-8"
+        )
+        try:
+            while controller.poll() is None and self._journal_lines(host) < _KILL_AFTER:
+                time.sleep(0.005)
+            require(controller.poll() is None, "the run was over before it could be killed")
+        finally:
+            controller.kill()
+            _, said = controller.communicate()
+        if said:
+            with briefly():
+                click.echo(said, nl=False)
+        say(f"Killed after {self._journal_lines(host)} lines of its journal. The host was not told.")
+
+    def _journal_lines(self, host: str) -> int:
+        journals = (self.folder / "state" / "runs").glob(f"{host}.*.jsonl")
+        return sum(path.read_bytes().count(b"\n") for path in journals)
 
 
 def run(*arguments: str, expect: int = 0) -> None:
@@ -59,6 +91,74 @@ def run(*arguments: str, expect: int = 0) -> None:
     if expect:
         say(f"(exit {code})")
     require(code == expect, f"winhost {arguments[0]} ended with {code}, not {expect}")
+
+
+class Brief:
+    """Shows of many steps in a row the first and the last: the rest is counted."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._unended, self._held, self._steps = stream, "", "", 0
+
+    def take(self, text: str) -> None:
+        *lines, self._unended = (self._unended + text).split("\n")
+        for line in lines:
+            self._line(line + "\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """The last step, and what has no end of line yet."""
+        self._tell_of_steps()
+        self._stream.write(self._unended)
+        self._unended = ""
+
+    def _line(self, line: str) -> None:
+        if _STEP.search(line):
+            self._steps += 1
+            self._held = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]}…\n"
+            if self._steps == 1:
+                self._stream.write(self._held)
+        elif not _BEGUN.search(line):
+            self._tell_of_steps()
+            self._stream.write(line)
+
+    def _tell_of_steps(self) -> None:
+        if self._steps > 2:
+            self._stream.write(f"  … {self._steps - 2} more\n")
+        if self._steps > 1:
+            self._stream.write(self._held)
+        self._steps, self._held = 0, ""
+
+
+class _Into(io.RawIOBase):
+    """One of the two streams of a command. terminal: whether it is told that it writes to one."""
+
+    def __init__(self, brief: Brief, *, terminal: bool) -> None:
+        self._brief, self._terminal = brief, terminal
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, data: Any) -> int:
+        self._brief.take(bytes(data).decode())
+        return len(data)
+
+
+@contextmanager
+def briefly() -> Iterator[None]:
+    """What commands print goes through one `Brief`, progress too, as lines: it is drawn on no terminal."""
+    brief = Brief(sys.stdout)
+    out, err = (
+        io.TextIOWrapper(io.BufferedWriter(_Into(brief, terminal=each)), "utf-8", write_through=True)
+        for each in (sys.stdout.isatty(), False)
+    )
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            yield
+        finally:
+            brief.end()
 
 
 def chapter(title: str) -> None:

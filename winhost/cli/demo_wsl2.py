@@ -60,7 +60,7 @@ class Wsl2Demo(Demo):
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         """To the very state found, but for what the plan said would stay."""
         chapter("6. Roll the host back")
-        run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
+        run("rollback", self.run_of(HOST), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
         different = {resource for resource in {*found, *now} if found.get(resource) != now.get(resource)}
         require(different == STAYS, f"{HOST} differs from its original state in {', '.join(sorted(different - STAYS))}")

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from winhost.core.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ASKED = "winhost.stack"  # in the context, until the plan takes it along
+_SET = "winhost.stack.environment"
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--workload": {
@@ -32,7 +34,9 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--engine-image": {
         "metavar": "IMAGE",
-        "help": "Workload: the image of vLLM. Default: docker.io/vllm/vllm-openai, of the version that the workload "
+        "envvar": "WINHOST_ENGINE_IMAGE",
+        "help": "Workload: the image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
+        "or docker.io/vllm/vllm-openai, of the version that the workload "
         "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
     },
     "--digest": {
@@ -80,7 +84,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "is_flag": True,
         "help": "Workload: beyond the machine without TLS: others can read keys and prompts. A plan asks for: network.",
     },
-    "--hub": {"metavar": "URL", "help": "Workload: another hub with the API of huggingface.co."},
+    "--hub": {
+        "metavar": "URL",
+        "envvar": "WINHOST_HUB",
+        "help": "Workload: another hub with the API of huggingface.co. Default: $WINHOST_HUB.",
+    },
 }
 
 
@@ -112,7 +120,9 @@ def stack_options(*, leave_out: Collection[str] = ()) -> Callable[[F], F]:
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         if value not in (None, (), False):
-            context.meta.setdefault(_ASKED, {})[str(option.name)] = value
+            source = context.get_parameter_source(str(option.name))
+            place = _SET if source is ParameterSource.ENVIRONMENT else _ASKED
+            context.meta.setdefault(place, {})[str(option.name)] = value
 
     def decorate(command: F) -> F:
         for name, more in reversed([*_OPTIONS.items()]):
@@ -134,7 +144,8 @@ def stack_words(workload: Path | None = None) -> StackWords | None:
     if said and "workload" not in said:
         option = next(iter(said)).replace("_", "-")
         raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
-    return StackWords(**said) if said else None
+    set_: dict[str, Any] = context.meta.get(_SET, {}) if context else {}
+    return StackWords(**{**set_, **said}) if said else None
 
 
 def stack_command() -> tuple[str, ...]:

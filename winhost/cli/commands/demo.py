@@ -10,7 +10,8 @@ from winhost.cli.options import engine_option
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("path", type=click.Choice(["dda", "wsl2"]), default="dda", metavar="[dda|wsl2]")
+@click.argument("path", type=click.Choice(["dda", "wsl2"]), required=False, metavar="[dda|wsl2]")
+@click.option("--full", "in_full", is_flag=True, help="Play both jobs in full, every step of them.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
@@ -18,14 +19,14 @@ from winhost.cli.options import engine_option
 )
 @engine_option
 def demo(**options: Any) -> None:
-    """Show a complete job on simulated hosts, in under a minute.
+    """Show complete jobs on simulated hosts, in under a minute.
 
-    dda (the default): a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
-    and changed. It restarts, winhost is killed halfway, and the run is resumed, verified and rolled back. A Windows 11
-    PC is refused DDA and shown what it can do instead. On another server winhost makes the VM that gets the GPUs, and
-    serves a model from it.
+    A Windows 11 desktop goes from nothing to a model that answers, and back, by up, chat and down. A Windows Server
+    gives its GPUs to a VM; winhost is killed halfway, and the run is resumed and rolled back.
 
-    wsl2: a Windows 11 PC becomes a Linux endpoint with nobody logged on, is asked for a completion, and is rolled back.
+    wsl2 and dda play one job in full, with every command of the long way: a Windows 11 PC becomes a Linux endpoint with
+    nobody logged on; a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
+    and changed, and on another server winhost makes the VM that gets the GPUs.
 
     A stand-in answers in place of a model, and says so.
     """
