@@ -148,7 +148,7 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
-        (("win11-pro-1gpu", "mistralai/Mistral-Large-Instruct-2411"), 3, "does not fit"),
+        (("win11-pro-1gpu", "Qwen/Qwen3.5-122B-A10B-FP8"), 3, "does not fit"),
     )
     for words, code, says in rows:
         found = told(*words)

@@ -16,6 +16,7 @@ from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
+from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
 from winhost.engine.rollback import rollback as go_back
@@ -28,6 +29,7 @@ from winhost.model.plan import in_order
 from winhost.model.units import Bytes, about
 
 EXPORTS = "%ProgramData%\\winhost\\exports"
+_ROLE = "HyperVRole"
 _GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", "DataDisk")
 
 
@@ -91,7 +93,7 @@ class _Down:
             return given
         steps, back = look(record.run, context)
         self._show(record, steps, back)
-        needed = in_order(risk for step in steps for risk in step.risks)
+        needed = _needed(record, steps)
         lacking = tuple(risk for risk in needed if risk not in given)
         if not sys.stdin.isatty():
             raise self._not_asked(record.host, needed)
@@ -117,10 +119,17 @@ class _Down:
             say(f"  {sentence}", hang=4)
         for lacks in back.missing:
             say(f"  {lacks.title}: cannot be checked: {lacks.why}", hang=4)
-        needed = in_order(risk for step in steps for risk in step.risks if risk != "data")
+        needed = [risk for risk in _needed(record, steps) if risk != "data"]
         if needed:
             say(f"  Approvals: {', '.join(needed)} (your answer below covers them)")
         say("  Stays: the keys that winhost made for this host, in its own state")
+
+
+def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
+    """With the restart that takes the Hyper-V role away: it goes once its VMs are gone, which no step shows yet."""
+    role = any(touched.resource == _ROLE and not touched.is_restored for touched in record.touched.values())
+    later = (RESTART,) if role and any(step.resource == "OwnVm" for step in steps) else ()
+    return in_order((*(risk for step in steps for risk in step.risks), *later))
 
 
 def _exported(steps: Sequence[Step]) -> bool:

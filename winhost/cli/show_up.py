@@ -1,6 +1,7 @@
 """The one screen of `winhost up`: at most 25 lines at 80 columns, before its one question."""
 
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 
 import click
@@ -62,8 +63,6 @@ def _cut(text: str, room: int | None) -> str:
 
 def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
     """Not more lines than `most`: the last one is cut."""
-    import textwrap
-
     if width is None:
         yield text
         return
@@ -173,7 +172,7 @@ def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
-    makes_vm = any(step.resource == "OwnVm" for step in plan.steps)
+    makes_vm = any(each.resource == "OwnVm" for each in (*plan.steps, *plan.deferred))
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))
 
