@@ -142,7 +142,7 @@ def test_each_error_that_advises_an_option_has_its_case() -> None:
     assert {name: count for name, count in advising.items() if count > held[name]} == {}
 
 
-BARE = {"runs", "lab list", "schema", "demo"}  # they go without an argument
+BARE = {"runs", "lab list", "schema", "demo", "up", "down"}  # they go without an argument
 SETTING = re.compile(r"--set '?([a-z_]+(?:\.[a-z_]+)*)=")
 
 

@@ -114,6 +114,19 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
 
 
 @pytest.mark.costly
+def test_the_workload_can_be_taken_over(line: Line, here: Desk) -> None:
+    assert line("up", *AGREED, *here.serves).code == 0
+    (run,) = standing(line)
+    folder = line.folder / "state/up" / run
+    (note,) = [each for each in json.loads((folder / "plan.json").read_text("utf-8"))["notes"] if "workload" in each]
+    words = command_in(note, "copy it and plan: ")
+    Path("mine.yaml").write_bytes((folder / "workload.yaml").read_bytes())
+    planned = line(*words, "mine.yaml", "--path", "wsl2", *here.serves, "-o", "mine.json")
+    assert planned.code == 0, planned.err
+    assert line("verify", "mine.json").code == 0
+
+
+@pytest.mark.costly
 def test_after_a_kill_up_goes_on(line: Line, here: Desk, tmp_path: Path) -> None:
     fleet_of(here, tmp_path)  # another process reads it
     words = ("up", *AGREED, *here.serves)

@@ -172,7 +172,8 @@ def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
-    makes_vm = any(each.resource == "OwnVm" for each in (*plan.steps, *plan.deferred))
+    resources = {step.resource for step in plan.steps} | {deferred.resource for deferred in plan.deferred}
+    makes_vm = "OwnVm" in resources
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))
 
