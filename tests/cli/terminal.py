@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.processes import exit_code
 
 _QUESTION = "[y/N]: "
+_ASKS = (_QUESTION, "[Y/n]: ", "[1]: ")  # how a question ends
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -26,18 +27,18 @@ class Talk:
         return [part.rpartition("\n")[2] for part in plain.split(_QUESTION)[:-1]]
 
 
-def talk(*words: object, answers: Sequence[str] = ()) -> Talk:
+def talk(*words: object, answers: Sequence[str] = (), width: int = 4000) -> Talk:
     """Answer each question with the next of the answers; whoever is asked more often than that hangs up."""
     import pty
 
     child, main = pty.fork()
     if child == 0:
-        environment = {**os.environ, "COLUMNS": "4000", "NO_COLOR": "1"}
+        environment = {**os.environ, "COLUMNS": str(width), "NO_COLOR": "1"}
         os.execve(sys.executable, [sys.executable, "-m", "winhost", *map(str, words)], environment)
     left, text = list(answers), ""
     while got := _read(main):
         text += got
-        if text.endswith(_QUESTION):
+        if text.endswith(_ASKS):
             if not left:
                 os.close(main)
                 exit_code(child)

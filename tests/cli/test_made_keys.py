@@ -1,18 +1,37 @@
 """Keys that nobody names: winhost makes them, keeps them as references, and uses them by itself."""
 
+import json
 import re
 import stat
+import sys
+from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from tests.cli.conftest import Line
+from tests.cli.test_given_keys import NEW_VM, fleet, new_key
 from tests.cli.test_one_plan_to_endpoint import ACCEPT, SAID
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import hub_of_model, workload
 from tests.serving.stacks import IMAGE
+from winhost.cli.plan_options import default_request
+from winhost.cli.stack_parts import show_made_keys
+from winhost.cli.stack_target import stack_target
+from winhost.connect.own_key import public_line
+from winhost.engine.keys import api_key, close_to_others, ssh_key
+from winhost.engine.store import Store
+from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
+from winhost.model.errors import UsageError
+from winhost.model.secrets import SecretRef
+from winhost.resources.host import HostFacts
 
 KEY = re.compile(r"wh-[A-Za-z0-9_-]{43}")
 PREPARED = ("--new-vm", "llm-02", "--cpus", "8", "--memory", "64GiB", "--disk", "200GiB", "--vhdx", "./noble.vhdx")
@@ -58,3 +77,146 @@ def test_a_plan_and_its_run_need_no_key_of_anybody(line: Line, lab: Lab, hub: St
     assert not [text for text in told if key in text or "PRIVATE KEY" in text]
     again = line("plan", host, *words, *serves, "-o", "plan.json", "--force")
     assert (again.code, api.read_text("utf-8")) == (0, key), again.err
+
+
+def test_nothing_is_served_where_nobody_is_let_in() -> None:
+    """What calls this without the command line has to give the key."""
+    facts = HostFacts(expand(find("win11-pro-1gpu"))[0])
+    with pytest.raises(UsageError, match="gives no SSH access"):
+        stack_target(facts, default_request("wsl2"), None)
+    key = f"ssh-ed25519 {b64encode(bytes([0, 0, 0, 11]) + b'ssh-ed25519' + bytes([0, 0, 0, 32]) + bytes(32)).decode()}"
+    playbook = default_request("wsl2").playbook
+    given = default_request("wsl2").with_playbook(playbook.with_settings({**playbook.settings, "access": {"key": key}}))
+    assert stack_target(facts, given, None).by == "docker"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words", "setting"),
+    [
+        ("win11-pro-1gpu", ("--path", "wsl2", "--set", "access.port=2200"), None),  # nothing is served
+        ("server2025-role-installed", (*NEW_VM, "--vhdx", "./x.vhdx"), None),  # nobody knows what is on it
+        ("server2025-role-installed", (*NEW_VM, "--vhdx", "./x.vhdx", "--user", "admin"), "new_vm"),
+    ],
+)
+def test_a_key_for_ssh_is_made_where_the_plan_lets_somebody_in(
+    line: Line, facts: str, words: tuple[object, ...], setting: str | None
+) -> None:
+    (line.folder / "x.vhdx").write_bytes(b"vhdxfile" + bytes(2048))
+    host = line.facts(facts)
+    said = line("plan", host, *words, "-o", "plan.json")
+    assert said.code == 0, said.err
+    made = [*(line.folder / "state").rglob("*.ssh")]
+    assert len(made) == (setting is not None)
+    if setting:
+        plan = json.loads(Path("plan.json").read_text("utf-8"))
+        key = plan["request"]["playbook"]["settings"]["new_vm"]["guest"]["key"]
+        assert key == f"{public_line('x', SecretRef('file', str(made[0])), None)} winhost"
+
+
+def test_the_public_half_of_the_key_in_fleet_yaml_is_given(line: Line) -> None:
+    public = new_key("mine")
+    fleet(gpu_03=f"file:{Path('mine').absolute()}")
+    (line.folder / "x.vhdx").write_bytes(b"vhdxfile" + bytes(2048))
+    host = line.facts("server2025-role-installed")
+    said = line("plan", host, *NEW_VM, "--vhdx", "./x.vhdx", "--user", "admin", "-o", "plan.json")
+    assert said.code == 0, said.err
+    assert public in Path("plan.json").read_text("utf-8")
+    assert not (line.folder / "state/keys").exists()
+
+
+def test_of_a_key_that_shows_no_public_half_it_is_said_how_to_have_it(line: Line) -> None:
+    private = Ed25519PrivateKey.generate()
+    hidden = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open"))
+    Path("mine").write_bytes(hidden)
+    Path("mine").chmod(0o600)
+    fleet(gpu_03=f"file:{Path('mine').absolute()}")
+    (line.folder / "x.vhdx").write_bytes(b"vhdxfile" + bytes(2048))
+    said = line("plan", line.facts("server2025-role-installed"), *NEW_VM, "--vhdx", "./x.vhdx", "--user", "admin")
+    assert (said.code, "ssh-keygen -y -f KEY > KEY.pub" in said.err) == (2, True)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("shape", "shown"), [("table", True), ("json", False)])
+def test_a_new_key_is_shown_once_and_on_a_terminal_alone(
+    line: Line, shape: str, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = api_key("desk-01")
+    assert made.made
+    key = made.made.reveal()
+    for terminal, each, seen in (
+        (Terminal(), made, shown),
+        (StringIO(), made, False),
+        (Terminal(), api_key("desk-01"), False),
+    ):
+        monkeypatch.setattr("sys.stderr", terminal)
+        show_made_keys({"desk-01": each}, shape)
+        assert (key in terminal.getvalue().replace("\n", "")) is seen
+        assert f"file:{kept(line, 'desk-01', 'api-key')}" in re.sub(r"\s+", " ", terminal.getvalue())
+
+
+class Keyring(ModuleType):
+    """One that works, or one that takes everything and keeps nothing."""
+
+    def __init__(self, works: bool) -> None:
+        super().__init__("keyring")
+        self.kept: dict[tuple[str, str], str] = {}
+        self.works = works
+
+    def set_password(self, service: str, user: str, value: str) -> None:
+        if self.works:
+            self.kept[service, user] = value
+
+    def get_password(self, service: str, user: str) -> str | None:
+        return self.kept.get((service, user))
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_keyring_that_works_has_the_key_and_a_file_the_reference(
+    tmp_path: Path, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Keyring(works)
+    monkeypatch.setitem(sys.modules, "keyring", ring)
+    monkeypatch.setitem(sys.modules, "keyring.errors", SimpleNamespace(KeyringError=RuntimeError))
+    monkeypatch.delenv("WINHOST_STATE", raising=False)
+    store = Store(tmp_path / "state")
+    first, second = api_key("desk-01", store), api_key("desk-01", store)
+    assert first.made
+    assert (second.made, second.key) == (None, first.key)
+    assert first.key.resolve().reveal() == first.made.reveal()
+    assert first.key.scheme == ("keyring" if works else "file")
+    files = [file for file in (tmp_path / "state/keys").iterdir() if first.made.reveal() in file.read_text("utf-8")]
+    assert len(files) == (0 if works else 1)
+    monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "other"))
+    assert api_key("desk-01").key.scheme == "file", "a state of its own has its keys"
+
+
+def test_two_plans_at_once_make_one_key(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state")
+    with ThreadPoolExecutor(8) as pool:
+        lines = {each.line for each in pool.map(lambda _: ssh_key("desk-01", None, store), range(16))}
+        keys = {each.key.resolve().reveal() for each in pool.map(lambda _: api_key("desk-01", store), range(16))}
+    assert (len(lines), len(keys)) == (1, 1)
+
+
+def test_on_windows_the_folder_is_closed_to_other_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As icacls is called; no test ran it on a Windows."""
+    asked: list[list[str]] = []
+    codes = iter([0, 5])
+
+    def run(words: list[str], **_: object) -> SimpleNamespace:
+        asked.append(words)
+        return SimpleNamespace(returncode=next(codes))
+
+    monkeypatch.setattr("winhost.engine.keys.subprocess.run", run)
+    monkeypatch.setenv("USERDOMAIN", "DESK")
+    monkeypatch.setenv("USERNAME", "alice")
+    close_to_others(tmp_path)
+    assert asked[0][1:] == [
+        str(tmp_path), "/inheritance:r", "/grant:r", "DESK\\alice:(OI)(CI)F", "*S-1-5-18:(OI)(CI)F",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="cannot be closed to other accounts"):
+        close_to_others(tmp_path)

@@ -66,7 +66,6 @@ def test_the_options_are_in_the_plan_with_the_hash_of_the_file_beside_it(line: L
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--path", "wsl2"), "new_vm"),
         ((*SIZED, "--ssh-key", "none.pub"), "--ssh-key: none.pub cannot be read: No such file or directory"),
         ((*WHOLE, "--user", "root"), "--user: should be another user than root"),
-        ((*SIZED, "--user", "admin"), "error: --new-vm also needs --ssh-key"),
     ],
 )
 def test_what_is_wrong_with_them_is_told_before_any_host_is_asked(

@@ -1,5 +1,7 @@
 """winhost render kubernetes, as people call it."""
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,34 @@ def test_what_cannot_be_meant_is_told(
 def test_a_model_without_a_commit_is_refused(line: Line) -> None:
     found = rendered(line, *MACHINE, *IMAGES, models={"chat": {"parameters": "1B"}})
     assert (found.code, "has no revision" in found.err) == (2, True)
+
+
+AWAY = "http://127.0.0.1:9"  # nobody listens there
+
+
+def test_without_a_network_it_renders_what_is_pinned(line: Line) -> None:
+    said = rendered(line, *MACHINE, *IMAGES, "--hub", AWAY)
+    assert said.code == 0, said.err
+    objects = [*yaml.load_all(said.out, FASTEST)]
+    (listing,) = (json.loads(each["data"]["model.json"]) for each in objects if "model.json" in each.get("data", {}))
+    assert listing == {"source": f"{AWAY}/org/chat", "revision": COMMIT, "files": None}
+    assert "the hub was not reached, so its files stand here without hashes" in " ".join(said.err.split())
+    (volume,) = (each for each in objects if each["kind"] == "PersistentVolumeClaim")
+    assert volume["spec"]["resources"]["requests"]["storage"] == "20Gi"  # twice 1B at 16 bits, and 16 GiB
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_workload_that_names_no_deployment_is_rendered_all_the_same(line: Line) -> None:
+    file = Path(workload(line))
+    file.write_text(file.read_text("utf-8").replace("deploy: kubernetes\n", ""), "utf-8")
+    said = line("render", "kubernetes", file, *MACHINE, *IMAGES)
+    assert said.code == 0, said.err
+    key = (line.folder / "state/keys/stated.api-key").read_text("utf-8")
+    assert sha256(key.encode()).hexdigest() in said.out
+    assert key not in said.out + said.err
+    sleeping = {"chat": {"revision": COMMIT, "memory": "4 GiB", "state": "sleeping"}}
+    file.write_text(yaml.safe_dump({"schema": "winhost.workload/1", "models": sleeping}), "utf-8")
+    assert "Kubernetes gives each GPU to one pod" in line("render", "kubernetes", file, *MACHINE, *IMAGES).err
 
 
 @pytest.mark.usefixtures("hub")

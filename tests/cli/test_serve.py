@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Line, Said
 from tests.processes import PATIENCE_S
+from winhost.serving.vllm_options import seen_versions
 
 EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
 TWO_CARDS = "win11-pro-2xl20-wddm"
@@ -56,8 +57,6 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
         "for: tensor >1; vllm >=0.29",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
         "wsl-no-peers (issue): microsoft/WSL #6587",
-        "unverified: the version of vllm",
-        "left out: VLLM_WSL2_ENABLE_PIN_MEMORY=1",
     ):
         assert words in said.out
 
@@ -77,7 +76,8 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
     said = served(line, "70b-awq-on-2x48gb", "--json")
     assert said.code == 0
     (chat,) = said.result["models"]
-    assert said.result["vllm"] is None
+    assert said.result["vllm"] == str(seen_versions()[-1]), "as a plan takes it"
+    assert f"vllm/vllm-openai:v{said.result['vllm']} " in chat["command"]
     assert chat["command"].startswith("docker run --detach --name=chat --network=none")
     assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
     assert chat["shared_memory"] == 16 << 30

@@ -12,6 +12,8 @@ from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
 from winhost.cli import stack_wheels
+from winhost.cli.stack_options import StackWords
+from winhost.cli.stack_parts import StackParts
 from winhost.lab.linux.python_venvs import PythonVenvs
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.running_lab import Lab
@@ -99,3 +101,12 @@ def test_a_lock_that_is_none_is_told(
     assert (said.code, "does not name one version" in said.err) == (2, True)
     said = plan(line, hub, index, "--engine-lock", "nowhere.txt")
     assert (said.code, "nowhere.txt" in said.err) == (2, True)
+
+
+def test_the_version_of_vllm_is_that_of_its_lock(tmp_path: Path) -> None:
+    file = workload(tmp_path)
+    file.write_text(file.read_text("utf-8").replace("versions:\n  vllm: 0.33.0\n", ""), "utf-8")
+    assert "0.33" not in file.read_text("utf-8")
+    (tmp_path / "vllm.txt").write_text("aiohttp==3.13.1\nvllm==0.31.1 \\\n    --hash=sha256:00\n")
+    parts = StackParts(StackWords(file, engine_lock=tmp_path / "vllm.txt"))
+    assert str(parts.workload.versions["vllm"]) == "0.31.1"

@@ -212,6 +212,22 @@ def test_each_refusal_is_one_sentence_with_what_to_do(line: Line, hub: StandInHu
     assert said.out == ""
 
 
+def test_a_misspelt_model_is_no_missing_revision(line: Line) -> None:
+    """A hub may answer RevisionNotFound for a model that it does not have: it is asked for the model itself."""
+    with serving(StandInHub(model="Qwen/Qwen3-8B-AWQ")) as there:
+        said = line("workload", "init", "Qwen/Qwen3-8B-AQW", "--hub", there.url)
+        assert (said.code, "the hub has no such model" in said.err) == (1, True)
+        assert "Did you mean" in said.err
+        assert "Qwen/Qwen3-8B-AWQ" in said.err
+        said = line("workload", "init", "Qwen/Qwen3-8B-AWQ", "--revision", "mian", "--hub", there.url)
+        assert (said.code, "no revision mian of it" in said.err) == (1, True)
+        refused = (401, {"X-Error-Code": "RepoNotFound"}, b"")
+        there.answers["/api/models/Qwen/Qwen3-8B-AVQ/revision/main"] = refused
+        said = line("workload", "init", "Qwen/Qwen3-8B-AVQ", "--hub", there.url)
+        assert (said.code, "or it is private" in said.err, "Qwen/Qwen3-8B-AWQ" in said.err) == (1, True, True)
+        assert "--token env:HF_TOKEN" in said.err
+
+
 @pytest.mark.parametrize(
     "tensors",
     [

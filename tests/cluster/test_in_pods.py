@@ -30,6 +30,24 @@ HUB = """
 import json, os
 from pathlib import Path
 
+class Entry:
+    def __init__(self, **said):
+        self.__dict__.update(said)
+
+class HfApi:
+    def __init__(self, endpoint):
+        assert endpoint == os.environ["HF_ENDPOINT"]
+
+    def list_repo_tree(self, repo, *, recursive, revision, token):
+        with open(os.environ["SAID"], "a") as file:
+            file.write(json.dumps(["list", repo, revision, token]) + "\\n")
+        yield Entry(path="sub", tree_id="x")
+        for line in json.loads(os.environ["LISTS"]):
+            kind, size, path = line.split(" ", 2)
+            digest = kind.partition(":")[2]
+            lfs = Entry(sha256=digest, size=int(size)) if kind.startswith("sha256") else None
+            yield Entry(path=path, size=int(size), blob_id=digest, lfs=lfs)
+
 def snapshot_download(repo, *, revision, local_dir, allow_patterns, token):
     said = [os.environ["HF_ENDPOINT"], repo, revision, sorted(allow_patterns), token]
     with open(os.environ["SAID"], "a") as file:
@@ -58,7 +76,7 @@ class Download:
         (self.folder / "serves.json").write_text(json.dumps(files))
 
     def run(self, **more: str) -> subprocess.CompletedProcess[str]:
-        here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said")}
+        here = {"PYTHONPATH": str(self.folder / "lib"), "SAID": str(self.folder / "said"), "LISTS": json.dumps(LISTED)}
         environment = {**os.environ, **here, "SERVES": str(self.folder / "serves.json"), **more}
         words = [sys.executable, str(SCRIPTS / "fetch_model.py"), "model.json", "volume/model"]
         return subprocess.run(
@@ -83,6 +101,20 @@ def test_a_model_comes_at_its_commit_and_once(tmp_path: Path) -> None:
     assert here.run().returncode == 0
     assert (tmp_path / "volume/model/model.safetensors").read_bytes() == WEIGHTS
     assert here.said[-1][-1] is False, "without a token none is looked for"
+
+
+def test_files_that_the_manifests_do_not_list_are_asked_for_once(tmp_path: Path) -> None:
+    here = Download(tmp_path)
+    listing = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**listing, "files": None}))
+    here.serves({"model.safetensors": "changed" * 1000, "sub/config.json": CONFIG.decode()})
+    assert (here.run().returncode, here.run().returncode) == (1, 1)
+    here.serves({"model.safetensors": WEIGHTS.decode(), "sub/config.json": CONFIG.decode()})
+    assert (here.run(LISTS="[]").returncode, here.run(LISTS="[]").returncode) == (0, 0)
+    asked = [each[0] for each in here.said]
+    assert (asked.count("list"), len(asked)) == (1, 4)
+    (tmp_path / "volume/model" / fetch_model.LISTED).unlink()
+    assert here.run(LISTS=json.dumps([f"git-sha1:{'a' * 40} 2 ../../x"])).returncode == 1
 
 
 def test_of_a_group_one_fetches_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,6 +273,14 @@ def test_of_two_linuxes_in_the_firmware_the_new_one_is_started(tmp_path: Path) -
     assert running.state["linux"] not in (None, "0001")
 
 
+def test_one_that_nobody_could_log_on_to_is_refused(tmp_path: Path) -> None:
+    here = ubuntu_world(tmp_path)
+    facts = HostFacts(here.facts(here.request().playbook.named))
+    asked = NewUbuntu.model_validate({**here.settings["system"], "key": None})
+    with pytest.raises(Refusal, match="it has no password"):
+        UbuntuDecisions(facts, asked, None).install_plan()
+
+
 def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     asked = here.request(system={**here.settings["system"], "mac": "auto"})

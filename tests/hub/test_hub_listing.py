@@ -140,3 +140,13 @@ def test_it_is_printed_as_an_entry_of_a_playbook(api: Api) -> None:
     said = CliRunner().invoke(winhost, [*words, "--token", CANARY])
     assert said.exit_code == 2
     assert CANARY not in said.output
+
+
+def test_weights_that_are_there_once_more_are_no_part_of_a_plan(api: Api) -> None:
+    copies = ["original/model.safetensors", "original/consolidated.00.pth", "metal/model.bin"]
+    kept = ["original/params.json", "1_Pooling/model.safetensors"]
+    api.pages = [[WEIGHTS, *(WEIGHTS | {"path": path} for path in (*copies, *kept))]]
+    listed = [line.split(" ", 2)[2] for line in model_files("org/model", COMMIT, hub=api.url)["files"]]
+    assert sorted(listed) == sorted(["model.safetensors", *kept])
+    api.pages = [[WEIGHTS | {"path": path} for path in copies]]
+    assert len(model_files("org/model", COMMIT, hub=api.url)["files"]) == len(copies)

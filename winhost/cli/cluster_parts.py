@@ -1,9 +1,10 @@
 """What options say of a workload in a cluster, printed as manifests or planned on a node."""
 
-import click
+from functools import partial
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.stack_parts import StackParts, pinned_image
+from winhost.cli.faults import Faults
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.cluster_names import KEYS
 from winhost.cluster.node_files import PROGRAM
 from winhost.cluster.node_request import Join, NodeFile, NodeRequest
@@ -12,29 +13,37 @@ from winhost.images import k3s_release
 from winhost.images.image_names import ImageName
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import Deploy, Exposure
+from winhost.resources.host import HostFacts
 from winhost.serving.engine_names import slug
 
 _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
-def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) -> ClusterRequest:
-    """Asks the hub and the registries. Raises as they do, click's UsageError."""
-    workload = parts.workload
-    if workload.deploy is not Deploy.KUBERNETES:
-        raise click.UsageError("the workload is not for a cluster: write deploy: kubernetes into it")
+def check_cluster_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+    """What of them does not fit the workload."""
+    workload = faults.of(lambda: parts.written)
+    if workload is None:
+        return
     if workload.exposure is not Exposure.LOOPBACK and not (words.tls_secret or parts.words.plain_http):
-        raise click.UsageError(f"exposure: {workload.exposure} takes --tls-secret NAME, or --plain-http")
-    if workload.exposure is Exposure.LAN and not parts.words.allow:
-        raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
-    if workload.video is not None and words.ffmpeg_image is None:
-        raise click.UsageError("the workload has video: name an image with FFmpeg and NVENC (--ffmpeg-image)")
-    if len({model.token.written for model in workload.models if model.token}) > 1:
-        raise click.UsageError("models name different tokens, and a cluster has one Secret for them: give them one")
-    if parts.words.metrics_key and not parts.words.api_key:
-        raise click.UsageError(
-            "--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret"
+        faults.add(
+            f"exposure: {workload.exposure} takes --tls-secret NAME, or --plain-http: a certificate that the "
+            "cluster has as a Secret, or others can read keys and prompts"
         )
+    if workload.video is not None and words.ffmpeg_image is None:
+        faults.add(
+            "the workload has video: name an image with FFmpeg and NVENC, as --ffmpeg-image "
+            "registry.example.com/ffmpeg@sha256:…"
+        )
+    if len({model.token.written for model in workload.models if model.token}) > 1:
+        faults.add("models name different tokens, and a cluster has one Secret for them: give them one")
+    if parts.words.metrics_key and words.keys_secret and not parts.words.api_key:
+        faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
+
+
+def cluster_request(parts: StackParts, words: ClusterWords, facts: HostFacts, path: str | None) -> ClusterRequest:
+    """Asks the hub and the registries. Raises as they do."""
+    workload = parts.workload
     keys = () if words.keys_secret and not parts.words.api_key else parts.keys
     return ClusterRequest(
         workload=workload,
@@ -44,7 +53,7 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
         keys_secret=words.keys_secret or KEYS,
         tls_secret=words.tls_secret,
         plain_http=parts.words.plain_http,
-        allow=parts.words.allow,
+        allow=parts.allowed(facts) if workload.exposure is Exposure.LAN else parts.words.allow,
         device_plugin=None if words.no_device_plugin else _image(words.device_plugin),
         video_image=_image(words.ffmpeg_image) if words.ffmpeg_image and workload.video else None,
         namespace=words.namespace,
@@ -54,28 +63,46 @@ def cluster_request(parts: StackParts, words: ClusterWords, path: str | None) ->
     )
 
 
+def check_images(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+    """Asks registries for the digests that nobody gave: what cannot be resolved is a fault of each."""
+    faults.of(lambda: parts.image, BY_DIGEST)
+    named = [words.ffmpeg_image] if words.ffmpeg_image else []
+    for name in named:
+        faults.of(partial(_image, name))
+    if not words.no_device_plugin:
+        also = "Here: --device-plugin IMAGE@sha256:…, or --no-device-plugin where the cluster has one"
+        faults.of(lambda: _image(words.device_plugin), also)
+
+
 def _image(name: str) -> str:
     return pinned_image(ImageName.parse(name)).pinned
 
 
-def check_node_words(parts: StackParts, words: ClusterWords) -> None:
-    """What is wrong with them, before anything is asked. Raises click's UsageError."""
-    if parts.workload.deploy is not Deploy.KUBERNETES:
-        if words.said:
-            option = words.said[0].replace("_", "-")
-            raise click.UsageError(f"--{option} is for a workload with deploy: kubernetes")
+def check_node_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+    """What is wrong with them, before anything is asked."""
+    workload = faults.of(lambda: parts.written)
+    if workload is None:
+        return
+    if workload.deploy is not Deploy.KUBERNETES:
+        for name in words.said:
+            faults.add(f"--{name.replace('_', '-')} is for a workload with deploy: kubernetes")
         return
     for name in _NOT_THERE:
         if getattr(parts.words, name):
-            raise click.UsageError(f"--{name.replace('_', '-')} is not for a workload with deploy: kubernetes")
+            faults.add(f"--{name.replace('_', '-')} is not for a workload with deploy: kubernetes")
+    _check_join(words, faults)
+    check_cluster_words(parts, words, faults)
+
+
+def _check_join(words: ClusterWords, faults: Faults) -> None:
     if (words.join is None) is not (words.join_token is None):
-        raise click.UsageError("--join and --join-token go together")
+        faults.add("--join and --join-token go together: --join https://10.0.0.5:6443 --join-token env:K3S_TOKEN")
     if words.join is not None and not words.join.startswith("https://"):
-        raise click.BadParameter("the address of an API begins with https://", param_hint="'--join'")
+        faults.add("--join: the address of an API begins with https://, as https://10.0.0.5:6443")
     try:
         SecretRef.parse(words.join_token or "env:NONE")
     except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--join-token'") from None
+        faults.add(f"--join-token: {wrong}")
 
 
 def with_cluster_key(parts: StackParts, words: ClusterWords, host: str) -> StackParts:
@@ -83,7 +110,7 @@ def with_cluster_key(parts: StackParts, words: ClusterWords, host: str) -> Stack
     return parts if words.keys_secret else parts.with_key_of(host)
 
 
-def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, wsl: str | None) -> NodeRequest:
+def node_request(parts: StackParts, words: ClusterWords, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
     """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
     assets = parts.once(
         "k3s",
@@ -91,10 +118,10 @@ def node_request(parts: StackParts, words: ClusterWords, host: str, path: str, w
     )
     places = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
     return NodeRequest(
-        node=slug(host),
+        node=slug(facts.host),
         release=words.k3s_version,
         files=tuple(NodeFile(places[each.name], each.source, each.sha256, each.bytes) for each in assets),
-        cluster=cluster_request(parts, words, path),
+        cluster=cluster_request(parts, words, facts, path),
         join=Join(words.join, words.join_token) if words.join and words.join_token else None,
         wsl=wsl,
     )

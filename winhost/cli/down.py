@@ -9,25 +9,27 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or_roll_back
+from winhost.cli.running import Deadlines, asking_for_steps, consents, not_asked, resume_or_roll_back
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
-from winhost.cli.up import host_of
+from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
+from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError
 from winhost.model.fleet import AnyHost
 from winhost.model.plan import in_order
 from winhost.model.units import Bytes, about
 
 EXPORTS = "%ProgramData%\\winhost\\exports"
+_ROLE = "HyperVRole"
 _GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", "DataDisk")
 
 
@@ -68,11 +70,7 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
         return here
     if len(made) == 1:
         return host_of(made[0], fleet_file)
-    raise UsageError(
-        "ForOneHost",
-        what=f"winhost up serves on {len(made)} hosts: {visible(', '.join(made))}",
-        hint="\n".join(f"winhost down {visible(each)}" for each in made),
-    )
+    raise several_hosts(f"winhost up serves on {len(made)} hosts", made)
 
 
 def _nothing(host: AnyHost, output: Output, as_jsonl: bool) -> int:
@@ -95,7 +93,7 @@ class _Down:
             return given
         steps, back = look(record.run, context)
         self._show(record, steps, back)
-        needed = in_order(risk for step in steps for risk in step.risks)
+        needed = _needed(record, steps)
         lacking = tuple(risk for risk in needed if risk not in given)
         if not sys.stdin.isatty():
             raise self._not_asked(record.host, needed)
@@ -109,13 +107,7 @@ class _Down:
     def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
         accept = ("--accept", ",".join(needed)) if needed else ()
         words = ("winhost", "down", *((self._word,) if self._word else ()), "--yes", *accept)
-        return UsageError(
-            "NotAsked",
-            what="there is no terminal to ask whether to begin",
-            meaning="Nothing was changed.",
-            hint=f"To do it without questions: {command_line(words, own_shell())}",
-            host=host,
-        )
+        return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)
@@ -127,10 +119,17 @@ class _Down:
             say(f"  {sentence}", hang=4)
         for lacks in back.missing:
             say(f"  {lacks.title}: cannot be checked: {lacks.why}", hang=4)
-        needed = in_order(risk for step in steps for risk in step.risks if risk != "data")
+        needed = [risk for risk in _needed(record, steps) if risk != "data"]
         if needed:
             say(f"  Approvals: {', '.join(needed)} (your answer below covers them)")
         say("  Stays: the keys that winhost made for this host, in its own state")
+
+
+def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
+    """With the restart that takes the Hyper-V role away: it goes once its VMs are gone, which no step shows yet."""
+    role = any(touched.resource == _ROLE and not touched.is_restored for touched in record.touched.values())
+    later = (RESTART,) if role and any(step.resource == "OwnVm" for step in steps) else ()
+    return in_order((*(risk for step in steps for risk in step.risks), *later))
 
 
 def _exported(steps: Sequence[Step]) -> bool:

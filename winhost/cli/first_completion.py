@@ -49,7 +49,7 @@ def completions(
     """
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
-        deployed = _deployed(record)
+        deployed = deployed_by(record)
         if deployed is None:
             return ()
         place = tuple(_place_of(record, deployed, session, reached))
@@ -133,7 +133,7 @@ def _at_its_address(
     tell(ProgressEvent(record.host, "note", f"not asked at {endpoint.url}: {why}"))
 
 
-def _deployed(record: RunState) -> Deployed | None:
+def deployed_by(record: RunState) -> Deployed | None:
     """What the plan wrote into the file that says what is served."""
     texts = [
         desired.desired.get("text")

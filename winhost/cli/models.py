@@ -8,21 +8,22 @@ from winhost.cli.fitting import Candidate, fitting, weight_bytes
 from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
+from winhost.cli.shells import command_line, own_shell
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Catalogue, Entry, catalogue
 from winhost.model.errors import WinhostError
 from winhost.model.path import check_path
-from winhost.model.units import Bytes, about, gib
+from winhost.model.units import Bytes, GiB, about
 
 SHOWN = 12
 
 
 @dataclass(frozen=True)
 class OfferedModel:
-    """A repository of the catalogue. weights: bytes, told or computed; download: bytes of all files, known after a
-    refresh, else of its weights; gated: a token is needed; sources: where each value is from.
+    """A repository of the catalogue. weights: bytes, computed where no source tells them; download: bytes of all files,
+    known after a refresh, else of its weights; gated: a token is needed; sources: where each value is from.
 
     On a host also: context and sequences, which are planned for; gpus: that share it; memory: estimated bytes on each;
     verdict; because: codes of reasons; lacks: why it is not offered.
@@ -38,6 +39,7 @@ class OfferedModel:
     gated: bool
     revision: str | None
     weights: Bytes
+    computed: bool
     download: Bytes
     sources: dict[str, str]
     context: int | None = None
@@ -93,7 +95,9 @@ def show(
 
     reads = watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch))
     results = ((read.host, offers(read)) for read in reads)
-    show_results("models", output.shape, results, lambda found: _show(found, everything))
+    whole = everything or output.wide
+    again = [*words, *(word for file in facts_files for word in ("--facts", str(file)))]
+    show_results("models", output.shape, results, lambda found: _show(found, whole, again, fleet_file))
     return max(codes)
 
 
@@ -114,6 +118,7 @@ def _listed(entry: Entry) -> OfferedModel:
         gated=entry.gated,
         revision=entry.revision,
         weights=weights,
+        computed=entry.weights is None,
         download=entry.download or weights,
         sources=dict(entry.sources),
     )
@@ -151,20 +156,22 @@ def _show_catalogue(found: OfferedModels) -> None:
     )
     table(("model", "weights", "parameters", "download", "context", "released"), rows)
     say(_read(found))
-    say("Which of them fit a host: winhost models HOST, or a facts file in its place")
+    say("Which of them fit a host: winhost models show HOST")
 
 
-def _show(found: OfferedModels, everything: bool) -> None:
+def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: Path | None) -> None:
+    """whole: each repository, not the best of each model; named: the words that name all hosts."""
     if not found.models:
-        say(f"{found.host}: none of the catalogue fits, or no way of it can serve.", bold=True)
-        show_next(("assess", str(found.host)))
+        say(f"{found.host}: nothing of the catalogue fits, or no path can serve there. Why not:", bold=True)
+        show_next(("assess", *named), fleet_file)
         return
     say(f"{found.host} by {found.path}, best first:", bold=True)
-    shown = found.models if everything else _best_of_each(found.models)[:SHOWN]
-    table(("model", "weights", "context", "download", "memory", "GPUs", "verdict"), map(_row, shown))
+    shown = found.models if whole else _best_of_each(found.models)[:SHOWN]
+    columns = ("repository" if whole else "model", "weights", "context", "download", "memory", "verdict")
+    table(columns, (_row(each, whole) for each in shown))
     if rest := len(found.models) - len(shown):
-        say(f"And {rest} more that fit: --all")
-    say("Context: tokens of each of so many sequences at once. Memory: estimated, on each GPU.")
+        say(f"{rest} more repositories fit: {command_line(('winhost', 'models', *named, '-o', 'wide'), own_shell())}")
+    say("Context: of each of so many sequences. Download in GiB; memory estimated, in GiB on each of so many GPUs.")
     if any(each.gated for each in shown):
         say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")
     say(_read(found))
@@ -182,11 +189,17 @@ def _best_of_each(models: Sequence[OfferedModel]) -> list[OfferedModel]:
     return list(first.values())
 
 
-def _row(each: OfferedModel) -> tuple[object, ...]:
+def _row(each: OfferedModel, whole: bool) -> tuple[object, ...]:
     verdict = f"no: {each.lacks}" if each.lacks else each.verdict
-    context = f"{each.context:,} x {each.sequences}"
-    memory = gib(each.memory) if each.memory else "unknown"
-    return each.model, _stored(each), context, about(each.download), memory, each.gpus, verdict
+    memory = f"{each.memory / GiB:.1f}" if each.memory else "unknown"
+    if each.gpus and each.gpus > 1:
+        memory = f"{each.gpus} x {memory}"
+    context = f"{_tokens(each.context or 0)} x {each.sequences}"
+    return each.model if whole else each.name, _stored(each), context, f"{each.download / GiB:.1f}", memory, verdict
+
+
+def _tokens(count: int) -> str:
+    return f"{count // 1024}k" if count % 1024 == 0 else f"{count:,}"
 
 
 def _stored(each: OfferedModel) -> str:

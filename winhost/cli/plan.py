@@ -65,7 +65,7 @@ def plan(
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
     asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
-    joining = _joining()
+    joining = _joining(asked.path)
     at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
     keys, codes = FleetKeys(fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least
@@ -109,14 +109,14 @@ def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple
     return stated_facts
 
 
-def _joining() -> "PlannedStack | None":
+def _joining(path: str | None) -> "PlannedStack | None":
     """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
     words, cluster = stack_words(), cluster_words()
     if words:
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
         joining = PlannedStack(words, cluster)
-        joining.check()  # what is wrong with the words themselves is told once, before any host is asked
+        joining.check(path)  # what is wrong with the words themselves is told once, before any host is asked
         return joining
     if cluster.said:
         raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")

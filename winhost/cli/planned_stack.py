@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import cast
 
@@ -10,19 +10,21 @@ import click
 
 from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
+from winhost.cli.faults import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
+from winhost.compat.target import Target
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Card, HostFacts
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
@@ -34,6 +36,7 @@ class PlannedStack:
     words: StackWords
     cluster: ClusterWords = field(default_factory=ClusterWords)
     _made: dict[str, tuple[PathRequest, Stack | ClusterStack]] = field(default_factory=dict)
+    _targets: dict[str, StackTarget] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @cached_property
@@ -42,22 +45,21 @@ class PlannedStack:
 
     @property
     def _in_cluster(self) -> bool:
-        return self.parts.workload.deploy is Deploy.KUBERNETES
+        return self.parts.written.deploy is Deploy.KUBERNETES
 
-    def check(self) -> None:
-        """What is wrong with the words themselves, before any host is asked. Raises click's UsageError, UsageError."""
-        parts = self.parts
-        check_node_words(parts, self.cluster)
-        if self._in_cluster:
-            return
-        beyond = parts.listen[0] not in LOOPBACK
-        if not parts.own_program or self.words.engine_archive:
-            parts.check_image()
+    def check(self, path: str | None) -> None:
+        """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
+        faults, parts = Faults(), self.parts
+        parts.check(faults)
+        check_node_words(parts, self.cluster, faults)
         if self.words.engine_lock:
-            lock_text(self.words.engine_lock)
-        parts.check_keys()
-        if beyond and not self.words.allow:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+            faults.of(partial(lock_text, self.words.engine_lock))
+        if not faults.of(lambda: self._in_cluster):
+            faults.of(lambda: parts.tls)
+            faults.of(lambda: parts.listen)
+        if path == "linux":  # a Windows host tells its networks itself
+            parts.check_allowed(None, faults)
+        faults.refuse()
 
     def show_made_keys(self, shape: str) -> None:
         """Tell of the API keys that winhost keeps for these hosts."""
@@ -70,10 +72,18 @@ class PlannedStack:
                 self._made[facts.host] = self._join(facts, request)
             return self._made[facts.host]
 
-    def made_for(self, host: str) -> Stack | ClusterStack | None:
-        """What was joined for a host."""
-        found = self._made.get(host)
-        return found[1] if found else None
+    def serving_gpus(self, host: str) -> tuple[Card, ...]:
+        """Those that engines were placed on, as the Linux that serves sees them; none in a cluster."""
+        found, target = self._made.get(host), self._targets.get(host)
+        if found is None or target is None or not isinstance(found[1], Stack):
+            return ()
+        gpus = Target(target.facts, target.request.path).gpus
+        numbers = sorted({number for each in found[1].deployed.engines for number in each.cards})
+        return tuple(gpus[number] for number in numbers if number < len(gpus))
+
+    def join_anew(self, host: str) -> None:
+        """The next request of this host is another one."""
+        self._made.pop(host, None)
 
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, Stack | ClusterStack]:
         if self._in_cluster:
@@ -82,12 +92,13 @@ class PlannedStack:
         beyond = address not in LOOPBACK
         wheels = engine_wheels(self.words, facts, self.parts.once)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
-        target = stack_target(facts, request, program, beyond=beyond)
+        target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond)
         parts = self.parts.with_key_of(facts.host)
+        allow = parts.allowed(facts) if beyond else ()
         of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
-            found = stack(target.facts, self._request(parts, target, of_gateway, wheels))
-            target = target.published(port, self.words.allow) if beyond else target
+            found = stack(target.facts, self._request(parts, target, allow, of_gateway, wheels))
+            target = target.published(port, allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
         # The first key that was named: by it the run asks for a completion in the end.
@@ -100,7 +111,7 @@ class PlannedStack:
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
         target = node_target(facts, request)
         parts = with_cluster_key(self.parts, self.cluster, facts.host)
-        wanted = node_request(parts, self.cluster, facts.host, target.request.path, target.network)
+        wanted = node_request(parts, self.cluster, facts, target.request.path, target.network)
         try:
             found = cluster_stack(target.facts, wanted)
         except ValueError as wrong:
@@ -111,6 +122,7 @@ class PlannedStack:
         self,
         parts: StackParts,
         target: StackTarget,
+        allow: tuple[str, ...],
         of_gateway: PythonWheels | None,
         of_engine: PythonWheels | None,
     ) -> StackRequest:
@@ -125,7 +137,7 @@ class PlannedStack:
             listen=parts.listen,
             tls=parts.tls,
             plain_http=words.plain_http,
-            allowed=words.allow if target.peers is None else target.peers or None,
+            allowed=allow if target.peers is None else target.peers or None,
             gateway_wheels=of_gateway,
             engine_wheels=of_engine,
         )

@@ -6,12 +6,13 @@ import click
 
 from winhost import __version__
 from winhost.cli.envelope import show_results
+from winhost.cli.faults import Faults
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.stack_options import StackWords, stack_words
-from winhost.cli.stack_parts import StackParts, show_made_keys
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated_linux import stated_linux
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
@@ -41,16 +42,23 @@ def compose(
     output: Output,
 ) -> int:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway."""
-    facts = machine(facts_file, gpus, memory)
-    parts = StackParts(stack_words(workload) or StackWords(workload)).with_key_of(facts.host)
-    parts.check_keys()
-    keys, listen, tls = parts.keys, parts.listen, parts.tls
+    faults = Faults()
+    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    parts = StackParts(stack_words(workload) or StackWords(workload))
+    parts.check(faults)
+    faults.of(lambda: parts.tls)
+    faults.of(lambda: parts.listen)
+    image = faults.of(lambda: parts.image, BY_DIGEST)
+    faults.refuse()
+    assert facts is not None
+    assert image is not None
+    parts = parts.with_key_of(facts.host)
     request = ComposeRequest(
         parts.workload,
-        parts.image.saved.name if parts.image.saved else parts.image.pinned,
-        keys,
-        listen,
-        tls,
+        image.saved.name if image.saved else image.pinned,
+        parts.keys,
+        parts.listen,
+        parts.tls,
         parts.words.plain_http,
         path,
         parts.words.hub,

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from winhost.cli.cluster_options import cluster_words
-from winhost.cli.cluster_parts import cluster_request, with_cluster_key
+from winhost.cli.cluster_parts import check_cluster_words, check_images, cluster_request, with_cluster_key
+from winhost.cli.faults import Faults
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
@@ -27,12 +28,18 @@ def kubernetes(
     output: Output,
 ) -> int:
     """Print all that serves WORKLOAD as manifests for a cluster."""
-    facts = machine(facts_file, gpus, memory)
-    parts = StackParts(stack_words(workload) or StackWords(workload))
-    words = cluster_words()
+    faults, words = Faults(), cluster_words()
+    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    parts = StackParts(stack_words(workload) or StackWords(workload), in_cluster=True)
+    parts.check(faults)
+    check_cluster_words(parts, words, faults)
+    parts.check_allowed(facts, faults)
+    check_images(parts, words, faults)
+    faults.refuse()
+    assert facts is not None
     parts = with_cluster_key(parts, words, facts.host)
     try:
-        made = rendered(facts, cluster_request(parts, words, path))
+        made = rendered(facts, cluster_request(parts, words, facts, path))
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     if output.path is not None:

@@ -52,8 +52,19 @@ def begin(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("NotAsked", what="there is no terminal to ask whether to begin", hint="Add --yes")
+        raise not_asked("Add --yes")
     click.confirm(question, abort=True, err=True)
+
+
+def not_asked(hint: str, what: str = "whether to begin", host: str | None = None) -> UsageError:
+    """hint: the command that asks nothing."""
+    return UsageError(
+        "NotAsked",
+        what=f"there is no terminal to ask {what}",
+        meaning="Nothing was changed.",
+        hint=hint,
+        host=host,
+    )
 
 
 @dataclass(frozen=True)
@@ -277,8 +288,8 @@ def run_context(
     )
 
 
-def show_outcome(outcome: Outcome) -> None:
-    """One host's end, for people."""
+def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
+    """One host's end, for people. brief: whoever calls says how to go on from there."""
     good = outcome.holds
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
@@ -291,7 +302,7 @@ def show_outcome(outcome: Outcome) -> None:
         say(f"  {unchecked.title}: not restored and not kept: {unchecked.why}")
     if outcome.next:
         say(f"  {outcome.next}")
-    if outcome.outcome == "applied":
+    if outcome.outcome == "applied" and not brief:
         say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
         for line in next_of_served(outcome.host, outcome.checks) if good else ():
             say(line)

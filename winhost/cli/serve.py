@@ -1,5 +1,6 @@
 """winhost serve: how models are served on a target."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from winhost.serving.compose_words import readable_yaml
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line
 from winhost.serving.profile import base_of
 from winhost.serving.turn_entries import SharingModel, turn_settings
+from winhost.serving.vllm_options import seen_versions
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ def profile(
         raise click.BadParameter("is for a Windows host, and this is a Linux already", param_hint="--path")
     if path and named and base_of(named) not in (path, "bare-metal"):
         raise click.BadParameter(f"contradicts --profile {named}", param_hint="--path")
-    found = serving(known, load_workload(workload_file), named, read_speed, path)
+    workload = load_workload(workload_file)
+    if "vllm" not in workload.versions:  # as a plan does, whose image this is
+        workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
+    found = serving(known, workload, named, read_speed, path)
     show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
     return 0
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from shlex import quote
 
+from winhost.model.secrets import SecretRef
+
 
 class Shell(Enum):
     """Which of them runs winhost."""
@@ -45,15 +47,37 @@ def _quoted(word: str, shell: Shell) -> str:
     return f"'{word.replace(chr(39), chr(39) * 2)}'" if shell is Shell.POWERSHELL else f'"{word}"'
 
 
-def post_with_key(url: str, body: str, shell: Shell) -> str:
-    """A request with JSON in ASCII, and the key from API_KEY. PowerShell's own `curl` is another program."""
+def post_with_key(url: str, body: str, shell: Shell, key: SecretRef | None = None) -> str:
+    """A request with JSON in ASCII, and the key from where its reference says, else from API_KEY. PowerShell's own
+    `curl` is another program.
+    """
+    read = _read_in(shell, key or SecretRef("env", "API_KEY"))
     if shell is Shell.POWERSHELL:
-        headers = '@{Authorization = "Bearer $env:API_KEY"}'
+        headers = f'@{{Authorization = "Bearer {read}"}}'
         sent = body.replace("'", "''")
         return (
             f"Invoke-RestMethod -Method Post -Uri {url} -Headers {headers} -ContentType application/json -Body '{sent}'"
         )
-    key = "%API_KEY%" if shell is Shell.CMD else "$API_KEY"
     escaped = body.replace('"', '\\"')
     sent = f'"{escaped}"' if shell is Shell.CMD else quote(body)
-    return f'curl -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d {sent} {url}'
+    return f'curl -H "Authorization: Bearer {read}" -H "Content-Type: application/json" -d {sent} {url}'
+
+
+def _read_in(shell: Shell, key: SecretRef) -> str:
+    """What reads a secret within double quotes, so that no line has its value. cmd.exe reads only its environment."""
+    if shell is Shell.CMD:
+        return f"%{key.target if key.scheme == 'env' else 'API_KEY'}%"
+    powershell = shell is Shell.POWERSHELL
+    if key.scheme == "env":
+        return f"$env:{key.target}" if powershell else f"${key.target}"
+    if key.scheme == "file":
+        path = key.target
+        if path.startswith("~/"):  # neither shell expands it within quotes
+            home, path = ("$HOME", path[2:])
+            return f"$(Get-Content {home}/{_quoted(path, shell)})" if powershell else f"$(cat {home}/{quote(path)})"
+        return f"$(Get-Content {_quoted(path, shell)})" if powershell else f"$(cat {quote(path)})"
+    service, _, user = key.target.rpartition("/")
+    words = ["keyring", "get", service, user] if key.scheme == "keyring" else key.words
+    first = "Select-Object -First 1" if powershell else "head -n 1"
+    call = command_line(words, shell)
+    return f"$({'& ' if powershell and call.startswith(chr(39)) else ''}{call} | {first})"

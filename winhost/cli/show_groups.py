@@ -177,7 +177,8 @@ def _packages(verb: str, names: Sequence[str]) -> str:
 
 def _waiting(deferred: Deferred) -> str:
     """A title in which a name is not known yet has `…` for it."""
-    return short(deferred.title).removesuffix(" of …").replace("…", "").strip() or titled(deferred.resource)
+    told = short(deferred.title).removesuffix(" of …").replace("…", "")
+    return " ".join(told.split()).replace(" ,", ",") or titled(deferred.resource)
 
 
 def short(title: str) -> str:

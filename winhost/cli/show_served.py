@@ -41,6 +41,7 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
     yield "  The key is the one that you named with --api-key; the machine has its hash alone."
     body = json.dumps({"model": deployed.engines[0].model, "messages": [{"role": "user", "content": "Hello"}]})
     yield f"  {post_with_key(f'{url}/v1/chat/completions', body, shell)}"
+    yield f"  {command_line(('winhost', 'chat', host, 'Say hello'), shell)}"
     yield f"  {command_line(('winhost', 'serve', 'status', host), shell)}"
 
 

@@ -1,8 +1,8 @@
 """The one screen of `winhost up`: at most 25 lines at 80 columns, before its one question."""
 
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 import click
 
@@ -14,7 +14,7 @@ from winhost.compat.gpu_cards import named
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Plan
+from winhost.model.plan import Plan, in_order
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Card
 
@@ -40,8 +40,7 @@ class Screen:
     used: tuple[Card, ...]
     idle: tuple[Card, ...]
     here: bool
-    details: str = ""
-    covered: tuple[str, ...] = field(default=())
+    details: str
 
 
 def show_up(screen: Screen) -> None:
@@ -64,8 +63,6 @@ def _cut(text: str, room: int | None) -> str:
 
 def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
     """Not more lines than `most`: the last one is cut."""
-    import textwrap
-
     if width is None:
         yield text
         return
@@ -77,7 +74,7 @@ def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
 
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     plan = screen.plan
-    yield from _paragraph(plan.host, screen.verdict, width)
+    yield from _paragraph("Verdict", f"{plan.host} {screen.verdict}", width)
     yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
     if screen.choice.others:
         yield "", f"what else fits: winhost models {plan.host}; next best: {', '.join(screen.choice.others[:2])}"
@@ -164,14 +161,20 @@ def _undo(screen: Screen) -> str:
 
 def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     asking = asking_for(screen.plan, screen.plan.stages)
-    needed = ", ".join(asking.needed) or "none"
-    yield "Approvals", needed + (" (your answer below covers them)" if screen.covered else "")
+    yield "Approvals", ", ".join(likely_risks(screen.plan)) or "none"
     if "data" in asking.needed:
         touched = ", ".join(short(title) for title in asking.needed["data"])
         yield from _paragraph("", f"data touches: {touched}. It is asked for by itself.", width)
-    maybe = [risk for risk in asking.maybe if risk not in asking.needed]
+    maybe = [risk for risk in asking.maybe if risk not in likely_risks(screen.plan)]
     if maybe:
-        yield "", f"asked for later if it turns out to be needed: {', '.join(maybe)}"
+        yield from _paragraph("", f"asked for later if it turns out to be needed: {', '.join(maybe)}", width)
+
+
+def likely_risks(plan: Plan) -> tuple[str, ...]:
+    """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
+    makes_vm = any(each.resource == "OwnVm" for each in (*plan.steps, *plan.deferred))
+    own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
+    return in_order((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:

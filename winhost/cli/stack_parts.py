@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -11,18 +12,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from packaging.version import Version
 
+from winhost.cli.faults import Faults
 from winhost.cli.output import say
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.stack_options import StackWords
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB
+from winhost.hub.hub_repository import HUB, HubUnreached
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
+from winhost.paths.wsl2_network import networks
+from winhost.resources.host import HostFacts
 from winhost.serving.gateway_entries import key_line, metrics_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
@@ -30,6 +35,7 @@ from winhost.serving.vllm_options import seen_versions
 if TYPE_CHECKING:
     from winhost.engine.keys import ApiKey
 
+BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
@@ -37,9 +43,10 @@ _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
 
 @dataclass
 class StackParts:
-    """Each hub and registry is asked once, and each key read once."""
+    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one."""
 
     words: StackWords
+    in_cluster: bool = False
     _asked: dict[str, Any] = field(default_factory=dict)
     made_keys: "dict[str, ApiKey]" = field(default_factory=dict)  # by host
 
@@ -49,19 +56,38 @@ class StackParts:
         return self._asked[name]
 
     @property
+    def written(self) -> Workload:
+        """As the file has it. Raises UsageError: FileFaults."""
+        found: Workload = self.once("workload", lambda: load_workload(self.words.workload, in_cluster=self.in_cluster))
+        return found
+
+    @property
     def workload(self) -> Workload:
         """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
-        found: Workload = self.once("workload", lambda: load_workload(self.words.workload))
+        found = self.written
         stated, named = found.versions.get("vllm"), self._named
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         if stated and tagged and named and Version(tagged[1]) != stated:
             raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        if stated is None and tagged is None and (named or self.own_program):
+        known = stated or (Version(tagged[1]) if tagged else self._locked)
+        if known is None and (named or self.own_program):
             raise click.UsageError(
                 'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
             )
-        version = stated or (Version(tagged[1]) if tagged else seen_versions()[-1])
+        version = known or seen_versions()[-1]
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def _locked(self) -> Version | None:
+        """The version that a lock brings, whose own faults are told where it is used."""
+        if self.words.engine_lock is None:
+            return None
+        try:
+            text = self.words.engine_lock.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+        found = re.search(r"^vllm==(\d+\.\d+\.\d+[a-z0-9.]*)", text, re.MULTILINE)
+        return Version(found[1]) if found else None
 
     @property
     def own_program(self) -> bool:
@@ -98,7 +124,9 @@ class StackParts:
 
     @property
     def files(self) -> dict[str, Any]:
-        """The desired `ModelFiles` by model, as the hub lists them. Raises UsageError (NoRevision), and as the hub."""
+        """The desired `ModelFiles` by model, as the hub lists them. In what is rendered for a cluster they have no list
+        where the hub cannot be reached. Raises UsageError (NoRevision), and as the hub.
+        """
         return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
 
     def _files(self, model: Model) -> dict[str, Any]:
@@ -106,8 +134,14 @@ class StackParts:
             from winhost.hub.model_folder import folder_files  # most models come from a hub
 
             return folder_files(model.id)
-        reference = model.token.written if model.token else None
-        return model_files(model.id, revision_of(model), reference, (self.words.hub or HUB).rstrip("/"))
+        reference, hub = model.token.written if model.token else None, (self.words.hub or HUB).rstrip("/")
+        revision = revision_of(model)
+        try:
+            return model_files(model.id, revision, reference, hub)
+        except HubUnreached:
+            if not self.in_cluster:
+                raise
+            return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
     @property
     def _name(self) -> ImageName:
@@ -142,7 +176,7 @@ class StackParts:
         """An address and a port. Raises UsageError of click where it is beyond this machine, and neither TLS nor its
         lack was named.
         """
-        usual = "127.0.0.1:8443" if self.workload.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
+        usual = "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
         text = self.words.listen or usual
         address, _, port = text.rpartition(":")
         if not address or not port.isdecimal():
@@ -150,7 +184,9 @@ class StackParts:
         bare = address.strip("[]")
         if bare not in LOOPBACK and self.tls is None and not self.words.plain_http:
             raise click.UsageError(
-                f"{bare} is beyond this machine: name --certificate and --certificate-key, or say --plain-http"
+                f"{bare} is beyond this machine: name a certificate on the Linux that serves, as --certificate "
+                "/etc/ssl/llm.pem --certificate-key /etc/ssl/llm.key, or say --plain-http, and others can read keys "
+                "and prompts"
             )
         return bare, int(port)
 
@@ -159,7 +195,10 @@ class StackParts:
         """Paths of a certificate and its key."""
         certificate, key = self.words.certificate, self.words.certificate_key
         if (certificate is None) is not (key is None):
-            raise click.UsageError("--certificate and --certificate-key go together")
+            raise click.UsageError(
+                "--certificate and --certificate-key go together: --certificate /etc/ssl/llm.pem "
+                "--certificate-key /etc/ssl/llm.key"
+            )
         return (certificate, key) if certificate and key else None
 
     def with_key_of(self, host: str) -> "StackParts":
@@ -175,22 +214,54 @@ class StackParts:
             self.made_keys[host] = api_key(host)
         found = self.made_keys[host]
         words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
-        return StackParts(words, self._asked, self.made_keys)
+        return StackParts(words, self.in_cluster, self._asked, self.made_keys)
 
-    def check_keys(self) -> None:
-        """Raises UsageError: SecretUnreadable."""
+    def check(self, faults: Faults) -> None:
+        """What is wrong with the file and the options, before any hub, registry or host is asked."""
+        workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
+        for model in workload.models if workload else ():
+            faults.of(partial(revision_of, model))
+        if not faults.of(lambda: self.own_program) or self.words.engine_archive:
+            faults.of(self.check_image)
+        for option, named in (("api", self.words.api_key), ("metrics", self.words.metrics_key)):
+            for each in named:
+                faults.of(partial(self._checked_key, option, each))
+
+    def _checked_key(self, option: str, text: str) -> str:
+        """A line of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
+        line = key_line if option == "api" else metrics_key_line
         try:
-            _ = self.keys
+            found: str = self.once(f"{option} key {text}", partial(_line, line, text))
         except ValueError as wrong:
-            raise click.BadParameter(str(wrong), param_hint="'--api-key'") from None
+            raise click.BadParameter(str(wrong), param_hint=f"'--{option}-key'") from None
+        return found
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Lines of the gateway's file. Raises ValueError, UsageError (SecretUnreadable)."""
-        api = tuple(self.once(f"key {each}", partial(_line, key_line, each)) for each in self.words.api_key)
-        return api + tuple(
-            self.once(f"metrics key {each}", partial(_line, metrics_key_line, each)) for each in self.words.metrics_key
+        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
+        return (
+            *(self._checked_key("api", each) for each in self.words.api_key),
+            *(self._checked_key("metrics", each) for each in self.words.metrics_key),
         )
+
+    def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
+        """Whether it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
+        workload = faults.of(lambda: self.written)
+        if workload and workload.exposure is Exposure.LAN:
+            faults.of(lambda: self.allowed(facts))
+
+    def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
+        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
+
+        Raises click's UsageError where nobody knows any.
+        """
+        found = self.words.allow
+        if not found and facts is not None and not facts.is_linux:
+            with suppress(MissingFact):
+                found = networks(facts)
+        if not found:
+            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+        return found
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
@@ -220,5 +291,5 @@ def key_pair(text: str) -> tuple[str, str]:
     """Whose key, and a secret reference to it."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise click.UsageError(f"{text!r} is not NAME=REF")
+        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key
     return name, value

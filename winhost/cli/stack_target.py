@@ -216,7 +216,7 @@ def _no_system(host: str) -> UsageError:
     return UsageError(
         "NoSystem",
         what=f"the plan for {here} installs no Ubuntu in which models could be served",
-        hint="Let it: --set system.hostname=NAME --set system.key=@FILE.pub\n"
+        hint="Let it: --set system.hostname=NAME\n"
         "Or install it with winhost install, add it to fleet.yaml with kind: linux and plan the workload there.",
         host=host,
     )
@@ -228,7 +228,7 @@ def _no_guest(host: str) -> UsageError:
         "NoGuest",
         what=f"the plan for {here} sets up no guest in which models could be served",
         meaning="winhost goes only into the guest of a VM that it makes itself.",
-        hint="Let it make one: --new-vm NAME … --ssh-key FILE.pub\n"
+        hint="Let it make one: --new-vm NAME --cpus 8 --memory 64GiB --disk 200GiB\n"
         f"Or give the GPUs to the VM first (winhost plan {here} --path dda --vm VM), then add its Linux to fleet.yaml "
         "with kind: linux and plan the workload there.",
         host=host,

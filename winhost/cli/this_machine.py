@@ -77,23 +77,19 @@ def check_rights_told(host: AnyHost, facts: Facts) -> None:
 
 
 def not_administrator(host: str) -> UsageError:
-    return UsageError(
-        "NotAdministrator",
-        what="this terminal has no administrator rights",
-        meaning="Nothing was changed: without them Windows refuses every change that is needed.",
-        hint="Open a terminal with 'Run as administrator' and type it there again: winhost up",
-        host=host,
-    )
+    """Windows refuses every change without these rights."""
+    hint = "Open a terminal with 'Run as administrator' and type it there again: winhost up"
+    return _lacking(host, "this terminal has no administrator rights", hint)
 
 
 def _not_root(host: str) -> UsageError:
-    return UsageError(
-        "NotAdministrator",
-        what=f"{getuser()} is not root here, and sudo asks for a password",
-        meaning="Nothing was changed: without root no change that is needed can be made.",
-        hint='Type it as root: sudo "$(command -v winhost)" up',
-        host=host,
-    )
+    hint = 'Type it as root: sudo "$(command -v winhost)" up'
+    return _lacking(host, f"{getuser()} is not root here, and sudo asks for a password", hint)
+
+
+def _lacking(host: str, what: str, hint: str) -> UsageError:
+    meaning = "Nothing was changed: no change that is needed can be made without them."
+    return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
 
 
 def _becomes_root() -> bool:

@@ -1,7 +1,7 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,15 +27,17 @@ from winhost.cli.running import (
     asking_for,
     carried_through,
     consents,
+    not_asked,
     outcome_code,
     run_context,
     show_outcome,
     shown_on,
     under_way,
 )
+from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
-from winhost.cli.show_up import Screen, show_up, verdict_sentence
+from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
@@ -47,7 +49,10 @@ from winhost.compat.target import Target
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
+from winhost.engine.disk_images import pinned_image
+from winhost.engine.failures import unfinished as end_unfinished
 from winhost.engine.planfile import read_plan
+from winhost.engine.planning import request_of
 from winhost.engine.run import apply as run
 from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
@@ -56,12 +61,11 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost
-from winhost.model.path import path_of
+from winhost.model.fleet import AnyHost, Fleet
+from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
-from winhost.resources.host import Card, HostFacts
-from winhost.serving.stack import Stack
+from winhost.resources.host import HostFacts
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ def up(
     asked = Asked(
         model, on, path, settings, allow_unverified, accepted, yes, details, deadlines, fleet_file, output, as_jsonl
     )
+    check_path(path)
     host = host_of(on, fleet_file)
     check_rights(host)
     store = Store()
@@ -146,12 +151,14 @@ def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
         return local_host(fleet_file)
     found = hosts_named([word], fleet_file)
     if len(found) > 1:
-        raise UsageError(
-            "ForOneHost",
-            what=f"{visible(word)} means {len(found)} hosts, and this is for one",
-            hint=f"Name one of them: {', '.join(host.name for host in found[:4])}",
-        )
+        raise several_hosts(f"{visible(word)} means {len(found)} hosts", (host.name for host in found))
     return found[0]
+
+
+def several_hosts(what: str, names: Iterable[str]) -> UsageError:
+    """For a command that is for one."""
+    listed = visible(", ".join(names))
+    return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {listed}")
 
 
 # ---- what is there already
@@ -162,25 +169,15 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
     state = unfinished.state
     name, here = state.run, visible(host.name)
     if state.going_back or state.outcome in ("partly rolled back", "not all rolled back"):
-        raise UsageError(
-            "Unfinished",
-            what=f"{here}: {name} is going back and has not ended",
-            meaning="Nothing was changed.",
-            hint=f"End that first: winhost {'down ' + here if unfinished.ours else 'rollback ' + name}",
-            host=host.name,
-        )
+        raise end_unfinished(host.name, name, True)
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
     with shown_on(asked.document):
         say(f"{here}: {name} began at {state.began[:16]} and has not ended; it made {done} changes so far.")
     if not asked.yes:
         if not asked.asks:
-            raise UsageError(
-                "NotAsked",
-                what=f"there is no terminal to ask whether to go on with {name}",
-                hint=f"Go on: {asked.command('--yes')}\nOr go back: winhost rollback {name}",
-                host=host.name,
-            )
+            hint = f"Go on: {asked.command('--yes')}\nOr go back: {_undo_command(unfinished)} --yes"
+            raise not_asked(hint, f"whether to go on with {name}", host.name)
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
@@ -258,11 +255,13 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
 
 
 def _show_end(host: AnyHost) -> None:
+    """What can be pasted into the user's shell."""
+    served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
-    say("Next:")
-    shell = own_shell()
-    click.echo(f"  {command_line(('winhost', 'chat', *here, 'Say hello'), shell)}")
-    click.echo(f"  {command_line(('winhost', 'down', *here), shell)}")
+    for text in lines_of_served(served.told) if served else ():
+        click.echo(visible(text))
+    click.echo("To undo all of it:")
+    click.echo(visible(command_line(("winhost", "down", *here), own_shell())))
 
 
 # ---- a new plan
@@ -282,7 +281,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
             assert said is not None
             choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
             joining = PlannedStack(said, ClusterWords())
-            joining.check()
+            joining.check(path_of(variant))
             made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
             if best is not None:
                 check_unasked(made.plan, best)
@@ -292,7 +291,9 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
-        return _applied(host, folder / PLAN, given, asked)
+        code = _applied(host, folder / PLAN, given, asked)
+        joining.show_made_keys(asked.output.shape)
+        return code
     finally:
         if set(store.runs_of(host.name)) == before:
             forget(folder)
@@ -316,6 +317,11 @@ def _planned(
     keys = FleetKeys(asked.fleet_file)
     with watching(reads=True) as watch:
         again = read_live(host, watch, partial(named_with, options, joining, keys))
+        gpus = Target(HostFacts(again), variant).gpus
+        used = joining.serving_gpus(again.host)
+        if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
+            joining.join_anew(again.host)
+            options = replace(options, cards=tuple(card.location for card in used))
         planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
     if isinstance(planned, WinhostError):
         raise planned
@@ -326,55 +332,49 @@ def _planned(
     )
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)
-    used, idle = _gpus(HostFacts(again), variant, joining)
+    _link_files(settings, folder)
+    used = joining.serving_gpus(again.host)
     option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
     return Screen(
         plan,
         choice,
         verdict_sentence(plan, choice.model, option),
-        _downloads(joining),
+        _downloads(plan, joining),
         used,
-        idle,
+        tuple(card for card in gpus if card.location not in [each.location for each in used]),
         here=is_local(host),
         details=asked.command("--details"),
-        covered=tuple(risk for risk in plan.risks if risk != "data") if asked.asks else (),
     )
 
 
-def _downloads(joining: PlannedStack) -> Mapping[str, Bytes | None]:
-    parts = joining.parts
-    found: dict[str, Bytes | None] = {
-        name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()
-    }
+def _link_files(settings: Sequence[str], folder: Path) -> None:
+    """A run takes ./FILE from beside its plan."""
+    for setting in settings:
+        value = setting.partition("=")[2]
+        if value.startswith("./"):
+            (folder / value).symlink_to(Path(value).resolve())
+
+
+def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
+    parts, found = joining.parts, dict[str, Bytes | None]()
+    if (image := pinned_image(request_of(plan))) is not None:
+        found["Ubuntu"] = image.bytes
+    found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
     if not parts.own_program:
         found["vLLM's image"] = parts.image.bytes or None
     return found
 
 
-def _gpus(facts: HostFacts, variant: str, joining: PlannedStack) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
-    """Those that serve, and those that stay idle."""
-    cards = Target(facts, variant).gpus
-    served = joining.made_for(facts.host)
-    numbers = {number for each in served.deployed.engines for number in each.cards} if isinstance(served, Stack) else ()
-    used = tuple(card for number, card in enumerate(cards) if number in numbers)
-    return used, tuple(card for card in cards if card not in used)
-
-
 def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
     """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
     plan = screen.plan
-    needed = tuple(risk for risk in plan.risks if risk not in asked.accepted)
+    likely = likely_risks(plan)
+    needed = tuple(risk for risk in likely if risk not in asked.accepted)
     if asked.yes:
         return consents(asking_for(plan, plan.stages), asked.accepted, True)
     if not asked.asks:
-        accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
-        raise UsageError(
-            "NotAsked",
-            what="there is no terminal to ask whether to begin",
-            meaning="Nothing was changed.",
-            hint=f"To do it without questions: {asked.command('--yes', *accept)}",
-            host=plan.host,
-        )
+        accept = ("--accept", ",".join(likely)) if likely else ()
+        raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
     given = consents(_only_data(plan), asked.accepted, True) if "data" in needed else asked.accepted
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""
@@ -402,7 +402,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
         print_end(host.name, outcome, code)
         return code
     ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome))
+    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
     if code == 0 and not asked.document:
         _show_end(host)
     return code

@@ -9,7 +9,6 @@ import click
 
 from winhost.cli.fitting import CONTEXTS, SEQUENCES, TENSOR, Candidate, Way, fitting, ways, workload_of
 from winhost.cli.output import say
-from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -21,7 +20,7 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes, gib
+from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.sizing.budget import budget
@@ -59,7 +58,9 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     if model is None:
         found = fitting(facts, path, token=token is not None)
         if not found:
-            raise _nothing_fits(facts.host, path)
+            here = visible(facts.host)
+            hint = f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME"
+            raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {here} by {path}", hint)
         taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
         return _from_catalogue(taken, found, place, token)
     listed = _listed(facts, path, model)
@@ -68,32 +69,19 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     return _drafted(facts, path, model, place, token, file)
 
 
-def _nothing_fits(host: str, path: str) -> RefusedError:
-    here = visible(host)
-    return RefusedError(
-        "NothingFits",
-        what=f"no model of the catalogue fits the GPUs of {here} by {path}",
-        meaning="Nothing was changed.",
-        hint=f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME",
-        host=host,
-    )
+def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
+    return RefusedError("NothingFits", what=what, meaning="Nothing was changed.", hint=hint, host=host)
 
 
 def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
-    say(f"Models that fit {host}, best first (all of them: winhost models {host}):", err=True)
-    rows = [
-        (
-            number,
-            each.entry.id,
-            each.entry.stored,
-            f"{each.context:,} x {each.sequences}",
-            gb(each.download),
-            gib(each.memory) if each.memory else "not known",
-        )
-        for number, each in enumerate(shown, start=1)
-    ]
-    table(("", "model", "stored", "context", "download", "each GPU"), rows)
+    say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
+    longest = max(len(each.entry.id) for each in shown)
+    for number, each in enumerate(shown, start=1):
+        memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
+        about = f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
+        say(f" {number} {each.entry.id:<{longest}}  {about}", hang=4, err=True)
+    say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
 
@@ -114,13 +102,9 @@ def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
         return None
     found = fitting(facts, path, entries=[entry], everything=True)
     if found and not found[0].possible:
-        raise RefusedError(
-            "NothingFits",
-            what=f"{entry.id} does not fit {visible(facts.host)} by {path}: {found[0].lacks or 'refused by assess'}",
-            meaning="Nothing was changed.",
-            hint=f"What fits: winhost models {visible(facts.host)}",
-            host=facts.host,
-        )
+        here, why = visible(facts.host), found[0].lacks or "assess refuses it"
+        what = f"{entry.id} does not fit {here} by {path}: {why}"
+        raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
     return found[0] if found else None
 
 

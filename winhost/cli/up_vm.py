@@ -10,8 +10,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows.processor import Processor
 
 NAME = "winhost"
-_WINDOWS = 8 * GiB  # of memory that stays with the host
-_LEAST_MEMORY = 8 * GiB
+_LEAST_MEMORY, _ENOUGH_MEMORY = 8 * GiB, 48 * GiB
 _SYSTEM_DISK = 40 * GiB  # Ubuntu, the driver and Docker
 
 
@@ -31,7 +30,10 @@ def new_vm_settings(facts: HostFacts, path: str, joining: PlannedStack, said: Se
 
 
 def _name(facts: HostFacts) -> str:
-    taken = {str(vm.state.name).lower() for vm in facts.vms}
+    try:
+        taken = {str(vm.state.name).lower() for vm in facts.vms}
+    except MissingFact:  # without the Hyper-V role there are none
+        taken = set()
     return next(name for name in (NAME, *(f"{NAME}-{number}" for number in range(2, 100))) if name not in taken)
 
 
@@ -45,9 +47,8 @@ def _cpus(facts: HostFacts) -> int:
 
 
 def _memory(facts: HostFacts) -> int:
-    """Most of what is free."""
-    free = facts.memory.free - _WINDOWS
-    return max(_LEAST_MEMORY, free * 3 // 4 // GiB * GiB)
+    """Half of what is free at most: VMs that start by themselves need theirs. Weights go to the GPUs file by file."""
+    return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
 
 
 def _disk(joining: PlannedStack) -> int:

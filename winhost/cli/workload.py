@@ -45,7 +45,7 @@ def init(
 ) -> int:
     """Draft a workload file for MODEL."""
     if context is None and (sequences or gpus):
-        raise click.UsageError("--sequences and --gpus go with --context: winhost models HOST shows all three")
+        raise click.UsageError("--sequences and --gpus go with --context: winhost models show HOST names all three")
     try:
         reference = SecretRef.parse(token) if token is not None else None
     except ValueError as wrong:

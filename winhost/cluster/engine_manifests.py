@@ -16,6 +16,7 @@ from winhost.cluster.cluster_names import (
 )
 from winhost.cluster.engine_pod import PRUNE, EnginePod
 from winhost.cluster.network_policies import dns, policy, to_hub, to_media
+from winhost.cluster.render_request import files_size
 from winhost.core.answers import Json
 from winhost.model.units import Bytes, GiB
 from winhost.serving.engine_files import START_SECONDS
@@ -97,9 +98,8 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
-    listed = pod.request.files[pod.model.name]["files"]
     mirror = pod.request.workload.kv_mirror
-    size = sum(int(line.split(" ")[1]) for line in listed) + _COMPILED + (mirror.keep if mirror else 0)
+    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.keep if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if _several(pod) else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},

@@ -1,6 +1,8 @@
 """Runs in the cluster before an engine: downloads a model's files, and accepts nothing but the hashes that are listed.
 
-The engine's image has huggingface_hub. What was checked once is remembered beside the files, by sizes and times.
+Where the manifests were rendered without a hub, they list none: the first pod asks the hub for them, and what it says
+then is kept beside the files. The engine's image has huggingface_hub. What was checked once is remembered likewise, by
+sizes and times.
 """
 
 import hashlib
@@ -12,14 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-CHECKED = ".winhost-checked.json"
+CHECKED, LISTED = ".winhost-checked.json", ".winhost-listed.json"
 LONGEST_S = 6 * 3600
 BETWEEN_S = 10.0
 
 
 def main(listing: str, folder: str, role: str = "fetch") -> int:
-    """listing: a file with source, revision and files, each `HASH SIZE PATH`; role: `wait` where another pod fetches
-    them into the same volume.
+    """listing: a file with source, revision and files, each `HASH SIZE PATH`, or null for those that the hub lists;
+    role: `wait` where another pod fetches them into the same volume.
     """
     wanted = json.loads(Path(listing).read_text("utf-8"))
     here = Path(folder)
@@ -32,8 +34,11 @@ def main(listing: str, folder: str, role: str = "fetch") -> int:
         return 0
     if role == "wait":
         return waited(here, wanted)
-    download(wanted, here)
-    for line in wanted["files"]:
+    os.environ["HF_ENDPOINT"] = endpoint(wanted)  # read when the library is imported
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    lines = files_of(here, wanted) or listed(here, wanted)
+    download(wanted, here, lines)
+    for line in lines:
         kept, size, name = line.split(" ", 2)
         if hash_of(here / name, kept.split(":")[0], int(size)) != kept:
             sys.stderr.write(f"{name} came with another hash or size\n")
@@ -64,7 +69,10 @@ def known(here: Path) -> object:
 def marks(here: Path, wanted: dict[str, Any]) -> dict[str, list[int]] | None:
     """None where a file lacks."""
     found: dict[str, list[int]] = {}
-    for line in wanted["files"]:
+    lines = files_of(here, wanted)
+    if not lines:
+        return None
+    for line in lines:
         name = line.split(" ", 2)[2]
         try:
             status = (here / name).stat()
@@ -74,16 +82,57 @@ def marks(here: Path, wanted: dict[str, Any]) -> dict[str, list[int]] | None:
     return found
 
 
-def download(wanted: dict[str, Any], here: Path) -> None:
-    source = urlsplit(wanted["source"])
-    os.environ["HF_ENDPOINT"] = f"{source.scheme}://{source.netloc}"  # read when the library is imported
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    from huggingface_hub import snapshot_download  # type: ignore[import-not-found]
+def files_of(here: Path, wanted: dict[str, Any]) -> list[str] | None:
+    """`HASH SIZE PATH` of each: of the manifests, else as the hub said once."""
+    if wanted["files"] is not None:
+        return list(wanted["files"])
+    try:
+        kept = json.loads((here / LISTED).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return list(kept["files"]) if kept["revision"] == wanted["revision"] else None
 
-    names = [line.split(" ", 2)[2] for line in wanted["files"]]
-    token = os.environ.get("HF_TOKEN") or False
+
+def listed(here: Path, wanted: dict[str, Any]) -> list[str]:
+    """As the hub says now; kept for all later starts."""
+    from huggingface_hub import HfApi  # type: ignore[import-not-found]
+
+    entries = HfApi(endpoint=endpoint(wanted)).list_repo_tree(
+        repository(wanted), recursive=True, revision=wanted["revision"], token=token()
+    )
+    files = [each for each in entries if hasattr(each, "blob_id")]  # folders have none
+    lines = sorted(
+        f"sha256:{each.lfs.sha256} {each.lfs.size} {each.path}"
+        if each.lfs
+        else f"git-sha1:{each.blob_id} {each.size} {each.path}"
+        for each in files
+    )
+    if any(".." in Path(each.path).parts or Path(each.path).is_absolute() for each in files):
+        raise ValueError("a file leads out of the folder")
+    (here / LISTED).write_text(json.dumps({"revision": wanted["revision"], "files": lines}), "utf-8")
+    return lines
+
+
+def endpoint(wanted: dict[str, Any]) -> str:
+    source = urlsplit(str(wanted["source"]))
+    return f"{source.scheme}://{source.netloc}"
+
+
+def repository(wanted: dict[str, Any]) -> str:
+    return urlsplit(str(wanted["source"])).path.strip("/")
+
+
+def token() -> str | bool:
+    """Without one, none is looked for."""
+    return os.environ.get("HF_TOKEN") or False
+
+
+def download(wanted: dict[str, Any], here: Path, lines: list[str]) -> None:
+    from huggingface_hub import snapshot_download
+
+    names = [line.split(" ", 2)[2] for line in lines]
     snapshot_download(
-        source.path.strip("/"), revision=wanted["revision"], local_dir=here, allow_patterns=names, token=token
+        repository(wanted), revision=wanted["revision"], local_dir=here, allow_patterns=names, token=token()
     )
 
 

@@ -9,7 +9,7 @@ from winhost.cluster.engine_pod import EnginePod
 from winhost.cluster.gateway_manifests import gateway_manifests
 from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_manifests
 from winhost.cluster.network_policies import policy
-from winhost.cluster.render_request import ClusterRequest, ManifestSet
+from winhost.cluster.render_request import ClusterRequest, ManifestSet, files_size
 from winhost.compat.assess import assess
 from winhost.core.answers import Json
 from winhost.model.errors import RefusedError, visible
@@ -106,8 +106,14 @@ def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
 
 def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterator[str]:
     served = found.models[0]
-    size = sum(int(line.split(" ")[1]) for line in request.files[model.name]["files"])
-    yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {gib(size)} to download"
+    listed, size = request.files[model.name]["files"] is not None, gib(files_size(request, model))
+    how = f"{size} to download" if listed else f"room for {size} of files"
+    yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {how}"
+    if not listed:
+        yield (
+            f"{model.name}: the hub was not reached, so its files stand here without hashes: the pod takes them as the "
+            "hub lists them at this commit when it first starts. Render again where the hub is reached to have them"
+        )
     if model.nodes > 1:
         yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
     for line in served.lines:

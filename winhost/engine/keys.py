@@ -138,11 +138,11 @@ def _making(store: Store) -> FileLock:
 
 def _keep(file: Path, text: str | bytes) -> None:
     if os.name == "nt":
-        _close_to_others(file.parent)
+        close_to_others(file.parent)
     write_whole(file, [text], mode=0o600)
 
 
-def _close_to_others(folder: Path) -> None:
+def close_to_others(folder: Path) -> None:
     """On Windows a folder of %LOCALAPPDATA% is its user's alone, but WINHOST_STATE may name one anywhere.
 
     Raises UsageError: NotPrivate.

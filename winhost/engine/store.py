@@ -61,6 +61,11 @@ class Store:
         """Oldest first."""
         return tuple(name for name in self.runs() if name.rpartition(".")[0] == _safe(host))
 
+    @staticmethod
+    def file_name(host: str) -> str:
+        """What names of its runs begin with, before the last dot."""
+        return _safe(host)
+
     def path(self, run: str) -> Path:
         """Where a run's journal is or will be."""
         return self._own("runs") / f"{run}.jsonl"

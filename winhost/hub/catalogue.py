@@ -76,7 +76,7 @@ class Entry:
             embedding=self.embedding,
             attention=self.attention,
             kv_bytes=self.dtype.bytes,
-            dense=not (self.experts or self.takes),
+            dense=not (self.experts or self.takes or self.quantization),
         )
 
     def splits_over(self, tensor: int) -> bool:

@@ -124,7 +124,7 @@ def draft(
     look = (*_looks_of_hub(repository, now, about, closed, token), *looks(config, weights))
     shape = tuple(_shape(config, weights))
     gpus = planned.gpus if planned else 1
-    return Draft(_served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
+    return Draft(served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
 
 
 def _identity(asked: HubRepository | ModelFolder, now: HubRepository | ModelFolder) -> Iterator[Line]:
@@ -161,7 +161,7 @@ def _no_weights(files: Mapping[str, Bytes]) -> str:
     return "has no weights that vLLM loads: no safetensors"
 
 
-def _served_name(model: str) -> str:
+def served_name(model: str) -> str:
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1][:63].rstrip("._-")
     return name if is_model_name(name) else "model"
 

@@ -18,7 +18,7 @@ def model_files(model: str, revision: str, reference: str | None = None, hub: st
         hint = "Give all 40 digits: a branch may lead elsewhere tomorrow"
         raise not_listed(model, f"{visible(revision)} is not a commit", hint)
     token = SecretRef.parse(reference).resolve() if reference else None
-    files = listed_files(HubRepository(model, revision, hub, token))
+    files = without_copies(listed_files(HubRepository(model, revision, hub, token)))
     if not files:
         raise not_listed(model, "has no files at this revision", f"See {hub}/{model}/tree/{revision}")
     return {"source": f"{hub}/{model}", "revision": revision, "files": files, "token": reference}
@@ -27,6 +27,19 @@ def model_files(model: str, revision: str, reference: str | None = None, hub: st
 def listed_files(repository: HubRepository) -> list[str]:
     """`HASH SIZE PATH` of each file, as `ModelFiles` has them."""
     return sorted(_line(repository.model, entry) for entry in repository.entries() if entry.get("type") == "file")
+
+
+def without_copies(lines: list[str]) -> list[str]:
+    """Without the weights that some repositories have once more in another format: Llama below `original/`, gpt-oss
+    below `metal/` too. vLLM's own download leaves out `original/` (LoadConfig.ignore_patterns).
+    """
+    paths = [line.split(" ", 2)[2] for line in lines]
+    if not any(path.endswith(".safetensors") and "/" not in path for path in paths):
+        return lines
+    return [line for line, path in zip(lines, paths, strict=True) if not _COPY.fullmatch(path)]
+
+
+_COPY = re.compile(r"(original|metal)/.*\.(safetensors|bin|pth|pt)")
 
 
 def _line(model: str, entry: dict[str, Any]) -> str:

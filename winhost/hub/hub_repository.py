@@ -37,8 +37,12 @@ _COMPARE = "Compare the name with the hub; winhost models shows what comes with 
 _OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another one that has the model: --hub URL"
 
 
-def not_listed(model: str, why: str, hint: str) -> WinhostError:
-    return WinhostError("NotListed", what=f"{visible(model[:200])}: {visible(why)}", hint=hint)
+class HubUnreached(WinhostError):
+    """The hub cannot be reached from here, whatever it has."""
+
+
+def not_listed(model: str, why: str, hint: str, kind: type[WinhostError] = WinhostError) -> WinhostError:
+    return kind("NotListed", what=f"{visible(model[:200])}: {visible(why)}", hint=hint)
 
 
 def is_commit(text: str) -> bool:
@@ -153,7 +157,10 @@ class HubRepository:
         try:
             return ask(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
-            raise not_listed(self.model, f"{self._place.netloc} {error}", _hint(error)) from None
+            why, away = f"{self._place.netloc} {error}", "reached" in str(error) or "in time" in str(error)
+            if away:
+                raise not_listed(self.model, why, _OFFLINE, HubUnreached) from None
+            raise not_listed(self.model, why, "Use another hub, or try again later") from None
 
     def _fine(self, answer: WebAnswer, fine: tuple[int, ...] = (200,)) -> WebAnswer:
         if answer.status not in fine:
@@ -190,10 +197,6 @@ class HubRepository:
 
         near = near_names(self.model, catalogue_of(shipped_document()).entries)
         return f"Did you mean {' or '.join(near)}? " if near else ""
-
-
-def _hint(error: NotAnswered) -> str:
-    return _OFFLINE if "reached" in str(error) or "in time" in str(error) else "Use another hub, or try again later"
 
 
 def _seconds(answer: WebAnswer) -> str:

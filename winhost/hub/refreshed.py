@@ -7,7 +7,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
-from winhost.hub.hub_listing import listed_files
+from winhost.hub.hub_listing import listed_files, without_copies
 from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig
 from winhost.hub.weights import weight_files
@@ -74,7 +74,8 @@ def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None,
     try:
         about = repository.about()
         now = repository.at(repository.model, about["sha"])
-        sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in listed_files(now))}
+        lines = without_copies(listed_files(now))
+        sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in lines)}
         weights = sum(sizes[path] for path in weight_files(now, sizes)) or None
         config = config_of(now, sizes)
     except WinhostError as error:

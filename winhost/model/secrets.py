@@ -88,6 +88,11 @@ class SecretRef:
             return False
 
     @property
+    def words(self) -> list[str]:
+        """Of `cmd:` the program and its arguments."""
+        return _words(self.target)
+
+    @property
     def written(self) -> str:
         """As it stands in a file, for another file of its owner; `str` is for people."""
         return f"{self.scheme}:{self.target}"
@@ -123,6 +128,16 @@ class SecretRef:
                 "keyring:winhost/svc",
             ],
         }
+
+
+@dataclass(frozen=True, repr=False)
+class TypedSecret(SecretRef):
+    """A secret that its owner has just typed: no file refers to it, and it ends with this process."""
+
+    value: Secret
+
+    def resolve(self) -> Secret:
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -409,9 +411,13 @@ class WorkloadFile(Written):
 # ---- from what is written to what it means
 
 
-def load_workload(path: Path) -> Workload:
-    """Reads a workload.yaml. Raises UsageError (FileFaults) with all of its faults."""
-    return _meant(load_placed(path, WorkloadFile, _disagreements).value)
+def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
+    """Reads a workload.yaml. in_cluster: it is to run in one, also where it does not say so.
+
+    Raises UsageError (FileFaults) with all of its faults.
+    """
+    found = _meant(load_placed(path, WorkloadFile, partial(_disagreements, in_cluster=in_cluster)).value)
+    return replace(found, deploy=Deploy.KUBERNETES) if in_cluster else found
 
 
 def _meant(file: WorkloadFile) -> Workload:
@@ -499,19 +505,26 @@ def _given(options: Written, *names: str) -> dict[str, Any]:
 # ---- what is wrong only when the parts are seen together
 
 
-def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
+def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Finding]:
     if file.needs:
         yield from _needed_twice(file.needs)
     if file.proxy_protocol:
         yield from _by_protocol(file.trusted_proxies or ())
-    in_pods = file.deploy is Deploy.KUBERNETES
+    in_pods = in_cluster or file.deploy is Deploy.KUBERNETES
+    if in_pods:
+        yield from _of_pods(file)
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
     for name, options in file.models.items():
         for checked in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in checked(options):
                 yield ("models", name, *loc), message
-    if in_pods and file.kv_mirror and file.kv_mirror.through is Mirror.LMCACHE:
+
+
+def _of_pods(file: WorkloadFile) -> Iterator[Finding]:
+    if file.deploy is Deploy.UNITS:
+        yield ("deploy",), "is units, and this is for a cluster: write deploy: kubernetes, or leave it out"
+    if file.kv_mirror and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
 
 

@@ -112,7 +112,11 @@ def revision_of(model: Model) -> str:
     if model.revision is not None:
         return model.revision
     what = f"{visible(model.name)} has no revision, so its files could be others tomorrow"
-    hint = f"Write the commit: winhost workload init {visible(model.id)} finds it"
+    hint = (
+        "Write the commit, 40 digits, as revision into the workload. A draft with it: winhost workload init "
+        f"{visible(model.id)}\nWithout a network here, ask on another computer: git ls-remote "
+        f"https://huggingface.co/{visible(model.id)} HEAD"
+    )
     if is_folder(model.id):
         what = f"{visible(model.id)} is a folder of this machine, and what is made here downloads from a hub"
         hint = "Name the model as ORG/NAME, with its revision; only a plan for a Linux takes a folder"
@@ -229,6 +233,8 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     yield from _sizes(request)
+    for name, files in _of_folders(request).items():
+        yield f"before it is applied, the Linux that serves needs the files of {name} at {files['source']}"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
         yield from _notes_of_model(served)
@@ -256,14 +262,23 @@ def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
 
 
+def _of_folders(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:
+    return {name: files for name, files in request.files.items() if str(files["source"]).startswith("/")}
+
+
+def _bytes(files: Mapping[str, Any]) -> Bytes:
+    return sum(int(line.split(" ")[1]) for line in files["files"])
+
+
 def _sizes(request: StackRequest) -> Iterator[str]:
     saved = request.image.saved if request.image else None
     if saved:
         yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
-    models = sum(int(line.split(" ")[1]) for files in request.files.values() for line in files["files"])
+    models, here = (sum(map(_bytes, request.files.values())), sum(map(_bytes, _of_folders(request).values())))
     image = request.image.bytes if request.image and request.image.bytes else 0
     known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
-    yield f"to download there: {gib(models + (0 if saved else image))} ({gib(models)} of models){known}"
+    sent = models - here
+    yield f"to download there: {gib(sent + (0 if saved else image))} ({gib(sent)} of models){known}"
     yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
     for whose, wheels in (("the gateway", request.gateway_wheels), ("vLLM", request.engine_wheels)):
         if wheels:

@@ -14,8 +14,11 @@ class ModelsGroup(WinhostGroup):
     """`winhost models HOST` is `winhost models show HOST`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = (*self.commands, *ctx.help_option_names)
-        return super().parse_args(ctx, args if args and args[0] in own else ["show", *args])
+        option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
+        return super().parse_args(ctx, ["show", *args] if option or not args else args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
 
 
 @click.group(cls=ModelsGroup)
@@ -27,11 +30,11 @@ def models() -> None:
 @words_argument
 @facts_option
 @click.option("--path", help="For this path only.", **completion.PATHS)
-@click.option("--all", "everything", is_flag=True, help="Show all of the catalogue, also what does not fit, and why.")
+@click.option("--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why.")
 @click.option("--gated", is_flag=True, help="Offer gated models as any other: you have a token for them.")
 @fleet_option
 @at_once_option
-@answers()
+@answers(wide=True)
 def show(**options: Any) -> int:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 

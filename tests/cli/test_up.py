@@ -1,0 +1,252 @@
+"""winhost up and down: from a machine to a completion and back, in one command each."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.cli.process import journal, kill_winhost
+from tests.cli.terminal import stays, talk
+from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
+from tests.processes import started
+from winhost.cli import this_machine
+from winhost.cli.show_up import LINES
+from winhost.lab.hostfile import find
+from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.running_lab import Lab
+from winhost.model.fleet import Host, Ssh
+
+LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+BEST = "openai/gpt-oss-20b"
+AGREED = ("--yes", "--accept", "restart,network")
+SAID = f'from this computer: "{STAND_IN}"'
+
+
+@pytest.fixture
+def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """This machine is a desktop with one GPU, and nobody wrote a file."""
+    with desk(tmp_path, monkeypatch) as found:
+        monkeypatch.setattr("socket.gethostname", lambda: "My-Desk.example.com")
+        _reach_distro(found, monkeypatch)
+        yield found
+
+
+def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated distro listens at another port than it says."""
+    real, port = this_machine.this_machine, found.lab.linuxes[found.name].port
+
+    def reached() -> Host:
+        host = real()
+        assert isinstance(host, Host)
+        return replace(host, ssh=Ssh(address="127.0.0.1", port=port))
+
+    monkeypatch.setattr(this_machine, "this_machine", reached)
+
+
+def standing(line: Line) -> list[str]:
+    return [str(each["run"]) for each in line("runs", "--json").results if each["state"] != "rolled back"]
+
+
+def command_in(text: str, before: str) -> list[str]:
+    """What is printed behind these words, without `winhost`."""
+    found = re.search(f"{re.escape(before)}winhost (.*)", text)
+    assert found, text
+    return shlex.split(found[1])
+
+
+def differences(before: str, after: str) -> set[str]:
+    one, other = json.loads(before), json.loads(after)
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
+@pytest.mark.costly
+def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: Desk) -> None:
+    before = here.state()
+    said = line("up", *AGREED, *here.serves)
+    assert said.code == 0, said.err
+    assert SAID in said.err
+    assert not Path("fleet.yaml").exists()
+    assert f"my-desk can serve {BEST} by wsl2/mirrored" in said.out
+    assert said.out.splitlines()[-1] == "winhost down"
+    (run,) = standing(line)
+    plan = line.folder / "state/up" / run / "plan.json"
+    assert line("verify", plan).code == 0
+    assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")
+    made = here.state()
+    again = line("up", *here.serves)
+    assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
+    other = line("up", "org/model", *here.serves)
+    assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
+    asked = line("down")
+    assert (asked.code, here.state()) == (2, made)
+    assert "Distro winhost goes. It is exported first" in asked.out
+    command = command_in(asked.err, "without questions: ")
+    assert command == ["down", "--yes", "--accept", "vm-stop,network"]
+    gone = line(*command)
+    assert gone.code == 0, gone.err
+    assert differences(before, here.state()) == {"Wsl"}  # it is never downgraded
+    nothing = line("down")
+    assert (nothing.code, "nothing of winhost up stands there" in nothing.out) == (0, True)
+
+
+@pytest.mark.costly
+def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, here: Desk) -> None:
+    before = here.state()
+    said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
+    assert (said.code, here.state(), standing(line)) == (2, before, [])
+    assert not list((line.folder / "state/up").iterdir())
+    command = command_in(said.err, "without questions: ")
+    assert command[-3:] == ["--yes", "--accept", "restart,network"]
+    done = line(*command, "--json")
+    assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
+    (run,) = standing(line)
+    assert "127.0.0.1:9000" in (line.folder / "state/up" / run / "plan.json").read_text("utf-8")
+
+
+@pytest.mark.costly
+def test_after_a_kill_up_goes_on(line: Line, here: Desk, tmp_path: Path) -> None:
+    fleet_of(here, tmp_path)  # another process reads it
+    words = ("up", *AGREED, *here.serves)
+    run = kill_winhost(words, tmp_path, lambda text: text.count('"event":"end"') >= 3)
+    said = line("up", *here.serves)
+    assert said.code == 2
+    assert f"{run} began at" in said.out
+    other = line("up", "org/model", "--yes", *here.serves)
+    assert (other.code, "OtherModel" in line("up", "org/model", "--yes", *here.serves, "--json").out) == (2, True)
+    command = command_in(said.err, "Go on: ")
+    assert command[-1] == "--yes"
+    done = line(*command)
+    assert done.code == 0, done.err
+    assert standing(line) == [run]
+    assert line("down", "--yes", "--accept", "vm-stop,network").code == 0
+
+
+def test_what_cannot_work_is_said_before_anything_is_changed(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(host: str, *words: str, hub: str | None = None) -> tuple[int, str]:
+        folder = tmp_path / f"{host}-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        with desk(folder, monkeypatch, host) as found:
+            before = found.state()
+            said = line("up", *AGREED, *words, *found.serves, *(("--hub", hub) if hub else ()))
+            assert (found.state(), standing(line)) == (before, []), host
+        return said.code, said.err
+
+    rows = (
+        (("win11-no-gpu",), 3, "no option works"),
+        (("win11-not-administrator",), 2, "no administrator rights"),
+        (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
+        (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
+        (("win11-pro-1gpu", "Qwen/Qwen3.5-122B-A10B-FP8"), 3, "does not fit"),
+    )
+    for words, code, says in rows:
+        found = told(*words)
+        assert (found[0], says in found[1]) == (code, True), (words, found)
+    code, text = told("win11-pro-1gpu", hub="http://127.0.0.1:9")
+    assert (code, "127.0.0.1:9" in text) == (1, True), text
+
+
+@pytest.mark.costly
+def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tmp_path: Path) -> None:
+    (tmp_path / "noble.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
+    with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
+        ((name, host),) = lab.hosts.items()
+        before = host.machine.settled_state()
+        words = ("--on", name, "--fleet", without_keys(lab), "--set", "new_vm.vhdx.source=./noble.vhdx")
+        asked = line("up", *words, "--hub", hub.url, *IMAGE)
+        assert asked.code == 2
+        done = line(*command_in(asked.err, "without questions: "))
+        assert done.code == 0, done.err
+        assert "NVIDIA L40S; idle: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 5060 Ti" in done.out
+        back = line("down", name, "--fleet", lab.fleet_file)
+        assert "Disk of the new VM winhost of up to" in back.out
+        gone = line(*command_in(back.err, "without questions: "), "--fleet", lab.fleet_file)
+        assert gone.code == 0, gone.err
+        assert host.machine.settled_state() == before
+
+
+@pytest.mark.costly
+def test_a_linux_is_served_and_given_back(line: Line, tmp_path: Path) -> None:
+    with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
+        (name,) = lab.own_linuxes
+        words = ("--fleet", lab.fleet_file, "--yes")
+        done = line("up", "--on", name, *words, "--hub", hub.url, *IMAGE)
+        assert done.code == 0, done.err
+        assert SAID in done.err
+        assert line("down", name, *words).code == 0
+        wrong = lab.fleet_file.read_text("utf-8").replace("host_key: ", "host_key: SHA256:")
+        lab.fleet_file.write_text(wrong, encoding="utf-8")
+        assert line("up", "--on", name, *words, "--hub", hub.url, *IMAGE).code != 0
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+@pytest.mark.parametrize("width", [80, 120])
+def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, width: int) -> None:
+    fleet_of(here, tmp_path)
+    before = here.state()
+    told = talk("up", *here.serves, answers=["1", "n"], width=width)
+    assert (told.code, here.state()) == (130, before)
+    shown = stays(told.text[told.text.index("Verdict") :])
+    screen = shown[: next(number for number, text in enumerate(shown) if "[y/N]" in text) + 1]
+    assert len(screen) <= LINES
+    assert not [text for text in screen if len(text) > width and not text.startswith("All steps")]
+    assert screen[-1].startswith("Begin, which approves restart, network?")
+    done = talk("up", *here.serves, answers=["2", "y"])
+    assert done.code == 0
+    assert len(done.questions) == 1
+    back = talk("down", answers=["y", "y"])
+    assert back.code == 0
+    assert differences(before, here.state()) == {"Wsl"}
+
+
+@pytest.mark.real
+@pytest.mark.costly
+@pytest.mark.parametrize("steps", [0, 2, 9, 20])
+def test_ctrl_c_at_each_stage_leaves_what_up_goes_on_with(line: Line, here: Desk, tmp_path: Path, steps: int) -> None:
+    fleet_of(here, tmp_path)
+    words = [sys.executable, "-m", "winhost", "up", *AGREED, *here.serves]
+    with started(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            found = journal(tmp_path)
+            if found is not None and found.read_text("utf-8").count('"event":"end"') >= steps:
+                process.send_signal(signal.SIGINT)
+                break
+            time.sleep(0.001)
+    assert process.returncode in (0, 1, 2)
+    done = line("up", *AGREED, *here.serves)
+    assert done.code == 0, done.err
+    assert len(standing(line)) == 1
+
+
+def test_what_this_machine_calls_itself_is_this_machine(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk(tmp_path, monkeypatch) as found:
+        monkeypatch.setattr("socket.gethostname", lambda: "My-Desk.example.com")
+        for word in ("my-desk", "localhost"):
+            assert line("detect", word, "--json").result["host"] == "my-desk"
+        assert line("detect", "another").code == 2
+        fleet_of(found, tmp_path)
+        assert line("detect", "localhost", "--json").result["host"] == "desk"
+        fleet_of(found, tmp_path, "my-desk")
+        assert line("detect", "my-desk", "--json").result["host"] == "my-desk"
+
+
+def test_who_is_not_root_is_told_so_first(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_machine, "local_powershell", lambda: None)
+    monkeypatch.setattr(this_machine, "getuser", lambda: "somebody")
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    said = line("up")
+    assert (said.code, "somebody is not root here" in said.err) == (2, True)

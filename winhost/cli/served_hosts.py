@@ -1,0 +1,167 @@
+"""What is served where, as the journals of this computer tell it, and the lines that a user pastes to ask it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from winhost.cli.first_completion import deployed_by
+from winhost.cli.lan_completion import reached_address
+from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.connect.ssh import target_of
+from winhost.connect.tunnel import SshWay
+from winhost.core.answers import identity
+from winhost.core.dataclass import dataclass
+from winhost.engine.journal import read_journal
+from winhost.engine.run_state import RunState, has_ended, replay
+from winhost.engine.store import Store
+from winhost.model.errors import UsageError, WinhostError
+from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
+from winhost.model.fleetfile import load_fleet
+from winhost.model.secrets import SecretRef
+from winhost.serving.deployed import PATH, Deployed
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class ServedHost:
+    """since: when its run ended; url: where this computer reaches the endpoint without a tunnel, None where it needs
+    one; key: the reference that the plan had for a key, None where it had none.
+    """
+
+    host: str
+    run: str
+    since: str
+    models: tuple[str, ...]
+    listen: str
+    tls: bool
+    url: str | None
+    key: str | None
+
+    @property
+    def base_url(self) -> str | None:
+        return f"{self.url}/v1" if self.url else None
+
+
+@dataclass(frozen=True)
+class ServingRun:
+    """A run that left an endpoint, with all that its journal has of it. host: as the fleet has it, None where it does
+    not.
+    """
+
+    record: RunState
+    deployed: Deployed
+    host: AnyHost | None
+
+    @property
+    def told(self) -> ServedHost:
+        gateway, record = self.deployed.gateway, self.record
+        models = tuple(each.model for each in self.deployed.engines)
+        asks_with = record.plan.request.asks_with
+        return ServedHost(
+            record.host, record.run, record.last, models, gateway.listen, gateway.tls, self._url(), asks_with
+        )
+
+    def _url(self) -> str | None:
+        """By what needs no connection: a distro or a guest with an address of its own is asked for it elsewhere."""
+        listens, _, port = self.deployed.gateway.listen.rpartition(":")
+        bare = listens.strip("[]")
+        if bare in LOOPBACK:
+            address = bare if is_this_linux(self.host) else None
+        else:
+            reached = self.host.address if self.host else None
+            address = reached_address(self.record, self.deployed.gateway, reached, lambda: _way(self.host))
+        if address is None:
+            return None
+        shown = f"[{address}]" if ":" in address else address
+        return f"{'https' if self.deployed.gateway.tls else 'http'}://{shown}:{port}"
+
+
+def is_this_linux(host: AnyHost | None) -> bool:
+    """Whether its loopback is ours. That of a WSL distro is not: it depends on .wslconfig."""
+    return isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
+
+
+def _way(host: AnyHost | None) -> SshWay | None:
+    if not isinstance(host, LinuxHost):
+        return None
+    target = target_of(host)
+    return SshWay(target.user, target.address, target.port, None, target.jump.address if target.jump else None)
+
+
+def known_fleet(fleet_file: Path | None) -> Fleet | None:
+    """None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
+    try:
+        return load_fleet(find_fleet(fleet_file))
+    except UsageError as error:
+        if error.code == "NoFleet" and fleet_file is None:
+            return None
+        raise
+
+
+@dataclass(frozen=True)
+class Journals:
+    """What the journals of this computer tell of now. serving: by host, the newest one that left an endpoint and was
+    not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback.
+    """
+
+    serving: Mapping[str, ServingRun]
+    unfinished: tuple[RunState, ...]
+
+
+def read_journals(store: Store, fleet: Fleet | None) -> Journals:
+    """A journal that cannot be read tells nothing here: `winhost runs` says why."""
+    hosts = {each.name: each for each in fleet.hosts} if fleet else {}
+    serving: dict[str, ServingRun] = {}
+    unfinished: list[RunState] = []
+    for name in reversed(store.runs()):
+        try:
+            lines = read_journal(store.existing(name))
+            if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
+                continue  # an older one of a host whose state is known
+            record = replay(name, lines)
+        except WinhostError:
+            continue
+        if record.outcome is None and not record.unchanged:
+            unfinished.append(record)
+        deployed = deployed_by(record) if _left(record) else None
+        if deployed and record.host not in serving:
+            serving[record.host] = ServingRun(record, deployed, hosts.get(record.host))
+    return Journals(serving, tuple(unfinished))
+
+
+def _left(record: RunState) -> bool:
+    """Whether what a run deployed is still there, by its journal."""
+    if record.outcome in ("applied", "differs"):
+        return True
+    file = record.touched.get(identity("LinuxFile", {"path": PATH}))
+    partly = record.outcome in ("partly rolled back", "not all rolled back")
+    return partly and file is not None and not file.is_restored
+
+
+def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
+    """What to put into a client, and a request for the user's shell. url: as this computer reaches the gateway."""
+    shell = shell or own_shell()
+    reference = SecretRef.parse(key) if key else None
+    read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
+    if reference and shell is Shell.CMD and reference.scheme != "env":
+        read += "; put it into API_KEY for the line below"
+    yield f"Base URL: {url}/v1"
+    yield f"Model:    {model}"
+    yield f"API key:  {read}"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello"}]})
+    yield post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
+
+
+def lines_of_served(served: ServedHost, shell: Shell | None = None) -> Iterator[str]:
+    """The end of `winhost up`: how to talk to what serves now, from this computer."""
+    shell = shell or own_shell()
+    if served.url:
+        yield from paste_lines(served.url, served.models[0], served.key, shell)
+    else:
+        yield f"Models:   {', '.join(served.models)}"
+        yield f"API key:  {SecretRef.parse(served.key) if served.key else 'the one that you named with --api-key'}"
+        yield f"The endpoint listens on {served.listen} of {served.host}. A tunnel with its base URL, until Ctrl-C:"
+        yield command_line(("winhost", "open", served.host), shell)
+    yield "Or talk to it here:"
+    yield command_line(("winhost", "chat", served.host, "Say hello"), shell)
