@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # With it, each of thousands of processes would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-vllm test check bench crash real all lock clean
+.PHONY: demo demo-vllm pictures test check bench crash real all lock clean
 
 demo: $(READY)
 	$(BIN)/winhost demo
@@ -14,6 +14,10 @@ demo: $(READY)
 # Both demos with a real vLLM on the processor: root on x86_64, 5 GB in ~/.cache/winhost-tests or $WINHOST_TEST_CACHE.
 demo-vllm: $(READY)
 	$(BIN)/python -m tests.vllm.vllm_demo
+
+# What README shows of a run, drawn anew.
+pictures: $(READY)
+	$(BIN)/python -m tests.pictures
 
 # Files run on all processors at once; what a file shares, such as a lab, stays in one process. The checks run beside
 # the tests, and what they say comes in one piece after them.

@@ -1,4 +1,4 @@
-"""The pictures that README draws in words are what winhost says."""
+"""The pictures that pages draw in words are what winhost says."""
 
 import re
 import sys
@@ -8,11 +8,11 @@ import pytest
 
 from tests.cli.conftest import Line
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/my-servers.md").read_text("utf-8")
 
 
 def test_the_first_example_is_what_a_terminal_of_80_columns_gets(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"^```console\n\$ winhost assess desk-01\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```console\n\$ winhost assess desk-01\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     facts = line.facts("win11-pro-1gpu")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
