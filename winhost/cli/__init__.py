@@ -19,6 +19,7 @@ from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, l
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
+    "host": "Add, list, remove and test the hosts of fleet.yaml.",
     "detect": "Read HOSTS: hardware, Windows, VMs and WSL.",
     "probe": "Try what the GPUs of HOSTS can do in Linux, and keep it as facts.",
     "assess": "Show which options work on a host, which do not, and why.",
