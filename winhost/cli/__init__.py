@@ -21,6 +21,7 @@ from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, l
 COMMANDS = {
     "up": "Serve a MODEL on this machine, or on another.",
     "down": "Undo what `winhost up` did on a HOST.",
+    "host": "Add, list, remove and test the hosts of fleet.yaml.",
     "detect": "Read HOSTS: hardware, Windows, VMs and WSL.",
     "probe": "Try what the GPUs of HOSTS can do in Linux, and keep it as facts.",
     "assess": "Show which options work on a host, which do not, and why.",

@@ -35,9 +35,9 @@ def check_given(host: str, named: Ssh, given: Mapping[str, str]) -> str | None:
         own, why = None, f"a {key.scheme} is not asked while a plan is made"
     if own is None:
         return f"The public key given was not compared with the private key at {at}: {why}."
-    if any(_data(line) == own for line in given):
+    if any(public_data(line) == own for line in given):
         return None
-    keys = ", ".join(f"{fingerprint(_data(line))} ({visible(option)})" for line, option in given.items())
+    keys = ", ".join(f"{fingerprint(public_data(line))} ({visible(option)})" for line, option in given.items())
     raise UsageError(
         "OtherKey",
         what=f"the private key that fleet.yaml names for the Linux of {visible(host)} belongs to no public key given",
@@ -85,7 +85,7 @@ def _advised(option: str, key: SecretRef, own: bytes) -> str:
     return visible(f"{name} {shlex.quote(f'{setting}=@{beside}' if setting else str(beside))}")
 
 
-def _data(line: str) -> bytes:
+def public_data(line: str) -> bytes:
     """A public key in the form of RFC 4253; nothing where a line has none."""
     try:
         return a2b_base64(line.split()[1])
@@ -103,7 +103,7 @@ def _beside(key: SecretRef) -> Path | None:
 def _of_pub(file: Path) -> bytes | None:
     try:
         with file.open("rb") as opened:
-            return _data(opened.read(_LARGEST).decode("utf-8")) or None
+            return public_data(opened.read(_LARGEST).decode("utf-8")) or None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -147,6 +147,6 @@ def _of_pem(text: str) -> bytes | None:
 
     try:
         public = load_pem_private_key(text.encode(), None).public_key()
-        return _data(public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
+        return public_data(public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
     except (TypeError, ValueError, UnsupportedAlgorithm):  # encrypted, of another kind, or no key at all
         return None

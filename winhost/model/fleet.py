@@ -198,7 +198,7 @@ def find_fleet(path: Path | None = None) -> Path:
     Raises UsageError: NoFleet.
     """
     named = path or os.environ.get("WINHOST_FLEET")
-    places = (Path(named),) if named else (Path("fleet.yaml"), _config_folder() / "fleet.yaml")
+    places = (Path(named),) if named else (Path("fleet.yaml"), config_folder() / "fleet.yaml")
     for place in places:
         if named and place.is_dir():
             place /= "fleet.yaml"  # of a lab's folder
@@ -208,7 +208,7 @@ def find_fleet(path: Path | None = None) -> Path:
     raise UsageError("NoFleet", what=f"no fleet.yaml: looked for {looked}", hint=_SMALLEST_FLEET)
 
 
-def _config_folder() -> Path:
+def config_folder() -> Path:
     from platformdirs import user_config_path
 
     return user_config_path("winhost", appauthor=False)

@@ -1,0 +1,159 @@
+"""A host added to a fleet.yaml or taken out of it: every other line stays as it was written, comments included."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.files import write_whole
+from winhost.model.fleet import AnyHost, config_folder, find_fleet
+from winhost.model.fleetfile import FleetFile, load_fleet
+
+_HEAD = "schema: winhost.fleet/1\nhosts:\n"
+Entry = Mapping[str, Any]  # of one host, as fleet.yaml has it
+
+
+def fleet_to_change(fleet_file: Path | None) -> Path:
+    """The file that commands would read, else the user's own, which need not be there yet."""
+    try:
+        return find_fleet(fleet_file)
+    except UsageError:
+        return fleet_file or config_folder() / "fleet.yaml"
+
+
+def added(text: str, name: str, entry: Entry) -> str:
+    """The text with one more host, the last one. Raises UsageError: FleetNotEdited."""
+    if not text.strip():
+        return _HEAD + _block(name, entry, 2)
+    hosts = _hosts(text)
+    if hosts is None:
+        return _with_end(text) + "hosts:\n" + _block(name, entry, 2)
+    key, value = hosts
+    lines = _with_end(text).splitlines(keepends=True)
+    if isinstance(value, MappingNode) and value.value and not value.flow_style:
+        after, indent = _last_line(value), value.value[0][0].start_mark.column
+    elif isinstance(value, ScalarNode) or (isinstance(value, MappingNode) and not value.value):
+        after, indent = key.start_mark.line, key.start_mark.column + 2
+        ended = lines[after]
+        comment = ended[value.end_mark.column :] if value.end_mark.line == after else ""
+        lines[after] = ended[: key.end_mark.column] + ":" + (comment.rstrip("\r\n") if "#" in comment else "") + "\n"
+    else:
+        raise _not_edited("its hosts stand within braces", name, entry)
+    new = "\r\n" if lines[0].endswith("\r\n") else "\n"
+    lines.insert(after + 1, _block(name, entry, indent).replace("\n", new))
+    return _checked(text, "".join(lines), lambda hosts: {**hosts, name: _plain(entry)}, name, entry)
+
+
+def removed(text: str, name: str) -> str:
+    """The text without a host. Raises UsageError: FleetNotEdited."""
+    hosts = _hosts(text)
+    found = hosts[1] if hosts else None
+    if not isinstance(found, MappingNode) or found.flow_style:
+        raise _not_edited("its hosts stand within braces", name, None)
+    key, value = next((key, value) for key, value in found.value if key.value == name)
+    lines = text.splitlines(keepends=True)
+    first, last = key.start_mark.line, max(_last_line(value), key.start_mark.line)
+    rest = [*lines[:first], *lines[last + 1 :]]
+    if len(found.value) == 1:
+        assert hosts
+        at = hosts[0].start_mark.line
+        rest[at] = rest[at].rstrip("\r\n")[: hosts[0].end_mark.column] + ": {}\n"
+    return _checked(text, "".join(rest), lambda hosts: {k: v for k, v in hosts.items() if k != name}, name, None)
+
+
+def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
+    """Writes the file, and returns the host as it reads now. Raises UsageError, OSError; then the file is as before."""
+    try:
+        FleetFile.model_validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(
+            "FleetNotEdited", what=f"{visible(name)}: {visible(first['msg'])}", hint="winhost host add --help"
+        ) from None
+    before = _read(path)
+    _write(path, added(before, name, entry), before)
+    (host,) = (each for each in load_fleet(path).hosts if each.name == name)
+    return host
+
+
+def write_removed(path: Path, name: str) -> None:
+    """Raises UsageError, OSError; then the file is as before."""
+    before = _read(path)
+    _write(path, removed(before, name), before)
+
+
+def _read(path: Path) -> str:
+    if not path.exists():
+        return ""
+    load_fleet(path)  # a file with faults is not made longer
+    return path.read_bytes().decode("utf-8")
+
+
+def _write(path: Path, text: str, before: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    there = path.exists()
+    write_whole(path, [text], mode=0o600)
+    try:
+        load_fleet(path)
+    except WinhostError:
+        if there:
+            write_whole(path, [before])
+        else:
+            path.unlink()
+        raise
+
+
+def _hosts(text: str) -> tuple[ScalarNode, Node] | None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, MappingNode)
+    return next(((key, value) for key, value in root.value if key.value == "hosts"), None)
+
+
+def _last_line(node: Node) -> int:
+    """Of what is written of it: the end of a block is where the next thing begins."""
+    if isinstance(node, MappingNode) and node.value and not node.flow_style:
+        return max(_last_line(node.value[-1][1]), int(node.value[-1][0].end_mark.line))
+    if isinstance(node, SequenceNode) and node.value and not node.flow_style:
+        return _last_line(node.value[-1])
+    ended = int(node.end_mark.line)
+    literal = isinstance(node, ScalarNode) and node.style in ("|", ">")
+    return ended - 1 if literal and node.end_mark.column == 0 else ended
+
+
+def _with_end(text: str) -> str:
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _block(name: str, entry: Entry, indent: int) -> str:
+    text = yaml.safe_dump({name: _plain(entry)}, sort_keys=False, allow_unicode=True, width=1000)
+    return "".join(f"{' ' * indent}{line}\n" for line in text.splitlines())
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(entry))
+    return plain
+
+
+def _checked(
+    before: str, after: str, meant: Callable[[dict[str, Any]], dict[str, Any]], name: str, entry: Entry | None
+) -> str:
+    """The new text, if it says what was meant and nothing else has changed."""
+    try:
+        old, new = yaml.safe_load(before), yaml.safe_load(after)
+    except yaml.YAMLError:
+        old, new = {}, None
+    expected = {**old, "hosts": meant(old.get("hosts") or {})}
+    if new != expected or (entry is None and list(new) != list(old)):
+        raise _not_edited("its form is one that winhost does not change", name, entry)
+    return after
+
+
+def _not_edited(why: str, name: str, entry: Entry | None) -> UsageError:
+    host = visible(name)
+    hint = f"Take {host} out of it by hand" if entry is None else "Add by hand:\n" + _block(name, entry, 2).rstrip("\n")
+    return UsageError("FleetNotEdited", what=f"fleet.yaml was left as it is, with respect to {host}: {why}", hint=hint)

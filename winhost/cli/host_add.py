@@ -1,0 +1,324 @@
+"""A host made known: asked for its password, tried, and on request written to the keyring and to fleet.yaml.
+
+`winhost host add` and `winhost up USER@ADDRESS` do the same. Neither ever writes a secret to a file.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from winhost.cli.fleet_edit import Entry, fleet_to_change, write_added
+from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
+from winhost.cli.output import say
+from winhost.connect.guard import place
+from winhost.connect.host_keys import known_keys
+from winhost.connect.own_key import fingerprint, public_data
+from winhost.connect.shown_key import shown_host_key
+from winhost.connect.wire_errors import Failure, Unreachable
+from winhost.core.dataclass import dataclass
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Sudo, Transport
+from winhost.model.fleetfile import host_name, load_fleet
+from winhost.model.secrets import Secret, SecretRef, TypedSecret
+
+_HTTPS, _HTTP, _SSH = 5986, 5985, 22
+_WAYS = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
+_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_KEYRING = "winhost"  # the service under which passwords of hosts are kept
+
+
+@dataclass(frozen=True)
+class NewHost:
+    """What is said of a host on the command line. password: a reference to it; key: file of a private key; host_key:
+    the fingerprint that a Linux has to show; ca: file with the CA of a Windows host's certificate.
+    """
+
+    account: str
+    name: str | None = None
+    groups: Sequence[str] = ()
+    linux: bool = False
+    port: int | None = None
+    password: str | None = None
+    key: Path | None = None
+    host_key: str | None = None
+    ca: Path | None = None
+
+
+@dataclass(frozen=True)
+class AddedHost:
+    """file: None where it was not written to one; it can be used by this process all the same."""
+
+    host: AnyHost
+    file: Path | None
+
+
+def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False) -> AddedHost:
+    """Asks on the terminal, tells what it does on stderr. ask_to_add: it may also be used this once.
+
+    Raises UsageError (HostThere, NotAsked, HostKeyUnknown), the WinhostError of a host that cannot be used.
+    """
+    user, address, port = _account(new.account)
+    name = _name(new.name or address)
+    file = fleet_to_change(fleet_file)
+    _refuse_known(file, name, new.name is not None)
+    new = replace(new, port=new.port or port)
+    if new.linux:
+        host, entry = _linux(new, name, user, address)
+    else:
+        host, entry = _windows(new, name, user, address)
+    if ask_to_add and not click.confirm(f"Add {name} to {visible(str(file))}, for the next time?", err=True):
+        return AddedHost(host, None)
+    entry = _with_reference(entry, host, name, new)
+    if new.groups:
+        entry = {**entry, "groups": list(new.groups)}
+    added = write_added(file, name, entry)
+    say(f"{name} is in {visible(str(file))}", err=True)
+    return AddedHost(added, file)
+
+
+def _account(text: str) -> tuple[str, str, int | None]:
+    user, at, place = text.rpartition("@")
+    found = re.fullmatch(
+        r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", place
+    )
+    if not (user and at and found):
+        raise UsageError(
+            "NotAnAccount",
+            what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
+            hint=r"For example: winhost host add admin@10.0.0.5, or EXAMPLE\admin@gpu-01.example.com in quotes",
+        )
+    port = found["port"] or found["p6"]
+    return user, found["v6"] or found["name"], int(port) if port else None
+
+
+def _name(text: str) -> str:
+    """A short name of a DNS name; an address as it is."""
+    short = text if re.fullmatch(r"[0-9.]+", text) else text.partition(".")[0]
+    try:
+        return host_name(short.lower() if text == text.lower() or "." in text else short)
+    except ValueError as wrong:
+        raise UsageError("NotAnAccount", what=f"'{visible(short)[:80]}' {wrong}", hint="Name it with --name") from None
+
+
+def _refuse_known(file: Path, name: str, named: bool) -> None:
+    known = load_fleet(file).hosts if file.exists() else ()
+    if name.lower() in {each.name.lower() for each in known}:
+        raise UsageError(
+            "HostThere",
+            what=f"{name} is in {visible(str(file))} already",
+            hint=f"Try it: winhost host test {name}. Or {'choose another name' if named else 'name it'} with --name",
+        )
+
+
+# ---- Windows
+
+
+def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
+    password = _given(new) or _typed(f"Password of {visible(user)} on {visible(address)}")
+    verify: bool | Path = new.ca.expanduser().absolute() if new.ca else True
+    ways = (
+        _WAYS
+        if new.port is None
+        else ((new.port, False),)
+        if new.port == _HTTP
+        else ((new.port, True), (new.port, False))
+    )
+    for number, (port, tls) in enumerate(ways):
+        host = Host(name, address, Transport(port, tls=tls, user=user, password=password, verify=verify))
+        tested = check_host(host, new=True)
+        if number + 1 == len(ways) or not _goes_elsewhere(tested, new.port is None):
+            break
+        why = next(each.found for each in tested.told.steps if each.works is False)
+        say(f"{why}; trying port {ways[number + 1][0]} without TLS, where the logon seals the messages", err=True)
+    _refuse_unready(tested)
+    transport: dict[str, Any] = {"user": user}
+    if not tls:
+        transport["tls"] = False
+    if port not in (_HTTPS, _HTTP):
+        transport["port"] = port
+    if new.ca:
+        transport["verify"] = str(verify)
+    return host, {"address": address, "transport": transport}
+
+
+def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
+    """Whether the next way may lead there: nothing was sent on this one."""
+    failed = next((each.step for each in tested.told.steps if each.works is False), None)
+    if failed == PORT:
+        return other_port
+    speaks_none = isinstance(tested.error, Unreachable) and tested.error.failure in (Failure.NO_TLS, Failure.CUT)
+    return speaks_none or (failed == TLS and other_port)
+
+
+def _refuse_unready(tested: HostCheck) -> None:
+    show_check(tested.told)
+    if tested.error:
+        tested.error.what = f"{tested.told.host} was not added: {tested.error.what}"
+        tested.error.meaning = tested.error.hint = None  # they stand with the step that failed
+        raise tested.error
+    if not tested.told.ready:
+        lacking = next(each for each in tested.told.steps if each.works is False)
+        raise WinhostError(
+            "HostNotReady",
+            what=f"{tested.told.host} was not added: {lacking.found}",
+            hint=lacking.do,
+            host=tested.told.host,
+        )
+
+
+# ---- Linux
+
+
+def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
+    port = new.port or _SSH
+    login = Login(address, user, port, known_hosts=Path("~/.ssh/known_hosts").expanduser())
+    host_key = _host_key(new, name, login)
+    login = replace(login, host_key=host_key, key_at="the command line", host_key_at="--host-key")
+    tested, host = None, None
+    for proof in _proofs(new, user, address):
+        host = LinuxHost(name, replace(login, **proof), sudo=None if user == "root" else Sudo())
+        tested = check_host(host, new=True)
+        if tested.error is not None and tested.error.code == "SudoNeedsPassword":
+            own = host.login.password or _typed(f"Password of {visible(user)} for sudo")
+            host = replace(host, sudo=Sudo(own))
+            tested = check_host(host, new=True)
+        if tested.error is None or tested.error.code not in ("KeyRefused", "KeyUnusable"):
+            break
+    assert tested is not None
+    assert host is not None
+    _refuse_unready(tested)
+    ssh: dict[str, Any] = {"user": user}
+    if port != _SSH:
+        ssh["port"] = port
+    if host_key:
+        ssh["host_key"] = host_key
+    if host.login.key:
+        ssh["key"] = host.login.key.written
+    if host.login.agent:
+        ssh["agent"] = True
+    return host, {"kind": "linux", "address": address, "ssh": ssh}
+
+
+def _host_key(new: NewHost, name: str, login: Login) -> str | None:
+    """None where known_hosts has it. Raises UsageError (HostKeyUnknown), Unreachable."""
+    if known_keys(name, "", login).keys:
+        return None
+    shown = shown_host_key(login.address, login.port)
+    if shown is None:
+        why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
+        hint = "On the machine: systemctl status ssh"
+        raise Unreachable(name, why, code="NotThere", hint=hint)
+    seen = fingerprint(public_data(shown))
+    if new.host_key is not None:
+        if new.host_key not in (seen, shown):
+            raise _unconfirmed(name, f"it shows {seen}, and not the key of --host-key")
+        return shown
+    say(f"{login.address} shows the host key {seen} (ssh-ed25519).", err=True)
+    say("  Compare it on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
+    if not sys.stdin.isatty():
+        raise _unconfirmed(name, "nobody is there to confirm its host key", f"Give it: --host-key {seen}")
+    if not click.confirm("Is it the same?", err=True):
+        raise _unconfirmed(name, "its host key was not confirmed")
+    return shown
+
+
+def _unconfirmed(name: str, why: str, hint: str = "") -> UsageError:
+    more = "On the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+    return UsageError("HostKeyUnknown", what=f"{name} was not added: {why}", hint=hint or more, host=name)
+
+
+def _proofs(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
+    """Ways to log on, one after the other until one is let in: a key, then the password."""
+    if new.key:
+        yield {"key": SecretRef.parse(f"file:{new.key.expanduser().absolute()}")}
+        return
+    if given := _given(new):
+        yield {"password": given}
+        return
+    for each in _KEYS:
+        if Path("~/.ssh", each).expanduser().is_file():
+            yield {"key": SecretRef.parse(f"file:~/.ssh/{each}")}
+    yield {"password": _typed(f"Password of {visible(user)} on {visible(address)}")}
+
+
+# ---- secrets
+
+
+def _given(new: NewHost) -> SecretRef | None:
+    if new.password is None:
+        return None
+    try:
+        return SecretRef.parse(new.password)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--password'") from None
+
+
+def _typed(question: str) -> SecretRef:
+    """Raises UsageError (NotAsked), click.Abort for Ctrl-C."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "NotAsked",
+            what="nobody is there to type the password",
+            hint="Say where it is: --password env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER",
+        )
+    return TypedSecret("typed", "password", Secret(str(click.prompt(question, hide_input=True, err=True))))
+
+
+def _with_reference(entry: Entry, host: AnyHost, name: str, new: NewHost) -> Entry:
+    """The entry, with references to what was typed or named."""
+    login = host.login if isinstance(host, LinuxHost) else None
+    sudo = host.sudo.password if isinstance(host, LinuxHost) and host.sudo else None
+    password = login.password if login else host.transport.password if isinstance(host, Host) else None
+    secret = password or sudo
+    if secret is None:
+        return entry
+    written = _kept(secret, name) if isinstance(secret, TypedSecret) else secret.written
+    part = "ssh" if login else "transport"
+    options = dict(entry[part])
+    if password:
+        options["password"] = written
+    if sudo:
+        options["sudo_password"] = written
+    return {**entry, part: options}
+
+
+def _kept(secret: TypedSecret, name: str) -> str:
+    """The reference under which the password is to be found from now on."""
+    why = _no_keyring()
+    if why is None and click.confirm("Keep the password in the keyring of this computer?", default=True, err=True):
+        why = _put(name, secret)
+        if why is None:
+            return f"keyring:{_KEYRING}/{name}"
+    variable = re.sub(r"\W", "_", name).upper() + "_PASSWORD"
+    variable = f"_{variable}" if variable[0].isdigit() else variable
+    if why:
+        say(f"The password is not kept: {why}.", err=True)
+    example = f"$env:{variable} = Read-Host" if sys.platform == "win32" else f"read -rs {variable}; export {variable}"
+    say(f"fleet.yaml refers to env:{variable}. In each shell that runs winhost: {example}", err=True)
+    say("  A program that prints the password does as well: password: cmd:PROGRAM ARGUMENTS", err=True)
+    return f"env:{variable}"
+
+
+def _no_keyring() -> str | None:
+    """Why there is none that could keep it."""
+    try:
+        keyring = import_module("keyring").get_keyring()
+    except ImportError:
+        return "keyring support is not installed (pip install 'winhost[keyring]')"
+    if keyring.priority < 1:
+        return "this computer has no keyring that could keep it"
+    return None
+
+
+def _put(name: str, secret: TypedSecret) -> str | None:
+    try:
+        import_module("keyring").set_password(_KEYRING, name, secret.value.reveal())
+    except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
+        return f"the keyring refused ({type(error).__name__})"
+    return None

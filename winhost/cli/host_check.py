@@ -1,0 +1,203 @@
+"""Whether a host can be reached and managed: each step with what was found, and what to do where it fails."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from winhost.cli.output import say
+from winhost.connect.guard import Guard, connected, place
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh import SshConnector, target_of
+from winhost.connect.windows import WindowsConnector
+from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
+from winhost.core.dataclass import dataclass
+from winhost.model.errors import UsageError, WinhostError
+from winhost.model.fleet import AnyHost, Host, LinuxHost, WireKind
+from winhost.resources.linux import linux_scripts
+from winhost.resources.shape import misfit
+from winhost.resources.windows import windows_scripts
+
+NAME, PORT, TLS, HOST_KEY, LOGON = "name", "port", "TLS", "host key", "logon"
+SUDO, ADMINISTRATOR, POWERSHELL, SESSION = "root", "administrator", "PowerShell", "session"
+_FULL = "FullLanguage"
+
+
+@dataclass(frozen=True)
+class TriedStep:
+    """works: None where it was not tried, or nothing depends on it; do: what mends it."""
+
+    step: str
+    works: bool | None
+    found: str
+    do: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckedHost:
+    """ready: nothing failed. exit_code: as of the error that ended the test."""
+
+    host: str
+    address: str
+    ready: bool
+    steps: tuple[TriedStep, ...]
+
+
+@dataclass(frozen=True)
+class HostCheck:
+    """error: that ended the test, if one did."""
+
+    told: CheckedHost
+    error: WinhostError | None
+
+
+def check_host(host: AnyHost, *, new: bool = False) -> HostCheck:
+    """Reads, and changes nothing. new: fleet.yaml does not have it, so no advice is about that."""
+    tried: list[TriedStep] = []
+    error: WinhostError | None = None
+    try:
+        for each in _of_linux(host) if isinstance(host, LinuxHost) else _of_windows(host):
+            tried.append(each)
+    except WinhostError as ended:
+        error = ended
+        tried += _ended(host, ended, {each.step for each in tried}, new)
+    ready = all(each.works is not False for each in tried)
+    return HostCheck(CheckedHost(host.name, host.address, ready, tuple(tried)), error)
+
+
+def show_check(checked: CheckedHost) -> None:
+    """For people."""
+    good = "can be managed" if checked.ready else "cannot be managed yet"
+    address = "" if checked.address == checked.host else f" ({checked.address})"
+    say(f"{checked.host}{address}: {good}", fg="green" if checked.ready else "red", bold=True)
+    width = max(len(each.step) for each in checked.steps)
+    for each in checked.steps:
+        mark = {True: "✓", False: "✗", None: "-"}[each.works]
+        say(f"  {mark} {each.step.ljust(width)}  {each.found}", hang=width + 6)
+        for line in each.do.split("\n") if each.do else ():
+            say(f"{' ' * (width + 6)}{line}", hang=width + 6)
+
+
+def _planned(host: AnyHost) -> tuple[str, ...]:
+    if isinstance(host, LinuxHost):
+        return (NAME, PORT, HOST_KEY, LOGON, *((SUDO,) if host.sudo else ()), SESSION)
+    if host.transport.kind is WireKind.LOCAL:
+        return (SESSION, ADMINISTRATOR, POWERSHELL)
+    return (NAME, PORT, *((TLS,) if host.transport.tls else ()), LOGON, SESSION, ADMINISTRATOR, POWERSHELL)
+
+
+def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Iterator[TriedStep]:
+    """What came before the step at which it ended works; what comes behind it was not tried."""
+    failed = _step_of(error)
+    planned = [each for each in _planned(host) if each not in done]
+    at = planned.index(failed) if failed in planned else 0
+    for number, step in enumerate(planned):
+        if number < at:
+            yield TriedStep(step, True, _BEFORE.get(step, "works"))
+        elif number == at:
+            advice = _OF_NEW.get((isinstance(host, LinuxHost), step), error.hint) if new else error.hint
+            do = "\n".join(text for text in (error.meaning, advice) if text)
+            yield TriedStep(step, False, error.what, do or None)
+        else:
+            yield TriedStep(step, None, "not tried")
+
+
+_BEFORE = {NAME: "it has an address", PORT: "it is open", TLS: "its certificate is trusted", LOGON: "accepted"}
+_OF_NEW: Mapping[tuple[bool, str], str] = {
+    (False, NAME): "Check the address, the DNS server and the VPN",
+    (True, NAME): "Check the address, the DNS server and the VPN",
+    (False, PORT): "On the host, in an elevated PowerShell: Enable-PSRemoting",
+    (True, PORT): "On the machine: systemctl status ssh",
+    (False, TLS): "Name its CA, as a PEM file: --ca PATH. Or log on without TLS, with sealed messages: --port 5985",
+    (False, LOGON): "Check the user and the password. A local account of the host: HOSTNAME\\USER@ADDRESS",
+    (True, LOGON): "Check the user, and the key or the password",
+    (False, SESSION): "On the host, in an elevated PowerShell: Enable-PSRemoting",
+    (True, SESSION): "On the machine: python3 --version",
+}
+
+
+def _step_of(error: WinhostError) -> str:
+    if isinstance(error, HostKeyRefused):
+        return HOST_KEY
+    if error.code == "CertificateRefused":
+        return TLS
+    if error.code.startswith("Sudo"):
+        return SUDO
+    if isinstance(error, AuthenticationFailed | UsageError):
+        return LOGON
+    if isinstance(error, Unreachable):
+        return {Failure.NAME: NAME, Failure.NO_TLS: TLS}.get(error.failure, _of_session(error))
+    return SESSION
+
+
+def _of_session(error: Unreachable) -> str:
+    on_the_way = (Failure.ROUTE, Failure.REFUSED, Failure.SILENT)
+    return PORT if error.failure in on_the_way or error.code == "NotThere" else SESSION
+
+
+def _reached(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
+    """Raises Unreachable, TimedOut."""
+    guard = Guard(host.name, place(address, port), timeouts="ssh" if isinstance(host, LinuxHost) else "transport")
+    guard.begin(seconds * 3, opening=True)
+    with connected(guard, address, port, seconds) as line:
+        found = line.getpeername()[0]
+    yield TriedStep(NAME, True, f"{address} is {found}" if found != address else f"{address} is an address")
+    yield TriedStep(PORT, True, f"{port} is open")
+
+
+def _of_windows(host: Host) -> Iterator[TriedStep]:
+    how = host.transport
+    local = how.kind is WireKind.LOCAL
+    if not local:
+        yield from _reached(host, host.address, how.port, how.connect_timeout)
+    with closing(WindowsConnector(host, windows_scripts.session_text(), misfit).open()) as agent:
+        session: Mapping[str, Any] = agent.get("Session", {}) or {}
+    if not local:
+        if how.tls:
+            checked = "its certificate is trusted" if how.verify else "its certificate is not checked"
+            yield TriedStep(TLS, True, checked)
+        yield TriedStep(LOGON, True, f"{how.auth} as {session.get('user')}{'' if how.tls else '; it seals messages'}")
+    yield TriedStep(SESSION, True, "the agent of winhost answers")
+    yield _administrator(session, local)
+    yield _powershell(session)
+
+
+def _administrator(session: Mapping[str, Any], local: bool) -> TriedStep:
+    found, user = session.get("administrator"), one_line(session.get("user"))
+    if found is True:
+        return TriedStep(ADMINISTRATOR, True, f"{user} has the rights of an administrator")
+    if found is not False:
+        return TriedStep(ADMINISTRATOR, None, "it could not be read")
+    do = (
+        "Start the terminal with `Run as administrator`, and run winhost there"
+        if local
+        else "On the host, in an elevated PowerShell: Add-LocalGroupMember -SID S-1-5-32-544 -Member "
+        f"'{user.replace(chr(39), chr(39) * 2)}'"
+    )
+    return TriedStep(ADMINISTRATOR, False, f"{user} has no rights of an administrator in this session", do)
+
+
+def _powershell(session: Mapping[str, Any]) -> TriedStep:
+    mode, version = one_line(session.get("language_mode")), one_line(session.get("powershell"))
+    if mode == _FULL:
+        return TriedStep(POWERSHELL, True, f"{version}, {mode}")
+    do = "A policy of AppLocker or App Control restricts PowerShell for this account: ask whoever made it to exempt it"
+    return TriedStep(POWERSHELL, False, f"{version}, {mode}; winhost needs {_FULL}", do)
+
+
+def _of_linux(host: LinuxHost) -> Iterator[TriedStep]:
+    login = host.login
+    if host.jump is None:
+        yield from _reached(host, login.address, login.port, login.connect_timeout)
+    else:
+        through = place(host.jump.address, host.jump.port)
+        yield TriedStep(NAME, None, f"reached through {through}")
+        yield TriedStep(PORT, None, f"reached through {through}")
+    connector = SshConnector(target_of(host), linux_scripts.session_text(), misfit)
+    with closing(connector.open()) as agent:
+        agent.read(("LinuxSystem",))
+    yield TriedStep(HOST_KEY, True, "it is the known one")
+    proof = "key" if login.key else "key of the ssh-agent" if login.agent else "password"
+    yield TriedStep(LOGON, True, f"as {one_line(login.user)} with a {proof}")
+    if host.sudo:
+        yield TriedStep(SUDO, True, f"sudo {'with' if host.sudo.password else 'without'} a password")
+    yield TriedStep(SESSION, True, "the agent of winhost answers, in Python")
