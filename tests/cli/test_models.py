@@ -20,11 +20,6 @@ from winhost.model.workloadfile import load_workload
 ENTRIES = catalogue_of(shipped_document()).entries
 
 
-@pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINHOST_DATA", str(tmp_path / "data"))
-
-
 def test_without_a_host_it_is_the_catalogue(line: Line) -> None:
     shown = line("models")
     assert shown.code == 0
