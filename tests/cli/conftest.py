@@ -64,6 +64,7 @@ class Line:
 @pytest.fixture
 def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("WINHOST_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("WINHOST_FLEET", raising=False)
     monkeypatch.setattr(watch, "SILENT", 3600)  # progress would come among what is compared, on a slow machine
     monkeypatch.chdir(tmp_path)

@@ -46,6 +46,8 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("probe", "probe", "gpu-03")
     ask("assessment", "assess", "*", "--facts", one)
     ask("assessment-full", "assess", one, "--full")
+    ask("models", "models", "show", "*", one)
+    ask("models", "models", "show")
     ask("report", "report", "*", "-o", "report.html")
     ask("diff", "diff", one, other)
     ask("explanation", "explain", "dda.client-sku")
@@ -61,9 +63,9 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
 
 
 # Theirs need a hub, a registry, an endpoint, a key, an image or a machine with two systems: test_workload_init,
-# test_fetch, test_serve_target, test_render, test_install and test_boot have them.
+# test_models, test_fetch, test_serve_target, test_render, test_install and test_boot have them.
 ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-bmc", "install-media", "install-plan", "rendered"}
-ELSEWHERE |= {"serving", "serving-change", "serving-log", "serving-test"}
+ELSEWHERE |= {"models-refreshed", "serving", "serving-change", "serving-log", "serving-test"}
 
 
 @pytest.mark.costly
@@ -77,7 +79,7 @@ def test_every_command_answers_in_the_one_published_envelope(line: Line, every: 
             assert "error:" not in said.err
             assert (kind, list(faults(said.json, schema, schema))) == (kind, [])
     assert [each.code for each in (*every["detection"], *every["assessment"])] == [5, 5]
-    for kind in ("detection", "assessment", "report"):
+    for kind in ("detection", "assessment", "models", "report"):
         (lost,) = (result for result in every[kind][0].results if "error" in result)
         assert (lost["host"], lost["error"]["kind"]) == ("desk-01", "Unreachable")
 

@@ -111,6 +111,7 @@ FAULTS = {
     "huge": (lambda folder: (folder / "config.json").write_text(" " * (3 << 20)), "more than 2 MiB"),
     "cut": (lambda folder: os.truncate(folder / "model.safetensors", 9), "cannot be read as safetensors"),
     "a link": (lambda folder: (folder / "more.safetensors").symlink_to("model.safetensors"), "is a link"),
+    "a link to a folder": (lambda folder: (folder / "more").symlink_to(folder / "extra"), "is a link"),
     "a name": (lambda folder: (folder / "a\nb").write_text(""), "no name of a file"),
 }
 
@@ -135,10 +136,10 @@ def test_a_drive_is_seen_below_mnt_from_wsl() -> None:
     assert seen_from_linux("/srv/models/Qwen3") == "/srv/models/Qwen3"
 
 
-def test_progress_reaches_the_whole(folder: Path) -> None:
-    told: list[tuple[int, int]] = []
-    folder_files(str(folder), lambda done, of: told.append((done, of)))
-    assert told[-1][0] == told[-1][1] == sum(ModelFolder.at_path(str(folder)).sizes().values())
+def test_a_share_of_a_network_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelFolder, "at_path", lambda path: ModelFolder(path))
+    with pytest.raises(WinhostError, match="a share of a network"):
+        folder_files("\\\\server\\models\\x")
 
 
 def test_a_file_that_cannot_be_read_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

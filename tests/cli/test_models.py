@@ -20,11 +20,6 @@ from winhost.model.workloadfile import load_workload
 ENTRIES = catalogue_of(shipped_document()).entries
 
 
-@pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINHOST_DATA", str(tmp_path / "data"))
-
-
 def test_without_a_host_it_is_the_catalogue(line: Line) -> None:
     shown = line("models")
     assert shown.code == 0
@@ -92,7 +87,8 @@ def test_gated_models_say_what_they_need(line: Line) -> None:
     gated = [each["gated"] for each in models]
     assert gated == sorted(gated)
     assert any(gated)
-    with_token = [each["gated"] for each in line("models", facts, "--gated", "--json").result["models"]]
+    token = ("--token", "env:HF_TOKEN")  # which is not read: nobody is asked
+    with_token = [each["gated"] for each in line("models", facts, *token, "--json").result["models"]]
     assert with_token != gated
     assert "accept the licence on the hub first" in line("models", facts, "--all").out
 
@@ -103,6 +99,27 @@ def test_a_file_that_is_no_facts_is_that_hosts_error(line: Line) -> None:
     said = line("models", line.facts("win11-pro-1gpu"), broken, "--json")
     assert said.code == 2
     assert [each.get("error") is None for each in said.results] == [True, False]
+
+
+def test_one_model_is_judged_whether_it_is_of_the_catalogue_a_hub_or_a_folder(line: Line) -> None:
+    facts = line.facts("win11-pro-1gpu")
+    listed = line("models", facts, "--model", "qwen3-8b", "--json").result["models"]
+    assert {each["model"] for each in listed} == {"Qwen/Qwen3-8B", "Qwen/Qwen3-8B-FP8", "Qwen/Qwen3-8B-AWQ"}
+    assert "no: memory" in line("models", facts, "--model", "MiniMaxAI/MiniMax-M2.5").out
+    with serving(StandInHub()) as there:
+        there.put_json("config.json", CONFIG)
+        there.files["model.safetensors"] = safetensors({"x": ("BF16", [6400, 64])})
+        there.sizes["model.safetensors"] = 5_000_000
+        (found,) = line("models", facts, "--model", "org/model", "--hub", there.url, "--json").result["models"]
+        assert (found["revision"], found["parameters"], found["context"]) == (COMMIT, 409_600, 4096)
+        misspelt = line("models", facts, "--model", "Qwen/Qwen3-8B-AQW", "--hub", there.url)
+        assert (misspelt.code, "Did you mean" in misspelt.err) == (1, True)
+    folder = line.folder / "Small"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "model.safetensors").write_bytes(safetensors({"x": ("BF16", [6400, 64])}, data=True))
+    (found,) = line("models", facts, "--model", "./Small", "--json").result["models"]
+    assert (found["model"], found["name"], found["revision"]) == (str(folder), "Small", None)
 
 
 # ---- refresh

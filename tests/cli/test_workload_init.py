@@ -186,6 +186,8 @@ def test_files_may_lie_with_another_host_which_gets_no_token(line: Line, hub: St
 REFUSED = {
     "no such model": (MAIN, (401, {"X-Error-Code": "RepoNotFound"}, b""), "or it is private"),
     "no such revision": (MAIN, (404, {"X-Error-Code": "RevisionNotFound"}, b""), "no revision main"),
+    "no code": (MAIN, (404, {}, b""), "no such model or file (404)"),
+    "no file": (RESOLVE + "config.json", (404, {"X-Error-Code": "EntryNotFound"}, b""), "no such file (404)"),
     "too often": (MAIN, (429, {"RateLimit": '"api";r=0;t=55'}, b""), "in 55 s"),
     "down": (MAIN, (503, {}, b""), "answers 503 Service Unavailable"),
     "no commit": (MAIN, (200, {}, b'{"sha": "main"}'), "does not tell its commit"),

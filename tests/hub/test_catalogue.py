@@ -22,6 +22,7 @@ from winhost.model.workload import Quantization
 from winhost.model.workloadfile import is_model_name, load_workload
 from winhost.sizing.engines import MemoryPart, weights
 
+ROOT = Path(__file__).parents[2]
 DOCUMENT = shipped_document()
 ENTRIES = catalogue_of(DOCUMENT).entries
 # Every key of a model or repository that holds a value, and the name of its source. Words say how, not how much.
@@ -52,6 +53,12 @@ def test_sources_are_addresses_and_used() -> None:
     }
     assert all(text.startswith("https://github.com/") for text in DOCUMENT["sources"].values())
     assert set(DOCUMENT["sources"]) <= used
+
+
+def test_documents_count_as_many_models_as_there_are() -> None:
+    said = f"{len(MODELS)} models in {len(ENTRIES)} repositories"
+    assert said in (ROOT / "docs/models.md").read_text("utf-8")
+    assert f"which of {len(MODELS)} open models" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_names_are_unique_and_can_be_served() -> None:

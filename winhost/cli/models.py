@@ -1,7 +1,10 @@
 """winhost models: what of the catalogue fits a host, best first, or the catalogue itself."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.fitting import Candidate, fitting, weight_bytes
@@ -12,10 +15,12 @@ from winhost.cli.shells import command_line, own_shell
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import Catalogue, Entry, catalogue
+from winhost.hub.catalogue import Catalogue, Entry, catalogue, named
 from winhost.model.errors import WinhostError
 from winhost.model.path import check_path
+from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB, about
+from winhost.model.workload import is_folder
 
 SHOWN = 12
 
@@ -69,14 +74,18 @@ def show(
     facts_files: tuple[Path, ...],
     path: str | None,
     everything: bool,
-    gated: bool,
+    model: str | None,
+    token: str | None,
+    hub: str,
     fleet_file: Path | None,
     at_once: int,
     output: Output,
 ) -> int:
     """Show which models of the catalogue fit a host, best first."""
     check_path(path)
-    known = catalogue()
+    known, reference = catalogue(), reference_of(token)
+    if model is not None:
+        known = replace(known, entries=_meant(model, known, hub, reference))
     if not words and not facts_files:
         listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
         show_results("models", output.shape, [("catalogue", listed)], _show_catalogue)
@@ -85,7 +94,13 @@ def show(
 
     def offers(read: Snapshot) -> OfferedModels | WinhostError:
         try:
-            found = fitting(read.known, path, token=gated, entries=known.entries, everything=everything)
+            found = fitting(
+                read.known,
+                path,
+                token=reference is not None,
+                entries=known.entries,
+                everything=bool(everything or model),
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             failure = as_winhost_error(error)
             codes.append(worst([failure]))
@@ -99,6 +114,27 @@ def show(
     again = [*words, *(word for file in facts_files for word in ("--facts", str(file)))]
     show_results("models", output.shape, results, lambda found: _show(found, whole, again, fleet_file))
     return max(codes)
+
+
+def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> tuple[Entry, ...]:
+    """Entries of the catalogue, or one of what the hub or a folder has. Raises WinhostError (NotListed)."""
+    if found := named(model, known.entries):
+        return found
+    from winhost.hub.hub_repository import HubRepository  # most models are of the catalogue
+    from winhost.hub.model_entry import entry_of  # likewise
+    from winhost.hub.model_folder import ModelFolder  # likewise
+
+    if is_folder(model):
+        return (entry_of(ModelFolder.at_path(model)),)
+    return (entry_of(HubRepository(model, "main", hub.rstrip("/"), token.resolve() if token else None)),)
+
+
+def reference_of(token: str | None) -> SecretRef | None:
+    """Raises BadParameter."""
+    try:
+        return SecretRef.parse(token) if token is not None else None
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
 
 
 def _file(known: Catalogue) -> str | None:

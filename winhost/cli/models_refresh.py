@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import yaml
 
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.models import reference_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
@@ -18,15 +18,12 @@ from winhost.hub.catalogue import SCHEMA, refreshed_file
 from winhost.hub.refreshed import Refreshed, refreshed
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.files import write_whole
-from winhost.model.secrets import SecretRef
 
 
 def refresh(hub: str, token: str | None, output: Output) -> int:
     """Ask the hub for what it has now of each model of the catalogue."""
-    try:
-        secret = SecretRef.parse(token).resolve() if token is not None else None
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
+    reference = reference_of(token)
+    secret = reference.resolve() if reference else None
     file, today = refreshed_file(), f"{datetime.now(UTC):%Y-%m-%d}"
     with watching() as watch, watch.at("the catalogue", "asking the hub"):
         document, outcomes = refreshed(

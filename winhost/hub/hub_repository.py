@@ -183,10 +183,10 @@ class HubRepository:
             return not_listed(self.model, why, f"{self._meant}{_COMPARE}. {hint}")
         if code == "RevisionNotFound":
             return not_listed(self.model, f"the hub has no revision {self.revision} of it", f"See {self.page}")
-        if status == 404 and code != "EntryNotFound":
-            return not_listed(self.model, "the hub has no such model (404)", f"{self._meant}{_COMPARE}")
         if status == 404:
-            return not_listed(self.model, "the hub has no such file (404)", _COMPARE)
+            lacks = {"RepoNotFound": "model", "EntryNotFound": "file"}.get(code, "model or file")
+            meant = "" if code == "EntryNotFound" else self._meant
+            return not_listed(self.model, f"the hub has no such {lacks} (404)", f"{meant}{_COMPARE}")
         reason = responses.get(status, "")
         return not_listed(self.model, f"the hub answers {status} {reason}".rstrip(), "Run the command again later")
 

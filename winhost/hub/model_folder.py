@@ -1,8 +1,8 @@
 """A model in a folder of this machine, read as one on a hub is. Its files have hashes in place of a revision."""
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from winhost.web.asking import parsed
 _DRIVE = re.compile(r"([A-Za-z]):[/\\]")
 _MOST: Bytes = 16 * MiB
 _MOST_FILES = 10_000
-_PIECE: Bytes = 4 * MiB
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,14 @@ class ModelFolder:
             inner = path.relative_to(self.path)
             if count >= _MOST_FILES:
                 raise not_listed(self.model, f"has more than {_MOST_FILES:,} files", "Name the folder of one model")
-            if any(part.startswith(".") for part in inner.parts) or path.is_dir():
+            if any(part.startswith(".") for part in inner.parts):
                 continue
             name = inner.as_posix()
             if path.is_symlink():
                 hint = "Copy the files themselves into a folder of their own, as cp -rL does"
                 raise not_listed(self.model, f"{visible(name)} is a link", hint)
+            if path.is_dir():
+                continue
             if not name.isprintable():
                 raise not_listed(self.model, f"{visible(name)} is no name of a file", "Do not use this model")
             yield name, path.stat().st_size
@@ -100,22 +101,15 @@ class ModelFolder:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def listed(self, told: Callable[[Bytes, Bytes], None] = lambda done, of: None) -> list[str]:
+    def listed(self) -> list[str]:
         """`sha256:HASH SIZE PATH` of each file, as `ModelFiles` has them. Reads all of them."""
-        sizes = self.sizes()
-        done, whole = 0, sum(sizes.values())
         lines = []
-        for name, size in sizes.items():
-            digest = hashlib.sha256()
+        for name, size in self.sizes().items():
             try:
                 with (self.path / name).open("rb") as file:
-                    while piece := file.read(_PIECE):
-                        digest.update(piece)
-                        done += len(piece)
-                        told(done, whole)
+                    lines.append(f"sha256:{file_digest(file, 'sha256').hexdigest()} {size} {name}")
             except OSError as error:
                 raise self._unreadable(error) from error
-            lines.append(f"sha256:{digest.hexdigest()} {size} {name}")
         if not lines:
             raise not_listed(self.model, "has no files", "Name the folder of a model")
         return sorted(lines)
@@ -124,12 +118,16 @@ class ModelFolder:
         return not_listed(self.model, f"cannot be read: {visible(str(error.strerror or error))}", "Can you read it?")
 
 
-def folder_files(model: str, told: Callable[[Bytes, Bytes], None] = lambda done, of: None) -> dict[str, Json]:
+def folder_files(model: str) -> dict[str, Json]:
     """The desired state of `ModelFiles` for a folder: its files by their hashes, and where they lie for the Linux that
     serves. Raises WinhostError (NotListed).
     """
     folder = ModelFolder.at_path(model)
-    return {"source": seen_from_linux(folder.model), "revision": None, "files": folder.listed(told), "token": None}
+    source = seen_from_linux(folder.model)
+    if not source.startswith("/"):
+        hint = "Copy it to a drive of this machine, such as C:"
+        raise not_listed(folder.model, "is a share of a network, which WSL does not see", hint)
+    return {"source": source, "revision": None, "files": folder.listed(), "token": None}
 
 
 def seen_from_linux(path: str) -> str:

@@ -9,6 +9,16 @@ from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import at_once_option, facts_option, fleet_option, words_argument
 from winhost.cli.outputs import answers
 
+# The hub is named twice, here and in winhost.hub, so that --help need not load it.
+hub_option = click.option(
+    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
+)
+token_option = click.option(
+    "--token",
+    metavar="REF",
+    help="A secret reference to a token of the hub, for example env:HF_TOKEN. Gated models then rank as any other.",
+)
+
 
 class ModelsGroup(WinhostGroup):
     """`winhost models HOST` is `winhost models show HOST`."""
@@ -31,7 +41,9 @@ def models() -> None:
 @facts_option
 @click.option("--path", help="For this path only.", **completion.PATHS)
 @click.option("--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why.")
-@click.option("--gated", is_flag=True, help="Offer gated models as any other: you have a token for them.")
+@click.option("--model", metavar="MODEL", help="This model only: of the catalogue, ORG/NAME of the hub, or a folder.")
+@token_option
+@hub_option
 @fleet_option
 @at_once_option
 @answers(wide=True)
@@ -46,12 +58,9 @@ def show(**options: Any) -> int:
     return run(**options)
 
 
-# The hub is named twice, here and in winhost.hub, so that --help need not load it.
 @models.command()
-@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
-@click.option(
-    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
-)
+@token_option
+@hub_option
 @answers()
 def refresh(**options: Any) -> int:
     """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
