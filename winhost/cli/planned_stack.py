@@ -45,9 +45,15 @@ class PlannedStack:
     def _in_cluster(self) -> bool:
         return self.parts.written.deploy is Deploy.KUBERNETES
 
-    def check(self, path: str | None) -> None:
+    def check(self, path: str | None = None) -> None:
         """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
-        faults, parts = Faults(), self.parts
+        faults = Faults()
+        self.check_with(path, faults)
+        faults.refuse()
+
+    def check_with(self, path: str | None, faults: Faults) -> None:
+        """As `check`, with other faults of the same command."""
+        parts = self.parts
         parts.check(faults)
         check_node_words(parts, self.cluster, faults)
         if self.words.engine_lock:
@@ -57,7 +63,6 @@ class PlannedStack:
             faults.of(lambda: parts.listen)
         if path == "linux":  # a Windows host tells its networks itself
             parts.check_allowed(None, faults)
-        faults.refuse()
 
     def show_made_keys(self, shape: str) -> None:
         """Tell of the API keys that winhost keeps for these hosts."""

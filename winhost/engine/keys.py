@@ -83,6 +83,15 @@ def _new_private_key() -> bytes:
 # ---- API
 
 
+def kept_api_key(host: str, store: Store | None = None) -> ApiKey | None:
+    """The key that winhost made for the models of a host, if it made one. Raises UsageError: KeyLost."""
+    store = store or Store()
+    file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
+    if file.exists():
+        return ApiKey(_own_name(), _at(file))
+    return ApiKey(_own_name(), _read_reference(reference_file)) if reference_file.exists() else None
+
+
 def api_key(host: str, store: Store | None = None) -> ApiKey:
     """The key of this user for the models of a host, made now if there is none.
 
@@ -92,10 +101,8 @@ def api_key(host: str, store: Store | None = None) -> ApiKey:
     store, name = store or Store(), _own_name()
     file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
     with _making(store):
-        if file.exists():
-            return ApiKey(name, _at(file))
-        if reference_file.exists():
-            return ApiKey(name, _read_reference(reference_file))
+        if found := kept_api_key(host, store):
+            return found
         made = Secret(f"wh-{secrets.token_urlsafe(32)}")
         kept = SecretRef("keyring", f"{SERVICE}/{host}/{name}")
         if "WINHOST_STATE" not in os.environ and kept.keep(made):
