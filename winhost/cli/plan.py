@@ -11,8 +11,7 @@ import click
 
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
-from winhost.cli.faults import Faults
-from winhost.cli.foreign_errors import from_missing_fact, from_os_error
+from winhost.cli.foreign_errors import Faults, from_missing_fact, from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings

@@ -10,7 +10,7 @@ import click
 
 from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
-from winhost.cli.faults import Faults
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target

@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from winhost.connect.own_key import public_line
 from winhost.core.dataclass import dataclass
+from winhost.engine.private import not_private
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
@@ -164,8 +165,5 @@ def close_to_others(folder: Path) -> None:
     except OSError:
         done = None
     if done is None or done.returncode != 0:
-        raise UsageError(
-            "NotPrivate",
-            what=f"{visible(str(folder))} cannot be closed to other accounts, so winhost keeps no keys there",
-            hint="Set WINHOST_STATE to a folder of your own on a volume with access lists, or leave it unset",
-        )
+        hint = "Set WINHOST_STATE to a folder of your own on a volume with access lists, or leave it unset"
+        raise not_private(folder, "cannot be closed to other accounts", hint)
