@@ -228,3 +228,18 @@ def test_an_endpoint_whose_key_winhost_has_not_is_tested_with_one_that_is_named(
     assert not (line.folder / "state/keys").exists(), "a look-up makes nothing"
     api_key("desk-01")
     assert "no key" not in line("serve", "test", "desk-01").err
+
+
+def test_a_plan_with_the_key_of_another_computer_is_refused_before_anything_is_changed(
+    line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_keys(lab)
+    elsewhere = ssh_key("desk-01", None, Store(line.folder / "elsewhere")).line
+    words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={elsewhere}", "-o", "plan.json")
+    assert line(*words).code == 0
+    said = line("apply", "plan.json", *ACCEPT, "--json")
+    assert (said.code, said.result["error"]["kind"]) == (2, "NoLinuxKey")
+    ssh_key("desk-01", None)
+    said = line("apply", "plan.json", *ACCEPT, "--json")
+    assert (said.code, said.result["error"]["kind"]) == (2, "OtherKey")
+    assert line("runs", "--json").results == []
