@@ -20,8 +20,10 @@ from winhost.autoinstall.lint_autoinstall import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
 from winhost.cli import wait_install
 from winhost.cli.formats import schema_of
+from winhost.connect.own_key import public_line
 from winhost.images import signed_sums
 from winhost.lab.running_lab import Lab
+from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 
 HOST = "win11-pro-1gpu"
@@ -99,6 +101,25 @@ def test_beside_windows_from_facts_to_an_image(line: Line, disk: dict[str, Any],
     assert line("lint", "autoinstall", "written.yaml", f"{HOST}.json").out.count("autoinstall.") == 1  # its own key
     assert {each.code for each in lint_autoinstall(document)} == {"autoinstall.secret"}
     assert line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso").code == 2  # it is there
+
+
+def test_where_no_key_is_named_winhost_gives_its_own(line: Line, disk: dict[str, Any]) -> None:
+    machine = [word for word in MACHINE if word not in ("--ssh-key", "my.pub")]
+    words = ("install", "plan", f"{HOST}.json", *machine, "-o", "install.json")
+    assert line(*words).code == 0
+    kept = line.folder / "state/keys"
+    public = public_line("x", SecretRef("file", str(kept / "desk-01.ssh")), None)
+    assert read_install_plan(Path("install.json")).system.keys == (f"{public} winhost",)
+    said = line(*words, "--disk", disk["guid"], "--force", "--json")
+    assert said.code == 0, said.err
+    assert said.result["then"][0].endswith(f"the key for SSH that winhost made: key: file:{kept / 'gpu-01.ssh'}")
+    Path("own").write_text((kept / "gpu-01.ssh").read_text("utf-8"), encoding="utf-8")
+    Path("own").chmod(0o600)
+    text = f"schema: winhost.fleet/1\nhosts: {{desk-01: {{ssh: {{key: 'file:{Path('own').absolute()}'}}}}}}\n"
+    Path("fleet.yaml").write_text(text, encoding="utf-8")
+    assert line(*words, "--force").code == 0
+    (given,) = read_install_plan(Path("install.json")).system.keys
+    assert given == public_line("x", SecretRef("file", str(Path("own").absolute())), None) != public
 
 
 def test_beside_windows_the_key_of_fleet_yaml_is_one_of_those_given(line: Line, disk: dict[str, Any]) -> None:

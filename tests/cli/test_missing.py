@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
+from tests.serving.one_plan import workload
 from winhost.cli import stack_parts
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import not_resolved
@@ -85,3 +86,11 @@ def test_one_thing_alone_keeps_its_own_code(line: Line) -> None:
     file = shipped("examples") / "workloads/kv-on-disk.yaml"
     said = line("plan", LINUX, "--path", "linux", "--workload", file, "--json")
     assert (said.code, said.result["error"]["kind"]) == (2, "NoRevision")
+
+
+def test_what_could_not_be_reached_is_told_at_once(line: Line) -> None:
+    file = workload(line.folder)
+    said = line("plan", LINUX, "--path", "linux", "--workload", file, "--hub", "http://127.0.0.1:9")
+    assert said.code == 2
+    assert [each.partition(":")[0] for each in things(said.err)] == ["docker.io/vllm/vllm-openai", "org/model"]
+    assert REGISTRY in things(said.err)[0]

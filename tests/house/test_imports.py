@@ -165,6 +165,7 @@ OF_THE_LAB = {
     "cryptography": {
         *(f"winhost.autoinstall.{name}" for name in ("install_document", "settings_server", "shim_signers")),
         "winhost.connect.own_key",
+        "winhost.engine.keys",
     },
     "psrpcore": {"winhost.connect.psrp"},
     "spnego": {f"winhost.connect.{name}" for name in ("admin_share", "libraries", "psrp", "winrs")},

@@ -3,7 +3,7 @@
 from functools import partial
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.faults import Faults
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.cluster_names import KEYS
 from winhost.cluster.node_files import PROGRAM

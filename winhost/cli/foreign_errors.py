@@ -1,13 +1,19 @@
-"""Errors of click and of the operating system, and defects of winhost, as errors that a user sees."""
+"""Errors of click and of the operating system, and defects of winhost, as errors that a user sees; and several of one
+command in one message.
+"""
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from winhost.cli.streams import is_closed_pipe
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
+
+T = TypeVar("T")
 
 # Wrong about the path, not about the computer: another path may do.
 _OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
@@ -17,11 +23,12 @@ def from_click(error: click.ClickException) -> UsageError:
     """Words that click does not take."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
-    return UsageError(
-        "WrongUsage",
-        what=visible(message[:1].lower() + message[1:]),
-        hint=f"How it is used: {context.command_path} --help" if context else None,
-    )
+    hint = f"How it is used: {context.command_path} --help" if context else None
+    return _wrong_usage(visible(message[:1].lower() + message[1:]), hint=hint)
+
+
+def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None) -> UsageError:
+    return UsageError("WrongUsage", what=what, meaning=meaning, hint=hint)
 
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
@@ -78,3 +85,44 @@ def from_os_error(error: OSError) -> WinhostError:
         )
     where = f" {visible(file)}" if file else ""
     return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
+
+
+# ---- all that is missing or wrong in the words of one command
+
+
+class Faults:
+    """Collects errors until `refuse`. Checks that depend on one another raise the same error, which counts once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Exception] = {}
+
+    def add(self, text: str) -> None:
+        """text: with the option that mends it, and an example."""
+        self._found.setdefault(text, click.UsageError(text))
+
+    def of(self, ask: Callable[[], T], also: str = "") -> T | None:
+        """What was asked for; None where that raises an error that users see. also: of what is beyond these words."""
+        try:
+            return ask()
+        except (click.UsageError, WinhostError) as error:
+            text = _text(error)
+            if also and not isinstance(error, click.UsageError | UsageError):
+                text += f"\n   {also}"
+            self._found.setdefault(text, error)
+        return None
+
+    def refuse(self) -> None:
+        """Raises the only fault as it came, and UsageError (WrongUsage) for several."""
+        errors = [*self._found.values()]
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            listed = "\n".join(f"{number}. {text}" for number, text in enumerate(self._found, 1))
+            raise _wrong_usage(f"{len(errors)} things are missing or wrong", listed)
+
+
+def _text(error: Exception) -> str:
+    known = from_click(error) if isinstance(error, click.ClickException) else error
+    assert isinstance(known, WinhostError)
+    more = known.hint if isinstance(error, WinhostError) else None  # click's names the help of the command
+    return "\n   ".join(line for text in (known.what, known.meaning, more) if text for line in text.split("\n"))

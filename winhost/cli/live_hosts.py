@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from winhost.cli.plan_options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.own_key import check_given
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire, target_of
 from winhost.connect.ssh_logon import not_there
@@ -25,6 +27,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
+from winhost.paths.path_request import parse_request
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
@@ -109,12 +112,18 @@ def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> Ss
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:
-    """Raises UsageError (NoLinuxKey) for a plan that goes on to the host's Linux, which is known to end before that."""
+    """Raises UsageError (NoLinuxKey, OtherKey) for a plan that goes on to the host's Linux, and is known to end before:
+    what winhost made for it on another computer is not here.
+    """
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
     if isinstance(host, Host) and resources & set(LINUX):
         ssh = with_ssh_key(host).ssh
         if ssh is None or ssh.key is None:
             raise no_linux_key(host.name)
+        if host.ssh is None or host.ssh.key is None:
+            given = given_keys(parse_request(plan.request))
+            if given:
+                check_given(host.name, ssh, given)
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:

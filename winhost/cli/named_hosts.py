@@ -24,15 +24,50 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
 
     if not words:
         raise nothing_named(offline=False)
-    fleet = _fleet(words, fleet_file)
+    told = _told_hosts()
+    fleet = _fleet([word for word in words if word not in told], fleet_file)
     chosen: dict[str, AnyHost] = {}
     for word in words:
+        if word in told:
+            chosen[word] = told[word]
+            continue
         known = any(host.name.lower() == word.lower() for host in fleet.hosts)
         found = fleet.select([word]) if known or not is_own_name(word) else [local_host(fleet_file)]
         chosen.update((host.name, host) for host in found)
     hosts = [*chosen.values()]
     _warn_of_unverified(hosts)
     return hosts
+
+
+def host_at(account: str, fleet_file: Path | None) -> AnyHost:
+    """USER@ADDRESS: a host of fleet.yaml, else one that is asked for its password, and that the user may add. This
+    process knows it by its name from then on. Raises as `add_host` does.
+    """
+    try:
+        known = load_fleet(find_fleet(fleet_file)).hosts
+    except UsageError as error:
+        if error.code != "NoFleet":
+            raise
+        known = ()
+    found = next((host for host in known if account.lower() in _accounts(host)), None)
+    if found is None:
+        from winhost.cli.host_add import NewHost, add_host  # with all that tries a new host
+
+        found = add_host(NewHost(account), fleet_file, ask_to_add=True).host
+        _told_hosts()[found.name] = found
+    return found
+
+
+def _accounts(host: AnyHost) -> tuple[str, ...]:
+    user = host.transport.user if isinstance(host, Host) else host.login.user
+    return tuple(f"{user}@{place}".lower() for place in (host.address, host.name))
+
+
+def _told_hosts() -> dict[str, AnyHost]:
+    """Those that are in no file, by name."""
+    context = click.get_current_context(silent=True)
+    found: dict[str, AnyHost] = context.find_root().meta.setdefault("winhost.told", {}) if context else {}
+    return found
 
 
 def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:

@@ -11,7 +11,7 @@ import click
 
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_missing_fact, from_os_error
+from winhost.cli.foreign_errors import Faults, from_missing_fact, from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
@@ -65,8 +65,7 @@ def plan(
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
     asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
-    joining = _joining(asked.path)
-    at_least = asked.request(asked.path).playbook.named if asked.path else frozenset()
+    joining, at_least = _checked(asked)
     keys, codes = FleetKeys(fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least
     many = several(words, facts_files, fleet_file)
@@ -109,15 +108,27 @@ def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple
     return stated_facts
 
 
-def _joining(path: str | None) -> "PlannedStack | None":
+def _checked(asked: PlanOptions) -> "tuple[PlannedStack | None, frozenset[Id]]":
+    """The workload that is to be served, and what a host is asked for by name.
+
+    All that is wrong with the words themselves is told at once, before any host is asked. Raises UsageError, click's.
+    """
+    faults = Faults()
+    path, joining = faults.of(lambda: asked.path), faults.of(_joining)
+    if joining:
+        joining.check_with(path, faults)
+    named = faults.of(lambda: asked.request(path).playbook.named) if path else None
+    faults.refuse()
+    return joining, named or frozenset()
+
+
+def _joining() -> "PlannedStack | None":
     """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
     words, cluster = stack_words(), cluster_words()
     if words:
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
-        joining = PlannedStack(words, cluster)
-        joining.check(path)  # what is wrong with the words themselves is told once, before any host is asked
-        return joining
+        return PlannedStack(words, cluster)
     if cluster.said:
         raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
     return None

@@ -1,6 +1,7 @@
 """winhost install plan: which disks, what the system becomes, what is lost and what is done afterwards."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,6 +35,9 @@ from winhost.model.units import size
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
+
+if TYPE_CHECKING:
+    from winhost.engine.keys import SshKey
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,11 @@ def plan(
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
     heeded = _judged(known, "bare-metal" if disks else "dual-boot", allow_unverified)
     resolvers = tuple(filter(None, (dns or "").split(",")))
-    new = NewSystem(hostname, user, tuple(map(_key, keys)), mac, address, gateway, resolvers, kernel, timezone)
+    given, own = tuple(map(_key, keys)), None
+    if not given:  # beside Windows it is under the same name in fleet.yaml
+        own = FleetKeys(None).of(hostname if disks else known.host)
+        given = (own.line,)
+    new = NewSystem(hostname, user, given, mac, address, gateway, resolvers, kernel, timezone)
     try:
         made = InstallPlan(
             known.host,
@@ -99,10 +107,10 @@ def plan(
         raise UsageError("FactMissing", what=f"{missing}", hint=hint) from missing
     except ValueError as wrong:
         raise click.UsageError(visible(str(wrong))) from None
-    if not disks:  # beside Windows it is under the same name in fleet.yaml
+    if keys and not disks:
         heeded = (*heeded, *FleetKeys(None).check(known.host, dict.fromkeys(new.keys, "--ssh-key")))
     write_whole(output.required_path, [written_install_plan(made)])
-    _show(made, heeded, output)
+    _show(made, heeded, own, output)
     return 0
 
 
@@ -143,10 +151,14 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
     return tuple(each.line for each in plan.whole)
 
 
-def _show(made: InstallPlan, heeded: tuple[str, ...], output: Output) -> None:
+def _show(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | None", output: Output) -> None:
+    """own: the key that nobody named."""
     lost = tuple(each for disk in made.whole for each in lost_on(disk))
     heed = (*heeded, *(f"{disk.model}: {each}" for disk in made.whole for each in disk.heed))
-    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heed, tuple(afterwards(made)))
+    then = afterwards(made)
+    if own is not None and own.ours and made.beside is None:
+        then[0] += f", and with the key for SSH that winhost made: key: {own.key}"
+    planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heed, tuple(then))
 
     def show(_: PlannedInstall) -> None:
         say(f"Ubuntu {made.installer} on {planned.host} writes to {'; '.join(planned.writes)}.")

@@ -26,6 +26,7 @@ from winhost.paths.setting_values import OwnValue, own_values
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
+    from winhost.engine.keys import SshKey
     from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
@@ -271,10 +272,7 @@ class FleetKeys:
         names = _open_key(request.path, request.playbook.settings, serves=serves)
         if names is None:
             return request
-        found = self._hosts.get(host)
-        from winhost.engine.keys import ssh_key  # as above
-
-        line = ssh_key(host, found.ssh if isinstance(found, Host) else None).line
+        line = self.of(host).line
         settings = copy.deepcopy(request.playbook.settings)
         inner = settings
         for each in names[:-1]:
@@ -282,6 +280,13 @@ class FleetKeys:
             inner[each] = inner = below if isinstance(below, dict) else {}
         inner[names[-1]] = line
         return request.with_playbook(request.playbook.with_settings(settings))
+
+    def of(self, host: str) -> "SshKey":
+        """The key for the Linux of a host: that in fleet.yaml, else the one that winhost makes. Raises as `give`."""
+        from winhost.engine.keys import ssh_key  # as above
+
+        found = self._hosts.get(host)
+        return ssh_key(host, found.ssh if isinstance(found, Host) else None)
 
     @cached_property
     def _hosts(self) -> Mapping[str, AnyHost]:

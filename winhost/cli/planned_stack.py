@@ -9,10 +9,10 @@ from typing import cast
 import click
 
 from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.cluster_parts import check_node_words, node_request, with_cluster_key
-from winhost.cli.faults import Faults
+from winhost.cli.cluster_parts import check_images, check_node_words, node_request, with_cluster_key
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_options import StackWords
-from winhost.cli.stack_parts import StackParts, key_pair, show_made_keys
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
@@ -47,9 +47,15 @@ class PlannedStack:
     def _in_cluster(self) -> bool:
         return self.parts.written.deploy is Deploy.KUBERNETES
 
-    def check(self, path: str | None) -> None:
+    def check(self, path: str | None = None) -> None:
         """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
-        faults, parts = Faults(), self.parts
+        faults = Faults()
+        self.check_with(path, faults)
+        faults.refuse()
+
+    def check_with(self, path: str | None, faults: Faults) -> None:
+        """As `check`, with other faults of the same command."""
+        parts = self.parts
         parts.check(faults)
         check_node_words(parts, self.cluster, faults)
         if self.words.engine_lock:
@@ -59,7 +65,6 @@ class PlannedStack:
             faults.of(lambda: parts.listen)
         if path == "linux":  # a Windows host tells its networks itself
             parts.check_allowed(None, faults)
-        faults.refuse()
 
     def show_made_keys(self, shape: str) -> None:
         """Tell of the API keys that winhost keeps for these hosts."""
@@ -93,8 +98,13 @@ class PlannedStack:
         wheels = engine_wheels(self.words, facts, self.parts.once)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
         target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond)
-        parts = self.parts.with_key_of(facts.host)
-        allow = parts.allowed(facts) if beyond else ()
+        faults, parts = Faults(), self.parts
+        allow = (faults.of(lambda: parts.allowed(facts)) or ()) if beyond else ()
+        if not parts.own_program:
+            faults.of(lambda: parts.image, BY_DIGEST)
+        faults.of(lambda: parts.files)
+        faults.refuse()
+        parts = parts.with_key_of(facts.host)
         of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
             found = stack(target.facts, self._request(parts, target, allow, of_gateway, wheels))
@@ -109,7 +119,11 @@ class PlannedStack:
         return target.request.with_playbook(joined).with_options(asks_with=asks_with, offline=offline), found
 
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
-        target = node_target(facts, request)
+        target, faults = node_target(facts, request), Faults()
+        check_images(self.parts, self.cluster, faults)
+        self.parts.check_allowed(facts, faults)
+        faults.of(lambda: self.parts.files)
+        faults.refuse()
         parts = with_cluster_key(self.parts, self.cluster, facts.host)
         wanted = node_request(parts, self.cluster, facts, target.request.path, target.network)
         try:

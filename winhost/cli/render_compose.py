@@ -6,8 +6,7 @@ import click
 
 from winhost import __version__
 from winhost.cli.envelope import show_results
-from winhost.cli.faults import Faults
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.foreign_errors import Faults, from_os_error
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output

@@ -6,8 +6,7 @@ import click
 
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.cluster_parts import check_cluster_words, check_images, cluster_request, with_cluster_key
-from winhost.cli.faults import Faults
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.foreign_errors import Faults, from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.render_compose import Rendered, machine, show_rendered

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import click
+
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -12,7 +14,8 @@ from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import Exit, WinhostError
+from winhost.engine.keys import kept_api_key
+from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import TimedAnswer
 
@@ -52,15 +55,21 @@ class TestedServing:
     skipped: tuple[str, ...]
 
 
-def test(target: str, key: str, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
+def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
     """Ask what TARGET serves, as a client would."""
-    secret = secret_key(key)
-    assert secret is not None
+    secret = secret_key(key) or _own_key(target)
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = Testing(served, watch, secret).all(models)
     results: list[tuple[str, TestedServing | WinhostError]] = [(found.host, found)]
     show_results("serving-test", output.shape, results, _show)
     return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
+
+
+def _own_key(target: str) -> str:
+    found = kept_api_key(target)
+    if found is None:
+        raise click.UsageError(f"winhost made no key for {visible(target)}: name yours, as --key env:API_KEY")
+    return found.key.resolve().reveal()
 
 
 class Testing:

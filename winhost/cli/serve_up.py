@@ -12,6 +12,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.serve_change import ChangedUnit, Outcome, ServingChange, show_change
 from winhost.cli.serving_target import ServingTarget, serving_target
 from winhost.cli.watch import Watch, watching
+from winhost.engine.keys import kept_api_key
 from winhost.engine.progress import ProgressEvent
 from winhost.model.durations import render_duration
 from winhost.model.errors import WinhostError
@@ -33,7 +34,8 @@ def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | N
         found = Starting(served, watch, within).all(served.chosen(models))
     show_results("serving-change", output.shape, [(found.host, found)], show_change)
     if output.shape == "table":
-        say(f"Next: winhost serve test {found.host} --key REF")
+        key = "" if kept_api_key(found.host) else " --key REF"
+        say(f"Next: winhost serve test {found.host}{key}")
     return 0
 
 

@@ -38,7 +38,7 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
         yield f"  It listens on its own machine alone, within {visible(host)}: run the request below there."
     elif reached == "ADDRESS":
         yield f"  ADDRESS is that of the Linux of {visible(host)} in its own network: no address of it is known here."
-    yield "  The key is the one that you named with --api-key; the machine has its hash alone."
+    yield "  The key is that of --api-key, or the one that winhost plan made; the machine has its hash alone."
     body = json.dumps({"model": deployed.engines[0].model, "messages": [{"role": "user", "content": "Hello"}]})
     yield f"  {post_with_key(f'{url}/v1/chat/completions', body, shell)}"
     yield f"  {command_line(('winhost', 'chat', host, 'Say hello'), shell)}"

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from packaging.version import Version
 
-from winhost.cli.faults import Faults
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.output import say
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB, HubUnreached
+from winhost.hub.hub_repository import HUB, NotListed
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
@@ -138,8 +138,8 @@ class StackParts:
         revision = revision_of(model)
         try:
             return model_files(model.id, revision, reference, hub)
-        except HubUnreached:
-            if not self.in_cluster:
+        except NotListed as error:
+            if error.reached or not self.in_cluster:
                 raise
             return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 

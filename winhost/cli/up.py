@@ -14,7 +14,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import host_at, hosts_named
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan import named_with, planned_host
@@ -146,9 +146,13 @@ def up(
 
 
 def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
-    """Raises UsageError: UnknownHost, SeveralHosts, NoFleet, FileFaults."""
+    """word: a name of fleet.yaml, or USER@ADDRESS. Raises UsageError (UnknownHost, SeveralHosts, NoFleet, FileFaults),
+    and as `add_host` does.
+    """
     if word is None:
         return local_host(fleet_file)
+    if "@" in word[1:]:
+        return host_at(word, fleet_file)
     found = hosts_named([word], fleet_file)
     if len(found) > 1:
         raise several_hosts(f"{visible(word)} means {len(found)} hosts", (host.name for host in found))

@@ -40,7 +40,7 @@ def check_given(host: str, named: Ssh, given: Mapping[str, str]) -> str | None:
     keys = ", ".join(f"{fingerprint(public_data(line))} ({visible(option)})" for line, option in given.items())
     raise UsageError(
         "OtherKey",
-        what=f"the private key that fleet.yaml names for the Linux of {visible(host)} belongs to no public key given",
+        what=f"the private key that winhost has for the Linux of {visible(host)} belongs to no public key given",
         meaning=f"Given: {keys}. The public half of {visible(str(key))} is {fingerprint(own)}. winhost could not "
         "log on to the Linux that it sets up. Nothing was written.",
         hint=f"Give the public half of that key with {_advised(next(iter(given.values())), key, own)}\n"

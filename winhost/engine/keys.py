@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from winhost.connect.own_key import public_line
 from winhost.core.dataclass import dataclass
+from winhost.engine.private import not_private
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
@@ -83,6 +84,15 @@ def _new_private_key() -> bytes:
 # ---- API
 
 
+def kept_api_key(host: str, store: Store | None = None) -> ApiKey | None:
+    """The key that winhost made for the models of a host, if it made one. Raises UsageError: KeyLost."""
+    store = store or Store()
+    file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
+    if file.exists():
+        return ApiKey(_own_name(), _at(file))
+    return ApiKey(_own_name(), _read_reference(reference_file)) if reference_file.exists() else None
+
+
 def api_key(host: str, store: Store | None = None) -> ApiKey:
     """The key of this user for the models of a host, made now if there is none.
 
@@ -92,10 +102,8 @@ def api_key(host: str, store: Store | None = None) -> ApiKey:
     store, name = store or Store(), _own_name()
     file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
     with _making(store):
-        if file.exists():
-            return ApiKey(name, _at(file))
-        if reference_file.exists():
-            return ApiKey(name, _read_reference(reference_file))
+        if found := kept_api_key(host, store):
+            return found
         made = Secret(f"wh-{secrets.token_urlsafe(32)}")
         kept = SecretRef("keyring", f"{SERVICE}/{host}/{name}")
         if "WINHOST_STATE" not in os.environ and kept.keep(made):
@@ -157,8 +165,5 @@ def close_to_others(folder: Path) -> None:
     except OSError:
         done = None
     if done is None or done.returncode != 0:
-        raise UsageError(
-            "NotPrivate",
-            what=f"{visible(str(folder))} cannot be closed to other accounts, so winhost keeps no keys there",
-            hint="Set WINHOST_STATE to a folder of your own on a volume with access lists, or leave it unset",
-        )
+        hint = "Set WINHOST_STATE to a folder of your own on a volume with access lists, or leave it unset"
+        raise not_private(folder, "cannot be closed to other accounts", hint)

@@ -28,11 +28,11 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def _not_private(folder: Path, why: str, hint: str) -> UsageError:
+def not_private(folder: Path, why: str, hint: str) -> UsageError:
     return UsageError(
         "NotPrivate",
-        what=f"{visible(str(folder))} {visible(why)}, so winhost keeps no journals there",
-        meaning="Journals say what hosts were like, and rollback does what they say.",
+        what=f"{visible(str(folder))} {visible(why)}, so winhost keeps neither journals nor keys there",
+        meaning="Journals say what hosts were like, and rollback does what they say. Keys are yours alone.",
         hint=visible(hint),
     )
 
@@ -40,16 +40,16 @@ def _not_private(folder: Path, why: str, hint: str) -> UsageError:
 def _refuse_open(folder: Path) -> None:
     whole = folder.resolve()
     if not _ours(whole.stat()):
-        raise _not_private(folder, "belongs to another account", _ANOTHER)
+        raise not_private(folder, "belongs to another account", _ANOTHER)
     mode = stat.S_IMODE(whole.stat().st_mode)
     if mode & 0o077:
-        raise _not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
+        raise not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
     for parent in whole.parents:
         there = parent.stat()
         if not (_ours(there) or there.st_uid == _ROOT):
-            raise _not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
+            raise not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
         if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
-            raise _not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
+            raise not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
 
 
 _ANOTHER = "Set WINHOST_STATE to a folder of your own."

@@ -37,12 +37,16 @@ _COMPARE = "Compare the name with the hub; winhost models shows what comes with 
 _OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another one that has the model: --hub URL"
 
 
-class HubUnreached(WinhostError):
-    """The hub cannot be reached from here, whatever it has."""
+class NotListed(WinhostError):
+    """reached: whether the hub answered at all."""
+
+    def __init__(self, what: str, hint: str, *, reached: bool = True) -> None:
+        super().__init__("NotListed", what=what, hint=hint)
+        self.reached = reached
 
 
-def not_listed(model: str, why: str, hint: str, kind: type[WinhostError] = WinhostError) -> WinhostError:
-    return kind("NotListed", what=f"{visible(model[:200])}: {visible(why)}", hint=hint)
+def not_listed(model: str, why: str, hint: str, *, reached: bool = True) -> NotListed:
+    return NotListed(f"{visible(model[:200])}: {visible(why)}", hint, reached=reached)
 
 
 def is_commit(text: str) -> bool:
@@ -159,7 +163,7 @@ class HubRepository:
         except NotAnswered as error:
             why, away = f"{self._place.netloc} {error}", "reached" in str(error) or "in time" in str(error)
             if away:
-                raise not_listed(self.model, why, _OFFLINE, HubUnreached) from None
+                raise not_listed(self.model, why, _OFFLINE, reached=False) from None
             raise not_listed(self.model, why, "Use another hub, or try again later") from None
 
     def _fine(self, answer: WebAnswer, fine: tuple[int, ...] = (200,)) -> WebAnswer:

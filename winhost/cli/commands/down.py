@@ -15,8 +15,8 @@ from winhost.cli.options import run_options
 def down(**options: Any) -> int:
     """Undo what `winhost up` did on a HOST.
 
-    HOST is a host of fleet.yaml; without one it is this machine. This is the rollback of the runs that up made there,
-    newest first, with a summary of what goes and what stays. It may be interrupted and typed again.
+    HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. This is the rollback of the runs that
+    up made there, newest first, with a summary of what goes and what stays. It may be interrupted and typed again.
     """
     from winhost.cli.down import down as run
 

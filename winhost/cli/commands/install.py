@@ -34,9 +34,9 @@ def install() -> None:
     "keys",
     metavar="FILE.pub",
     multiple=True,
-    required=True,
     type=click.Path(path_type=Path),
-    help="A public key of that user. There is no password.",
+    help="A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, else of "
+    "a pair that winhost makes.",
 )
 @click.option("--mac", metavar="ADDRESS", required=True, help="The MAC address of its network card.")
 @click.option("--address", metavar="ADDRESS", help="As 192.0.2.10/24. Default: by DHCP.")

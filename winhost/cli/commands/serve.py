@@ -221,7 +221,7 @@ def logs(**options: Any) -> int:
 
 @serve.command()
 @target_argument
-@click.option("--key", metavar="REF", required=True, help=f"{_KEY}.")
+@click.option("--key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
 @models_option
 @fleet_option
 @answers()

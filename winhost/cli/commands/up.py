@@ -12,7 +12,9 @@ from winhost.cli.stack_options import stack_options
 
 @click.command(cls=WinhostCommand)
 @click.argument("model", metavar="[MODEL]", required=False)
-@click.option("--on", metavar="HOST", help="A host of fleet.yaml. Default: this machine.", **completion.HOSTS)
+@click.option(
+    "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
+)
 @click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan.")
 @click.option(
