@@ -57,6 +57,13 @@ def standing(line: Line) -> list[str]:
     return [str(each["run"]) for each in line("runs", "--json").results if each["state"] != "rolled back"]
 
 
+def folder_of(line: Line) -> Path:
+    """Where the files of the one standing run lie."""
+    (folder,) = [each["folder"] for each in line("runs", "--json").results if each["state"] != "rolled back"]
+    assert Path(folder).parent == line.folder / "state/up"
+    return Path(folder)
+
+
 def command_in(text: str, before: str) -> list[str]:
     """What is printed behind these words, without `winhost`."""
     found = re.search(f"{re.escape(before)}winhost (.*)", text)
@@ -78,8 +85,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert not Path("fleet.yaml").exists()
     assert f"my-desk can serve {BEST} by wsl2/mirrored" in said.out
     assert said.out.splitlines()[-1] == "winhost down"
-    (run,) = standing(line)
-    plan = line.folder / "state/up" / run / "plan.json"
+    plan = folder_of(line) / "plan.json"
     assert line("verify", plan).code == 0
     assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")
     made = here.state()
@@ -109,15 +115,13 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
-    (run,) = standing(line)
-    assert "127.0.0.1:9000" in (line.folder / "state/up" / run / "plan.json").read_text("utf-8")
+    assert "127.0.0.1:9000" in (folder_of(line) / "plan.json").read_text("utf-8")
 
 
 @pytest.mark.costly
 def test_the_workload_can_be_taken_over(line: Line, here: Desk) -> None:
     assert line("up", *AGREED, *here.serves).code == 0
-    (run,) = standing(line)
-    folder = line.folder / "state/up" / run
+    folder = folder_of(line)
     (note,) = [each for each in json.loads((folder / "plan.json").read_text("utf-8"))["notes"] if "workload" in each]
     words = command_in(note, "copy it and plan: ")
     Path("mine.yaml").write_bytes((folder / "workload.yaml").read_bytes())
