@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import up_desk
 from tests.cli.conftest import Line
 from tests.cli.process import journal, kill_winhost
 from tests.cli.terminal import stays, talk
@@ -33,9 +34,9 @@ SAID = f'from this computer: "{STAND_IN}"'
 
 
 @pytest.fixture
-def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """This machine is a desktop with one GPU, and nobody wrote a file."""
-    with desk(tmp_path, monkeypatch) as found:
+def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """This machine is a desktop with one GPU, and nobody wrote a file. A parameter: another host file."""
+    with desk(tmp_path, monkeypatch, getattr(request, "param", "win11-pro-1gpu")) as found:
         monkeypatch.setattr("socket.gethostname", lambda: "My-Desk.example.com")
         _reach_distro(found, monkeypatch)
         yield found
@@ -131,10 +132,15 @@ def test_the_workload_can_be_taken_over(line: Line, here: Desk) -> None:
 
 
 @pytest.mark.costly
-def test_after_a_kill_up_goes_on(line: Line, here: Desk, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("here", "at"),
+    [("win11-pro-1gpu", '"event":"end"'), ("win11-hyperv-off-vbs-on", '"event":"restarting"')],
+    indirect=["here"],
+)
+def test_after_a_kill_or_a_restart_up_goes_on(line: Line, here: Desk, tmp_path: Path, at: str) -> None:
     fleet_of(here, tmp_path)  # another process reads it
     words = ("up", *AGREED, *here.serves)
-    run = kill_winhost(words, tmp_path, lambda text: text.count('"event":"end"') >= 3)
+    run = kill_winhost(words, tmp_path, lambda text: at in text)
     said = line("up", *here.serves)
     assert said.code == 2
     assert f"{run} began at" in said.out
@@ -145,7 +151,7 @@ def test_after_a_kill_up_goes_on(line: Line, here: Desk, tmp_path: Path) -> None
     done = line(*command)
     assert done.code == 0, done.err
     assert standing(line) == [run]
-    assert line("down", "--yes", "--accept", "vm-stop,network").code == 0
+    assert line("down", "--yes", "--accept", "vm-stop,network,restart").code == 0
 
 
 def test_what_cannot_work_is_said_before_anything_is_changed(
@@ -170,6 +176,9 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
     for words, code, says in rows:
         found = told(*words)
         assert (found[0], says in found[1]) == (code, True), (words, found)
+    monkeypatch.setattr(up_desk, "SIZE", 5_000_000_000_000)
+    code, text = told("win11-pro-1gpu", "Qwen/Qwen3-14B-AWQ")
+    assert (code, "5,000.0 GB are needed" in text) == (3, True), text
     code, text = told("win11-pro-1gpu", hub="http://127.0.0.1:9")
     assert (code, "127.0.0.1:9" in text) == (1, True), text
 

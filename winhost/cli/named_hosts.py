@@ -1,7 +1,7 @@
 """The hosts of the fleet file that words on the command line name."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +13,8 @@ from winhost.model.fleet import AnyHost, Fleet, Host, find_fleet
 from winhost.model.fleetfile import UNVERIFIED, load_fleet
 
 log = logging.getLogger(__name__)
+
+_USUAL_PORTS = (22, 5985, 5986)
 
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
@@ -58,9 +60,15 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
     return found
 
 
-def _accounts(host: AnyHost) -> tuple[str, ...]:
-    user = host.transport.user if isinstance(host, Host) else host.login.user
-    return tuple(f"{user}@{place}".lower() for place in (host.address, host.name))
+def _accounts(host: AnyHost) -> Iterator[str]:
+    """Ways to write it as USER@ADDRESS; without a port where that is a usual one."""
+    user, port = (
+        (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
+    )
+    for place in (host.address, host.name):
+        yield f"{user}@{place}:{port}".lower()
+        if port in _USUAL_PORTS:
+            yield f"{user}@{place}".lower()
 
 
 def _told_hosts() -> dict[str, AnyHost]:

@@ -41,11 +41,12 @@ from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
-from winhost.cli.up_choice import Choice, choose
+from winhost.cli.up_choice import Choice, choose, gb
 from winhost.cli.up_runs import PLAN, WORKLOAD, UpRun, forget, new_folder, standing_runs
 from winhost.cli.up_vm import new_vm_settings
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
+from winhost.core.answers import MissingFact
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
@@ -59,13 +60,15 @@ from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import write_document
-from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Fleet
 from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
+from winhost.resources.windows.partition import Partition
+from winhost.resources.windows.resize_limit import ResizeLimit
 
 
 @dataclass(frozen=True)
@@ -337,13 +340,14 @@ def _planned(
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)
     _link_files(settings, folder)
-    used = joining.serving_gpus(again.host)
+    used, downloads = joining.serving_gpus(again.host), _downloads(plan, joining)
+    _refuse_full(HostFacts(again), path, downloads)
     option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
     return Screen(
         plan,
         choice,
         verdict_sentence(plan, choice.model, option),
-        _downloads(plan, joining),
+        downloads,
         used,
         tuple(card for card in gpus if card.location not in [each.location for each in used]),
         here=is_local(host),
@@ -357,6 +361,27 @@ def _link_files(settings: Sequence[str], folder: Path) -> None:
         value = setting.partition("=")[2]
         if value.startswith("./"):
             (folder / value).symlink_to(Path(value).resolve())
+
+
+def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | None]) -> None:
+    """A distro lies on the volume that Windows runs from. Raises RefusedError (DiskTooSmall) where it cannot hold what
+    is downloaded; what is not known refuses nothing.
+    """
+    needed = sum(size for size in downloads.values() if size is not None)
+    try:
+        (windows,) = (each for each in facts.all(Partition) if each.state.boot)
+        limit = facts.of(ResizeLimit, windows.key)
+    except (MissingFact, ValueError):
+        return
+    if path_of(path) == "wsl2" and limit is not None and limit.free < needed:
+        here = visible(facts.host)
+        raise RefusedError(
+            "DiskTooSmall",
+            what=f"{here} has {gb(limit.free)} free on the volume of Windows, and {gb(needed)} are needed",
+            meaning="Nothing was changed. A distro of WSL lies on that volume, with the model and vLLM's image.",
+            hint=f"Free some, or choose a smaller model: winhost models {here}",
+            host=facts.host,
+        )
 
 
 def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
