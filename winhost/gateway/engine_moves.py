@@ -24,6 +24,12 @@ class KeeperFault(Exception):
     """The keeper could not be asked, or could not do it. Says why."""
 
 
+class NotThereYet(KeeperFault):
+    """Nobody listens at the keeper's socket, or the unit has no file: both may still be on their way when the gateway
+    starts, and neither says anything about the engine.
+    """
+
+
 class Keeper(Protocol):
     """Who may start and stop units, and sees the GPUs. Raises KeeperFault."""
 
@@ -132,7 +138,7 @@ class EngineMoves:
         if not await self._room(member, rested):
             member.not_before = _now() + _LATER_S
             return False
-        began, took = _now(), None
+        began, took, before = _now(), None, member.state
         try:
             if member.state in (TurnState.ASLEEP, TurnState.SUSPENDED):
                 what, took = "wake", self._metrics.woken
@@ -141,6 +147,12 @@ class EngineMoves:
                 took = self._metrics.started
                 await self._start(member)
             await self._check(member)
+        except NotThereYet as error:
+            if not member.failures:
+                _LOG.warning("%s: %s waits: %s", member.name, what, error)
+            member.state, member.failures = before, member.failures or 1
+            member.not_before = _now() + _LATER_S
+            return False
         except (*FAULTS, KeeperFault) as error:
             await self._give_up(member, what, error)
             return False
