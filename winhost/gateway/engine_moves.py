@@ -147,20 +147,23 @@ class EngineMoves:
                 took = self._metrics.started
                 await self._start(member)
             await self._check(member)
-        except NotThereYet as error:
-            if not member.failures:
-                _LOG.warning("%s: %s waits: %s", member.name, what, error)
-            member.state, member.failures = before, member.failures or 1
-            member.not_before = _now() + _LATER_S
-            return False
         except (*FAULTS, KeeperFault) as error:
-            await self._give_up(member, what, error)
+            await self._did_not_rise(member, what, before, error)
             return False
         if took is not None:
             took.add(member.name, _now() - began)
             self._metrics.moved(member.name, _now() - began)
         member.failures, member.doubted = 0, False
         return True
+
+    async def _did_not_rise(self, member: Member, what: str, before: TurnState, error: Exception) -> None:
+        if not isinstance(error, NotThereYet):
+            await self._give_up(member, what, error)
+            return
+        if not member.failures:
+            _LOG.warning("%s: %s waits: %s", member.name, what, error)
+        member.state, member.failures = before, member.failures or 1
+        member.not_before = _now() + _LATER_S
 
     async def look(self, member: Member) -> None:
         """Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: up, and not by our doing."""
