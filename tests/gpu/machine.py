@@ -17,7 +17,8 @@ ENGINES = (
     "VLLM_USE_FLASHINFER_SAMPLER=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 "
     "NVSHMEM_DISABLE_NVLS=1"
 )
-COPIES = ("etc/group-", "etc/gshadow-")
+# The copies that groupadd keeps of what was before, and the folder in which systemd keeps caches of dynamic users.
+LEFT = ("etc/group-", "etc/gshadow-", "var/cache/private")
 # What a Linux changes by running: logs, caches, clocks, and lists of what runs.
 CHANGES_BY_ITSELF = (
     "etc/.pwd.lock",
@@ -25,7 +26,7 @@ CHANGES_BY_ITSELF = (
     "root/.cache",
     "run",
     "tmp",
-    "var/cache",
+    "var/cache/ldconfig",
     "var/lib/dbus",
     "var/lib/systemd",
     "var/log",
@@ -170,10 +171,9 @@ def description(path: Path) -> str:
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, list[str]]:
-    """Folders that have become empty may stay, and the copies that groupadd keeps of what was before."""
-    added = {path for path in after.keys() - before.keys() if not after[path].startswith("d") and path not in COPIES}
+    """Of folders, too."""
     return {
-        "added": sorted(added),
+        "added": sorted(after.keys() - before.keys() - {*LEFT}),
         "gone": sorted(before.keys() - after.keys()),
         "changed": sorted(path for path in before.keys() & after.keys() if before[path] != after[path]),
     }

@@ -37,7 +37,7 @@ NEWER = f"{VLLM}.post1"
 SHAPE = {"layers": 8, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "vocabulary": 258}
 PARAMETERS, LITTLE = 1_757_000_000, 10_000_000
 CLIENTS, TOKENS, SWAPS = 64, 128, 8
-KEY_VARIABLE = "WHOLE_PLAN_KEY"
+KEY_VARIABLE, METRICS_VARIABLE = "WHOLE_PLAN_KEY", "WHOLE_PLAN_METRICS_KEY"
 LONGEST = 3600
 NO_UPGRADE = "WINHOST_GPU_NO_UPGRADE"
 TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
@@ -129,13 +129,20 @@ class WholePlan:
     served: ServedFiles
     machine: GpuLinux
     key: str
+    metrics_key: str
 
     # ---- the command line
 
     @property
     def environ(self) -> dict[str, str]:
         here = {"WINHOST_FLEET": str(self.folder / "fleet.yaml"), "WINHOST_STATE": str(self.folder / "state")}
-        return {**os.environ, **here, "HOME": str(self.folder), KEY_VARIABLE: self.key}
+        return {
+            **os.environ,
+            **here,
+            "HOME": str(self.folder),
+            KEY_VARIABLE: self.key,
+            METRICS_VARIABLE: self.metrics_key,
+        }
 
     def winhost(self, stage: str, *words: str, wanted: tuple[int, ...] = (0,)) -> str:
         command = [sys.executable, "-m", "winhost", *words]
@@ -215,7 +222,8 @@ class WholePlan:
         words = ["plan", NAME, "--path", "linux", "--allow-unverified", "--workload", "workload.yaml"]
         words += ["--engine-lock", lock, "--gateway-wheels", "--index", self.served.index, "--hub", self.served.url]
         words += ["--listen", f"{INSIDE}:{PORT}", "--allow", f"{OUTSIDE}/32", "--plain-http"]
-        self.winhost(stage, *words, "--api-key", f"alice=env:{KEY_VARIABLE}", "-o", plan)
+        words += ["--api-key", f"alice=env:{KEY_VARIABLE}", "--metrics-key", f"prometheus=env:{METRICS_VARIABLE}"]
+        self.winhost(stage, *words, "-o", plan)
         self.winhost(f"{stage}: fetch", "fetch", plan, "-o", "offline")
 
     def apply_killed(self, plan: str) -> str:
@@ -239,7 +247,7 @@ class WholePlan:
         return run
 
     def serve(self, suffix: str) -> None:
-        self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
         self.winhost(f"serve test{suffix}", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
 
     def upgrade(self) -> None:
@@ -249,7 +257,7 @@ class WholePlan:
         self.winhost("way back", "rollback", str(self.runs()[-1]["run"]), "--yes", "--accept", "network")
         # The gateway starts them one after the other, when their turn comes.
         self.winhost("serve test after the way back", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
-        self.winhost("serve status after it", "serve", "status", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost("serve status after it", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
 
     # ---- clients
 
@@ -369,8 +377,8 @@ def whole_plan(given: Given, file: Path) -> Transcript:
         )
         machine = stack.enter_context(machine_of(given, folder))
         transcript.number("booted", machine.run("systemctl", "--version").splitlines()[0])
-        key, _ = new_key("alice")
-        done = WholePlan(given, transcript, folder, served, machine, key)
+        keys = new_key("alice")[0], new_key("prometheus")[0]
+        done = WholePlan(given, transcript, folder, served, machine, *keys)
         try:
             done.go()
         except Exception as error:  # noqa: BLE001 - the transcript says how far it came

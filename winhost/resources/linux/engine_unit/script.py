@@ -80,6 +80,7 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     if before["enabled"] and not after["enabled"]:
         must("systemctl", "disable", "--", name)
     if other and after["text"] is None:
+        run("systemctl", "clean", "--what=cache", "--", name)  # its compiled graphs, of a user that is no more
         remove(engine_file(name))
     must("systemctl", "daemon-reload")
     if other and not after["active"]:
