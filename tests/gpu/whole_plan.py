@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -48,21 +50,28 @@ TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
 @dataclass(frozen=True)
 class Given:
     """tree: an Ubuntu 24.04 with systemd and sshd; wheels, gateway: folders of wheels, of vLLM and all that it needs,
-    and of the gateway by its lock; model: a folder with the files of a model; stand_in: no GPU, and no vLLM.
+    and of the gateway by its lock; model: a folder with the files of a model; stand_in: so many GPUs are pretended, and
+    no vLLM is there.
     """
 
     tree: Path | None
     wheels: Path | None
     gateway: Path | None
     model: Path | None
-    stand_in: bool
+    stand_in: int
+
+    @property
+    def gpus(self) -> int:
+        return self.stand_in or sum(Path(node).name.removeprefix("nvidia").isdigit() for node in nodes())
 
     @classmethod
     def from_environment(cls) -> "Given":
         def folder(name: str) -> Path | None:
             return Path(os.environ[name]) if os.environ.get(name) else None
 
-        return cls(folder(TREE), folder(WHEELS), folder(GATEWAY), folder(MODEL_FOLDER), bool(os.environ.get(STANDIN)))
+        return cls(
+            folder(TREE), folder(WHEELS), folder(GATEWAY), folder(MODEL_FOLDER), int(os.environ.get(STANDIN) or 0)
+        )
 
     def lacking(self) -> list[str]:
         """What a run needs and is not here, in words."""
@@ -179,6 +188,8 @@ class WholePlan:
             "sequences": CLIENTS,
         }
         model |= {"shape": SHAPE, "state": "sleeping"}
+        if self.given.gpus > 1:
+            model["parallel"] = {"tensor": self.given.gpus}
         workload = {"schema": "winhost.workload/1", "exposure": "lan", "versions": {"vllm": VLLM}}
         workload |= {"models": dict.fromkeys(MODELS, model), "needs": {"must": ["sleep-l1"]}}
         (self.folder / "workload.yaml").write_text(json.dumps(workload))
@@ -197,6 +208,8 @@ class WholePlan:
         self.plan("plan", "lock.txt", "plan.json")
         first = self.apply_killed("offline/plan.json")
         self.winhost("verify", "verify", "offline/plan.json")
+        if self.given.gpus > 1:
+            self.without_peers()
         if not self.transcript.failed:
             self.serve("")
             self.clients()
@@ -245,6 +258,19 @@ class WholePlan:
         run = str(self.runs()[-1]["run"])
         self.winhost("resume", "resume", run, "--yes", "--accept", "network")
         return run
+
+    def without_peers(self) -> None:
+        """In a guest a plan takes the way between GPUs for closed until it is measured: the profile of a DDA guest."""
+        unit = self.machine.run("systemctl", "cat", "winhost-engine-chat.service")
+        words = ("NCCL_P2P_DISABLE=1", "--disable-custom-all-reduce", f"--tensor-parallel-size={self.given.gpus}")
+        told = {each: each in unit for each in words}
+        self.transcript.check("options without peers", all(told.values()), told)
+        if self.given.stand_in:
+            return
+        log = self.machine.run("sh", "-c", "journalctl --no-pager -o cat -u 'winhost-engine-*'")
+        ways = Counter(re.findall(r"NCCL INFO Channel .* via ([A-Za-z0-9/_-]+)", log))
+        closed = bool(ways) and all(way.startswith("SHM") for way in ways)
+        self.transcript.check("transports of NCCL, lines", closed, ways)
 
     def serve(self, suffix: str) -> None:
         self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
@@ -367,7 +393,7 @@ def whole_plan(given: Given, file: Path) -> Transcript:
             wheels, model = folder / "wheels", folder / "model"
             standin_wheels(wheels, VLLM, NEWER, given.gateway)
             standin_model(model)
-            given = Given(given.tree, wheels, given.gateway, model, True)
+            given = Given(given.tree, wheels, given.gateway, model, given.stand_in)
         assert given.wheels is not None
         assert given.gateway is not None
         assert given.model is not None
