@@ -206,15 +206,16 @@ class WholePlan:
         self.transcript.number("gpu memory before, MiB", self.gpu_memory())
         self.look()
         self.plan("plan", "lock.txt", "plan.json")
+        known = len(self.transcript.failed)
         first = self.apply_killed("offline/plan.json")
         self.winhost("verify", "verify", "offline/plan.json")
-        if self.given.gpus > 1:
-            self.without_peers()
-        if not self.transcript.failed:
+        if len(self.transcript.failed) == known:
+            if self.given.gpus > 1:
+                self.without_peers()
             self.serve("")
             self.clients()
-        if not self.transcript.failed and not os.environ.get(NO_UPGRADE):
-            self.upgrade()
+            if not os.environ.get(NO_UPGRADE):
+                self.upgrade()
         self.keep_logs(self.transcript.file.with_suffix(".log"))
         self.winhost("rollback", "rollback", first, "--yes", "--accept", "network")
         time.sleep(2)
@@ -341,7 +342,7 @@ class WholePlan:
         return [int(line) for line in said.split()]
 
     def keep_logs(self, to: Path) -> None:
-        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 6000 || true")
+        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 20000 || true")
         to.write_text(said)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.connect.sshd import keypair, served
 from tests.errors import raises
-from tests.linux.debian import Debian
+from tests.linux.debian import ADAPTERS, OUTSIDE, PREFIX, Debian, sure
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.engine.host_session import HostSession
@@ -38,6 +38,17 @@ def test_one_that_stays_down_is_told_of(debian: Debian) -> None:
     debian.start()
     assert session.restart(old) != old
     session.close()
+
+
+def test_an_adapter_that_an_earlier_machine_left_is_in_nobodys_way(debian: Debian) -> None:
+    debian.stop()
+    old = f"{ADAPTERS}0"
+    sure("ip", "link", "add", old, "type", "dummy")
+    sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", old)
+    sure("ip", "link", "set", old, "up")
+    debian.start()
+    assert not Path("/sys/class/net", old).exists()
+    HostSession(debian.connector(), Patience(deadline=120, first=0.2, longest=1), lambda event: None).boot_id()
 
 
 def test_through_a_jump_host_it_is_back_by_the_known_key_alone(debian: Debian, tmp_path: Path) -> None:
