@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -305,9 +305,10 @@ class WholePlan:
         body = {"model": model, "prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": True}
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key if key is None else key}"}
         began = time.monotonic()
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        answer = connection.getresponse()
-        said = answer.read()
+        with closing(connection):
+            connection.request("POST", "/v1/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            said = answer.read()
         usage = json.loads(said).get("usage") or {} if answer.status == 200 else {}
         return answer.status, time.monotonic() - began, usage.get("completion_tokens", 0)
 
