@@ -40,7 +40,7 @@ SHAPE = {"layers": 8, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "vocabular
 PARAMETERS, LITTLE = 1_757_000_000, 10_000_000
 CLIENTS, TOKENS, SWAPS = 64, 128, 8
 KEY_VARIABLE, METRICS_VARIABLE = "WHOLE_PLAN_KEY", "WHOLE_PLAN_METRICS_KEY"
-LONGEST = 3600
+LONGEST, LONG = 3600, 6000
 NO_UPGRADE = "WINHOST_GPU_NO_UPGRADE"
 TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
     f"WINHOST_GPU_{name}" for name in ("TREE", "WHEELS", "GATEWAY_WHEELS", "MODEL", "STANDIN")
@@ -106,11 +106,11 @@ class Transcript:
         if not fine:
             self.failed.append(f"{stage}: exit code {code}, not {wanted}")
         entry = {"stage": stage, "command": " ".join(command), "exit": code, "fine": fine, "seconds": round(seconds, 2)}
-        self.commands.append({**entry, "said": said[-6000:]})
+        self.commands.append({**entry, "said": said if len(said) < LONG else f"{said[:LONG]}\n…\n{said[-LONG:]}"})
         self.write()
         print(f"{time.monotonic() - self.began:7.1f} {stage}: exit {code} after {seconds:.1f} s", flush=True)  # noqa: T201
         if not fine:
-            print(said[-3000:], flush=True)  # noqa: T201
+            print(said[:LONG], flush=True)  # noqa: T201
 
     def number(self, stage: str, value: Any) -> None:
         self.numbers[stage] = value
