@@ -82,6 +82,8 @@ class Given:
         if not self.stand_in:
             wanted |= {WHEELS: self.wheels, MODEL_FOLDER: self.model}
         found += [f"a folder in ${name}" for name, path in wanted.items() if path is None or not path.is_dir()]
+        machine_id = Path("/etc/machine-id")  # of which systemd-nspawn makes the addresses of its adapters
+        found += [] if machine_id.is_file() and machine_id.read_text().strip() else [f"an id in {machine_id}"]
         lacking = [
             tool for tool in GpuLinux.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None
         ]
