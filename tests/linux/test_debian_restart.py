@@ -41,14 +41,17 @@ def test_one_that_stays_down_is_told_of(debian: Debian) -> None:
 
 
 def test_an_adapter_that_an_earlier_machine_left_is_in_nobodys_way(debian: Debian) -> None:
+    session = HostSession(debian.connector(), Patience(deadline=300, first=0.2, longest=1), lambda event: None)
+    before = session.boot_id()
     debian.stop()
     old = f"{ADAPTERS}0"
-    sure("ip", "link", "add", old, "type", "dummy")
+    sure("ip", "link", "add", old, "type", "veth", "peer", "name", f"{old}-peer")
     sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", old)
     sure("ip", "link", "set", old, "up")
     debian.start()
     assert not Path("/sys/class/net", old).exists()
-    HostSession(debian.connector(), Patience(deadline=120, first=0.2, longest=1), lambda event: None).boot_id()
+    assert session.restart(before) != before, "another boot runs already"
+    session.close()
 
 
 def test_through_a_jump_host_it_is_back_by_the_known_key_alone(debian: Debian, tmp_path: Path) -> None:
