@@ -12,6 +12,7 @@ from tests.cli.conftest import Line
 from tests.schemas import faults
 from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
 from winhost.cli import serve_down, serve_logs, serve_up
+from winhost.cli.serve_status import show_status
 from winhost.lab.linux.linux_machine import NO_FILE
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
@@ -133,13 +134,17 @@ def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, servi
     ("unit", "turn", "serves"),
     [
         ("inactive", "down", True),
-        ("activating", "starting", True),
+        ("inactive", "starting", False),
+        ("activating", "starting", False),
+        ("activating", "down", False),
         ("inactive", "awake", False),
         ("inactive", None, False),
         ("failed", "down", False),
     ],
 )
-def test_an_engine_that_rests_by_its_turn_serves(unit: str, turn: str | None, serves: bool) -> None:
+def test_an_engine_that_rests_by_its_turn_serves_and_one_that_starts_does_not(
+    unit: str, turn: str | None, serves: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = UnitState("u", True, unit, "", "", "disabled", 0, 0, 0, "", None)
     engine = EngineState(ENGINE["socket"], None, None, (), ())
     metrics = () if turn is None else (Sample(f"turn:{turn}", ENGINE["model"], 1.0),)
@@ -147,6 +152,10 @@ def test_an_engine_that_rests_by_its_turn_serves(unit: str, turn: str | None, se
     up = replace(state, active="active")
     found = serving_status("h", DEPLOYED, ServingState((state, up), (engine,), gateway, None))
     assert found.serves is serves
+    assert found.models[0].starts is ("starting" in (turn, found.models[0].state))
+    show_status(found)
+    count = "0 of 1 models serve, 1 starting" if found.models[0].starts else f"{serves:d} of 1 models serve"
+    assert f"h: {count} at http" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -196,6 +205,29 @@ def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns:
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "StartFailed")
     assert "org/second" in said.result["error"]["what"]
+
+
+def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_turns: SimulatedServing) -> None:
+    assert line("serve", "up", host).code == 0
+    by_turns.fails[UNITS[1]] = ("loading", "ValueError: No available memory for the cache blocks.")
+    before = by_turns.starts[UNITS[1]]
+    said = line("serve", "test", host, "--key", "env:CAROL", "--json")
+    error = said.result["error"]
+    assert (said.code, error["kind"]) == (1, "StartFailed")
+    assert "org/second did not start: " in error["what"]
+    assert "No available memory for the cache blocks." in error["meaning"]
+    assert f"winhost serve logs {host} --model org/second" in error["hint"]
+    assert by_turns.starts[UNITS[1]] == before + 2  # the second failure is enough
+    by_turns.fails[UNITS[1]] = ("it broke",)
+    assert "its engine failed again and again" in line("serve", "test", host, "--key", "env:CAROL").err
+
+
+def test_one_that_nobody_starts_again_is_not_waited_for(line: Line, host: str, serving: SimulatedServing) -> None:
+    assert line("serve", "up", host).code == 0
+    serving.fails[UNITS[0]] = ("it broke",)
+    serving.linux.part(ServedEngines).units[UNITS[0]].update(active=False, failed=True)
+    said = line("serve", "test", host, "--key", "env:CAROL")
+    assert (said.code, "org/model did not start: its engine failed, and" in said.err) == (1, True)
 
 
 def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.gateway.running import installed_in
 from tests.processes import PATIENCE_S
-from winhost.gateway.engine_moves import KeeperFault
+from winhost.gateway.engine_moves import KeeperFault, NotThereYet
 from winhost.gateway.gpu_calls import GpuLibrary, NoDriver
 from winhost.gateway.keeper_client import KeeperClient
 from winhost.gateway.turn_settings import TurnLimits
@@ -28,6 +28,7 @@ echo "$*" >>"$0.said"
 case "$*" in
 *reset-failed*) echo 'Unit not loaded.' >&2; exit 1 ;;  # as of a unit that never ran
 *show*) cat "$0.shows" ;;
+*start*) test ! -e "$0.nothing" || { echo 'Unit not found.' >&2; exit 5; } ;;
 *stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;;
 esac
 """
@@ -117,7 +118,10 @@ def test_what_fails_is_told(kept: Path) -> None:
     (kept / "systemctl.fails").touch()
     with pytest.raises(KeeperFault, match="Job failed"):
         asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).stop(UNIT))
-    with pytest.raises(KeeperFault, match="FileNotFoundError"):
+    (kept / "systemctl.nothing").touch()
+    with pytest.raises(NotThereYet, match="Unit not found"):
+        asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).start(UNIT))
+    with pytest.raises(NotThereYet, match="FileNotFoundError"):
         asyncio.run(KeeperClient("/nowhere/keeper.sock", TurnLimits()).stop(UNIT))
 
 

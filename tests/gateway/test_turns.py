@@ -397,6 +397,39 @@ def test_without_a_keeper_that_answers_requests_do_not_wait_for_ever() -> None:
     told(story, turning(engines(), hold=200))
 
 
+@each_row("between", ["sleep", "stop"])
+def test_a_keeper_that_comes_after_the_gateway_costs_no_more_than_a_second(between: str) -> None:
+    found = turning(engines(), model={"between": between})
+    units = found.units
+    assert units
+
+    async def whole() -> None:
+        units.there_at = now() + 4
+        found.turns.start()
+        await asyncio.sleep(3)
+        assert not found.turns.ready("a")
+        await asyncio.sleep(2.5)
+        assert units.asked[:1] in ([("start", f"winhost-engine-{name}.service")] for name in "ab")
+        await asyncio.sleep(600)
+        assert await found.ask("a", "x") == "a: x"
+        assert [engine.starts for engine in found.engines.values()] in ([1, 0], [1, 1])
+        found.turns.stop()
+
+    in_virtual_time(whole())
+
+
+def test_a_keeper_that_restarts_leaves_a_sleeper_asleep() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units
+        found.units.there_at = now() + 4
+        began = now()
+        assert await found.ask("b", "x") == "b: x"
+        assert found.engines["b"].starts == 1
+        assert 4 < now() - began < 9
+
+    told(story, turning(engines(), model={"suspend": True}))
+
+
 def test_unpinned_engines_sleep_slowly_each_time_and_no_request_is_lost() -> None:
     async def story(found: Turning) -> None:
         began = now()

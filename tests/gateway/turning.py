@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, ProtocolEngine
 from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
-from winhost.gateway.engine_moves import KeeperFault
+from winhost.gateway.engine_moves import KeeperFault, NotThereYet
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
 from winhost.gateway.turn_state import Member, Seat, TurnEnded
 from winhost.gateway.turns import Busy, Turns
@@ -24,8 +24,11 @@ class Units:
         self._starting: dict[str, asyncio.Task[None]] = {}
         self.asked: list[tuple[str, str]] = []
         self.broken = False
+        self.there_at = 0.0  # of the event loop: nobody listens before
 
     def _engine(self, what: str, unit: str) -> ProtocolEngine:
+        if asyncio.get_running_loop().time() < self.there_at:
+            raise NotThereYet("nobody listens yet")
         if self.broken:
             raise KeeperFault("nobody listens")
         self.asked.append((what, unit))

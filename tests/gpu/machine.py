@@ -15,9 +15,10 @@ DRIVER = Path("/usr/local/nvidia")  # of images that have the driver's programs 
 NODES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 ENGINES = (
     "VLLM_USE_FLASHINFER_SAMPLER=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 "
-    "NVSHMEM_DISABLE_NVLS=1"
+    "NVSHMEM_DISABLE_NVLS=1 NCCL_DEBUG=INFO"
 )
-COPIES = ("etc/group-", "etc/gshadow-")
+# The copies that groupadd keeps of what was before, and the folder in which systemd keeps caches of dynamic users.
+LEFT = ("etc/group-", "etc/gshadow-", "var/cache/private")
 # What a Linux changes by running: logs, caches, clocks, and lists of what runs.
 CHANGES_BY_ITSELF = (
     "etc/.pwd.lock",
@@ -25,7 +26,8 @@ CHANGES_BY_ITSELF = (
     "root/.cache",
     "run",
     "tmp",
-    "var/cache",
+    "var/cache/apt",
+    "var/cache/ldconfig",
     "var/lib/dbus",
     "var/lib/systemd",
     "var/log",
@@ -41,14 +43,18 @@ BUS = """\
 0x0000000000000000 0x0000000000000000 0x0000000000000000
 """
 VERSION = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+# {gpus}: numbers from 0.
 SMI = """\
 #!/bin/sh
-case "$*" in
-  *pci.bus_id*) echo "00000000:00:06.0, GPU-5c359835-765f-d5c4-2c96-93e7c73706aa, NVIDIA H200, 143771" ;;
-  *utilization.gpu*) echo "0, NVIDIA H200, 143771, 0, 0" ;;
-  *memory.used*) echo 0 ;;
-  *) echo "GPU 0: NVIDIA H200 (UUID: GPU-5c359835-765f-d5c4-2c96-93e7c73706aa)" ;;
-esac
+for each in {gpus}; do
+  uuid=GPU-5c359835-765f-d5c4-2c96-93e7c73706a$each
+  case "$*" in
+    *pci.bus_id*) echo "00000000:00:0$((6 + each)).0, $uuid, NVIDIA H200, 143771" ;;
+    *utilization.gpu*) echo "$each, NVIDIA H200, 143771, 0, 0" ;;
+    *memory.used*) echo 0 ;;
+    *) echo "GPU $each: NVIDIA H200 (UUID: $uuid)" ;;
+  esac
+done
 """
 
 
@@ -72,11 +78,11 @@ def nodes() -> list[str]:
 
 
 class GpuLinux(Debian):
-    """offline: the folder that lies at OFFLINE in it; stand_in: it pretends to have a GPU."""
+    """offline: the folder that lies at OFFLINE in it; stand_in: it pretends to have so many GPUs."""
 
     tools = ("systemd-nspawn", "systemctl", "ip", "ssh-keygen", "mount", "nsenter")
 
-    def __init__(self, tree: Path, folder: Path, offline: Path, *, stand_in: bool) -> None:
+    def __init__(self, tree: Path, folder: Path, offline: Path, *, stand_in: int) -> None:
         self._stand_in, self._pretended = stand_in, folder / "pretended"
         self.devices = (f"{offline}:{OFFLINE}", *([] if stand_in else nodes()))
         if not stand_in and DRIVER.is_dir():
@@ -106,7 +112,7 @@ class GpuLinux(Debian):
         (self.root / "etc/systemd/system.conf.d/engines.conf").write_text(f"[Manager]\nDefaultEnvironment={ENGINES}\n")
         smi = self.root / "usr/bin/nvidia-smi"
         if self._stand_in:
-            smi.write_text(SMI)
+            smi.write_text(SMI.replace("{gpus}", " ".join(map(str, range(self._stand_in)))))
             smi.chmod(0o755)
         elif DRIVER.is_dir():
             if not smi.exists():
@@ -128,13 +134,14 @@ class GpuLinux(Debian):
     def _pretend(self) -> None:
         """A PCI bus and a kernel module, made of files."""
         at = self.root / "srv/pretended"
-        device = at / "devices/0000:00:06.0"
-        device.mkdir(parents=True)
-        texts = {"vendor": "0x10de", "device": "0x2335", "class": "0x030200", "numa_node": "-1", "resource": BUS}
-        for name, text in texts.items():
-            (device / name).write_text(f"{text}\n" if name != "resource" else text)
         (at / "drivers/nvidia").mkdir(parents=True)
-        (device / "driver").symlink_to("/srv/pretended/drivers/nvidia")
+        texts = {"vendor": "0x10de", "device": "0x2335", "class": "0x030200", "numa_node": "-1", "resource": BUS}
+        for number in range(self._stand_in):
+            device = at / f"devices/0000:00:0{6 + number}.0"
+            device.mkdir(parents=True)
+            for name, text in texts.items():
+                (device / name).write_text(f"{text}\n" if name != "resource" else text)
+            (device / "driver").symlink_to("/srv/pretended/drivers/nvidia")
         for path, text in (("driver/nvidia/version", VERSION), ("module/nvidia/version", "580.159.04\n")):
             (at / path).parent.mkdir(parents=True)
             (at / path).write_text(text)
@@ -170,10 +177,9 @@ def description(path: Path) -> str:
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, list[str]]:
-    """Folders that have become empty may stay, and the copies that groupadd keeps of what was before."""
-    added = {path for path in after.keys() - before.keys() if not after[path].startswith("d") and path not in COPIES}
+    """Of folders, too."""
     return {
-        "added": sorted(added),
+        "added": sorted(after.keys() - before.keys() - {*LEFT}),
         "gone": sorted(before.keys() - after.keys()),
         "changed": sorted(path for path in before.keys() & after.keys() if before[path] != after[path]),
     }

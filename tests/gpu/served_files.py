@@ -2,19 +2,19 @@
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import file_digest, sha1
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from tests.hub.stand_in_index import LoopbackHandler, listed_file, listing, on_loopback
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "org/tiny"
@@ -77,17 +77,11 @@ class ServedFiles:
         return file if parts[2] == "resolve" and file.is_file() else None
 
     def _package(self, name: str) -> Any:
-        files = [
-            {
-                "filename": each.path.name,
-                "url": f"{self.url}/packages/{each.sha256[:8]}/{each.path.name}",
-                "hashes": {"sha256": each.sha256},
-                "size": each.path.stat().st_size,
-            }
-            for each in self.wheels
-            if each.name == name
-        ]
-        return {"meta": {"api-version": "1.0"}, "name": name, "files": files}
+        files = ((each.path, each.sha256) for each in self.wheels if each.name == name)
+        return listing(name, (self._listed(*each) for each in files))
+
+    def _listed(self, path: Path, sha256: str) -> dict[str, Any]:
+        return listed_file(path.name, f"{self.url}/packages/{sha256[:8]}/{path.name}", sha256, path.stat().st_size)
 
     def _entry(self, file: Path) -> dict[str, Any]:
         size, path = file.stat().st_size, file.relative_to(self._model).as_posix()
@@ -105,15 +99,13 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def serving(files: ServedFiles) -> Iterator[ServedFiles]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
+    class Handler(LoopbackHandler):
+        def get(self) -> None:
             found = files.answer(self.path)
             if isinstance(found, Path):
                 self._file(found)
             else:
-                self._body(404 if found is None else 200, json.dumps(found).encode())
+                self.body(404 if found is None else 200, json.dumps(found).encode())
 
         def _file(self, path: Path) -> None:
             size, begin = path.stat().st_size, int((self.headers["Range"] or "bytes=0-")[6:].partition("-")[0])
@@ -126,19 +118,5 @@ def serving(files: ServedFiles) -> Iterator[ServedFiles]:
                 file.seek(begin)
                 shutil.copyfileobj(file, self.wfile, 1 << 22)
 
-        def _body(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        files.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield files
-        finally:
-            server.shutdown()
+    with on_loopback(Handler) as files.url:
+        yield files

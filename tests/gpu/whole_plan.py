@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,8 +39,8 @@ NEWER = f"{VLLM}.post1"
 SHAPE = {"layers": 8, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "vocabulary": 258}
 PARAMETERS, LITTLE = 1_757_000_000, 10_000_000
 CLIENTS, TOKENS, SWAPS = 64, 128, 8
-KEY_VARIABLE = "WHOLE_PLAN_KEY"
-LONGEST = 3600
+KEY_VARIABLE, METRICS_VARIABLE = "WHOLE_PLAN_KEY", "WHOLE_PLAN_METRICS_KEY"
+LONGEST, LONG = 3600, 6000
 NO_UPGRADE = "WINHOST_GPU_NO_UPGRADE"
 TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
     f"WINHOST_GPU_{name}" for name in ("TREE", "WHEELS", "GATEWAY_WHEELS", "MODEL", "STANDIN")
@@ -48,21 +50,28 @@ TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
 @dataclass(frozen=True)
 class Given:
     """tree: an Ubuntu 24.04 with systemd and sshd; wheels, gateway: folders of wheels, of vLLM and all that it needs,
-    and of the gateway by its lock; model: a folder with the files of a model; stand_in: no GPU, and no vLLM.
+    and of the gateway by its lock; model: a folder with the files of a model; stand_in: so many GPUs are pretended, and
+    no vLLM is there.
     """
 
     tree: Path | None
     wheels: Path | None
     gateway: Path | None
     model: Path | None
-    stand_in: bool
+    stand_in: int
+
+    @property
+    def gpus(self) -> int:
+        return self.stand_in or sum(Path(node).name.removeprefix("nvidia").isdigit() for node in nodes())
 
     @classmethod
     def from_environment(cls) -> "Given":
         def folder(name: str) -> Path | None:
             return Path(os.environ[name]) if os.environ.get(name) else None
 
-        return cls(folder(TREE), folder(WHEELS), folder(GATEWAY), folder(MODEL_FOLDER), bool(os.environ.get(STANDIN)))
+        return cls(
+            folder(TREE), folder(WHEELS), folder(GATEWAY), folder(MODEL_FOLDER), int(os.environ.get(STANDIN) or 0)
+        )
 
     def lacking(self) -> list[str]:
         """What a run needs and is not here, in words."""
@@ -73,6 +82,8 @@ class Given:
         if not self.stand_in:
             wanted |= {WHEELS: self.wheels, MODEL_FOLDER: self.model}
         found += [f"a folder in ${name}" for name, path in wanted.items() if path is None or not path.is_dir()]
+        machine_id = Path("/etc/machine-id")  # of which systemd-nspawn makes the addresses of its adapters
+        found += [] if machine_id.is_file() and machine_id.read_text().strip() else [f"an id in {machine_id}"]
         lacking = [
             tool for tool in GpuLinux.tools if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None
         ]
@@ -97,11 +108,11 @@ class Transcript:
         if not fine:
             self.failed.append(f"{stage}: exit code {code}, not {wanted}")
         entry = {"stage": stage, "command": " ".join(command), "exit": code, "fine": fine, "seconds": round(seconds, 2)}
-        self.commands.append({**entry, "said": said[-6000:]})
+        self.commands.append({**entry, "said": said if len(said) < LONG else f"{said[:LONG]}\n…\n{said[-LONG:]}"})
         self.write()
         print(f"{time.monotonic() - self.began:7.1f} {stage}: exit {code} after {seconds:.1f} s", flush=True)  # noqa: T201
         if not fine:
-            print(said[-3000:], flush=True)  # noqa: T201
+            print(said[:LONG], flush=True)  # noqa: T201
 
     def number(self, stage: str, value: Any) -> None:
         self.numbers[stage] = value
@@ -129,13 +140,20 @@ class WholePlan:
     served: ServedFiles
     machine: GpuLinux
     key: str
+    metrics_key: str
 
     # ---- the command line
 
     @property
     def environ(self) -> dict[str, str]:
         here = {"WINHOST_FLEET": str(self.folder / "fleet.yaml"), "WINHOST_STATE": str(self.folder / "state")}
-        return {**os.environ, **here, "HOME": str(self.folder), KEY_VARIABLE: self.key}
+        return {
+            **os.environ,
+            **here,
+            "HOME": str(self.folder),
+            KEY_VARIABLE: self.key,
+            METRICS_VARIABLE: self.metrics_key,
+        }
 
     def winhost(self, stage: str, *words: str, wanted: tuple[int, ...] = (0,)) -> str:
         command = [sys.executable, "-m", "winhost", *words]
@@ -172,6 +190,8 @@ class WholePlan:
             "sequences": CLIENTS,
         }
         model |= {"shape": SHAPE, "state": "sleeping"}
+        if self.given.gpus > 1:
+            model["parallel"] = {"tensor": self.given.gpus}
         workload = {"schema": "winhost.workload/1", "exposure": "lan", "versions": {"vllm": VLLM}}
         workload |= {"models": dict.fromkeys(MODELS, model), "needs": {"must": ["sleep-l1"]}}
         (self.folder / "workload.yaml").write_text(json.dumps(workload))
@@ -188,13 +208,16 @@ class WholePlan:
         self.transcript.number("gpu memory before, MiB", self.gpu_memory())
         self.look()
         self.plan("plan", "lock.txt", "plan.json")
+        known = len(self.transcript.failed)
         first = self.apply_killed("offline/plan.json")
         self.winhost("verify", "verify", "offline/plan.json")
-        if not self.transcript.failed:
+        if len(self.transcript.failed) == known:
+            if self.given.gpus > 1:
+                self.without_peers()
             self.serve("")
             self.clients()
-        if not self.transcript.failed and not os.environ.get(NO_UPGRADE):
-            self.upgrade()
+            if not os.environ.get(NO_UPGRADE):
+                self.upgrade()
         self.keep_logs(self.transcript.file.with_suffix(".log"))
         self.winhost("rollback", "rollback", first, "--yes", "--accept", "network")
         time.sleep(2)
@@ -215,7 +238,8 @@ class WholePlan:
         words = ["plan", NAME, "--path", "linux", "--allow-unverified", "--workload", "workload.yaml"]
         words += ["--engine-lock", lock, "--gateway-wheels", "--index", self.served.index, "--hub", self.served.url]
         words += ["--listen", f"{INSIDE}:{PORT}", "--allow", f"{OUTSIDE}/32", "--plain-http"]
-        self.winhost(stage, *words, "--api-key", f"alice=env:{KEY_VARIABLE}", "-o", plan)
+        words += ["--api-key", f"alice=env:{KEY_VARIABLE}", "--metrics-key", f"prometheus=env:{METRICS_VARIABLE}"]
+        self.winhost(stage, *words, "-o", plan)
         self.winhost(f"{stage}: fetch", "fetch", plan, "-o", "offline")
 
     def apply_killed(self, plan: str) -> str:
@@ -238,8 +262,21 @@ class WholePlan:
         self.winhost("resume", "resume", run, "--yes", "--accept", "network")
         return run
 
+    def without_peers(self) -> None:
+        """In a guest a plan takes the way between GPUs for closed until it is measured: the profile of a DDA guest."""
+        unit = self.machine.run("systemctl", "cat", "winhost-engine-chat.service")
+        words = ("NCCL_P2P_DISABLE=1", "--disable-custom-all-reduce", f"--tensor-parallel-size={self.given.gpus}")
+        told = {each: each in unit for each in words}
+        self.transcript.check("options without peers", all(told.values()), told)
+        if self.given.stand_in:
+            return
+        log = self.machine.run("sh", "-c", "journalctl --no-pager -o cat -u 'winhost-engine-*'")
+        ways = Counter(re.findall(r"NCCL INFO Channel .* via ([A-Za-z0-9/_-]+)", log))
+        closed = bool(ways) and all(way.startswith("SHM") for way in ways)
+        self.transcript.check("transports of NCCL, lines", closed, ways)
+
     def serve(self, suffix: str) -> None:
-        self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
         self.winhost(f"serve test{suffix}", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
 
     def upgrade(self) -> None:
@@ -249,7 +286,7 @@ class WholePlan:
         self.winhost("way back", "rollback", str(self.runs()[-1]["run"]), "--yes", "--accept", "network")
         # The gateway starts them one after the other, when their turn comes.
         self.winhost("serve test after the way back", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
-        self.winhost("serve status after it", "serve", "status", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost("serve status after it", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
 
     # ---- clients
 
@@ -270,9 +307,10 @@ class WholePlan:
         body = {"model": model, "prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": True}
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key if key is None else key}"}
         began = time.monotonic()
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        answer = connection.getresponse()
-        said = answer.read()
+        with closing(connection):
+            connection.request("POST", "/v1/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            said = answer.read()
         usage = json.loads(said).get("usage") or {} if answer.status == 200 else {}
         return answer.status, time.monotonic() - began, usage.get("completion_tokens", 0)
 
@@ -307,7 +345,7 @@ class WholePlan:
         return [int(line) for line in said.split()]
 
     def keep_logs(self, to: Path) -> None:
-        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 6000 || true")
+        said = self.machine.run("sh", "-c", "journalctl --no-pager -o short-monotonic -n 20000 || true")
         to.write_text(said)
 
 
@@ -359,7 +397,7 @@ def whole_plan(given: Given, file: Path) -> Transcript:
             wheels, model = folder / "wheels", folder / "model"
             standin_wheels(wheels, VLLM, NEWER, given.gateway)
             standin_model(model)
-            given = Given(given.tree, wheels, given.gateway, model, True)
+            given = Given(given.tree, wheels, given.gateway, model, given.stand_in)
         assert given.wheels is not None
         assert given.gateway is not None
         assert given.model is not None
@@ -369,8 +407,8 @@ def whole_plan(given: Given, file: Path) -> Transcript:
         )
         machine = stack.enter_context(machine_of(given, folder))
         transcript.number("booted", machine.run("systemctl", "--version").splitlines()[0])
-        key, _ = new_key("alice")
-        done = WholePlan(given, transcript, folder, served, machine, key)
+        keys = new_key("alice")[0], new_key("prometheus")[0]
+        done = WholePlan(given, transcript, folder, served, machine, *keys)
         try:
             done.go()
         except Exception as error:  # noqa: BLE001 - the transcript says how far it came

@@ -5,10 +5,11 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 def made_wheel(files: Mapping[str, str]) -> bytes:
@@ -51,38 +52,60 @@ class StandInIndex:
         return (200, self.files[name]) if name in self.files else (404, b"")
 
     def _list(self, package: str) -> bytes:
-        found = [
-            {
-                "filename": name,
-                "url": f"../../packages/aa/bb/{name}",
-                "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
-                "size": len(data),
-            }
+        found = (
+            listed_file(name, f"../../packages/aa/bb/{name}", hashlib.sha256(data).hexdigest(), len(data))
             for name, data in self.files.items()
             if name.partition("-")[0].replace("_", "-") == package
-        ]
-        return json.dumps({"meta": {"api-version": "1.0"}, "name": package, "files": found}).encode()
+        )
+        return json.dumps(listing(package, found)).encode()
+
+
+def listed_file(name: str, url: str, sha256: str, size: int) -> dict[str, Any]:
+    return {"filename": name, "url": url, "hashes": {"sha256": sha256}, "size": size}
+
+
+def listing(package: str, files: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """An index's page of a package."""
+    return {"meta": {"api-version": "1.0"}, "name": package, "files": [*files]}
+
+
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """Says nothing of what it answers."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.get()
+
+    def get(self) -> None:
+        raise NotImplementedError
+
+    def body(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def on_loopback(handler: type[LoopbackHandler]) -> Iterator[str]:
+    """A server, and its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 @contextmanager
 def serving_index(index: StandInIndex) -> Iterator[StandInIndex]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(LoopbackHandler):
+        def get(self) -> None:
+            self.body(*index.answer(self.path))
 
-        def do_GET(self) -> None:
-            status, body = index.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        index.url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            yield index
-        finally:
-            server.shutdown()
+    with on_loopback(Handler) as index.url:
+        yield index

@@ -24,6 +24,7 @@ from winhost.model.secrets import SecretRef
 from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.resources.linux.linux_scripts import session_text
 
+ADAPTERS = "ve-wh-"
 # Addresses of the documentation (TEST-NET-3), the last ones.
 OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
 TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
@@ -103,7 +104,10 @@ class Debian:
     def start(self, *, systemd: bool = True) -> None:
         """With another init than systemd it only is there."""
         machine = f"wh-{os.getpid()}"
-        adapter = f"ve-{machine}"
+        adapter = f"{ADAPTERS}{os.getpid()}"
+        # One of an earlier machine, which the kernel takes away later than the machine, has the same address.
+        for old in Path("/sys/class/net").glob(f"{ADAPTERS}*"):
+            subprocess.run(["ip", "link", "delete", old.name], capture_output=True, timeout=PATIENCE_S, check=False)
         command = ["systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={machine}", "--register=no"]
         command += ["--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=off", "--private-network"]
         # Named as WSL names it, so that the files are those that winhost writes.

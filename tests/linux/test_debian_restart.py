@@ -7,7 +7,7 @@ import pytest
 
 from tests.connect.sshd import keypair, served
 from tests.errors import raises
-from tests.linux.debian import Debian
+from tests.linux.debian import ADAPTERS, OUTSIDE, PREFIX, Debian, sure
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.engine.host_session import HostSession
@@ -37,6 +37,20 @@ def test_one_that_stays_down_is_told_of(debian: Debian) -> None:
     debian.stop()
     debian.start()
     assert session.restart(old) != old
+    session.close()
+
+
+def test_an_adapter_that_an_earlier_machine_left_is_in_nobodys_way(debian: Debian) -> None:
+    session = HostSession(debian.connector(), Patience(deadline=300, first=0.2, longest=1), lambda event: None)
+    before = session.boot_id()
+    debian.stop()
+    old = f"{ADAPTERS}0"
+    sure("ip", "link", "add", old, "type", "veth", "peer", "name", f"{old}-peer")
+    sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", old)
+    sure("ip", "link", "set", old, "up")
+    debian.start()
+    assert not Path("/sys/class/net", old).exists()
+    assert session.restart(before) != before, "another boot runs already"
     session.close()
 
 

@@ -148,3 +148,37 @@ def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_pat
     linux_http.take(found, "[DONE]", 7.0)
     assert (found["tokens"], found["whole"]) == (7, True)
     assert "broke off" in found["why"]
+
+
+def test_a_request_ends_when_its_engine_fails_for_good(
+    listening: tuple[int, Callable[[], bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that listens never answers."""
+    monkeypatch.setattr(linux_http, "BETWEEN_LOOKS_S", 0.001)
+    states = [("activating", "start", "1"), ("failed", "failed", "1"), ("failed", "failed", "1")]
+    states += [("activating", "start", "2"), ("failed", "failed", "2"), ("activating", "start", "3")]
+    looks = iter(states)
+
+    def unit_states(names: list[Any]) -> list[dict[str, str]]:
+        return [dict(zip(("active", "sub", "invocation"), next(looks), strict=True)) for _ in names]
+
+    monkeypatch.setattr(linux_units, "unit_states", unit_states)
+    starts = linux_units.FailedStarts("winhost-engine-a.service", again=True)
+    place = {"address": "127.0.0.1", "port": listening[0], "tls": False}
+    found = linux_http.timed(place, "/v1/completions", {}, None, PATIENCE_S, starts.for_good)
+    assert (found["status"], starts.seen, next(looks)) == (None, ["1", "2"], states[-1])
+    assert found["why"]
+
+
+@pytest.mark.parametrize(
+    ("sub", "again", "looks"), [("failed", False, 1), ("auto-restart", False, 2), ("failed", True, 2)]
+)
+def test_an_engine_that_nobody_starts_again_failed_for_good_at_once(
+    sub: str, again: bool, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active = {"failed": "failed", "auto-restart": "activating"}[sub]
+    monkeypatch.setattr(
+        linux_units, "unit_states", lambda _: [{"active": active, "sub": sub, "invocation": str(len(starts.seen))}]
+    )
+    starts = linux_units.FailedStarts("winhost-engine-a.service", again)
+    assert [starts.for_good() for _ in range(looks)] == [False] * (looks - 1) + [True]

@@ -21,6 +21,7 @@ from winhost.engine.verify import verify_plan
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.plan import Plan
+from winhost.model.workload import ModelState
 from winhost.resources.host import HostFacts
 from winhost.serving.stack import StackRequest
 
@@ -80,6 +81,19 @@ def test_a_new_vllm_is_there_before_the_old_one_stops_and_the_old_image_stays(tm
     assert here.own.linux.part(ServedEngines).units[ENGINE]["text"] != old
     assert {IMAGE.pinned, NEWER.pinned} <= images(here)
     assert ("EngineUnit", "text") in named(here, plan), "the plan of before no longer holds, and says what differs"
+
+
+def test_engines_that_take_turns_are_waited_for_after_they_were_replaced(tmp_path: Path) -> None:
+    """The endpoint was ready when the plan was made, so that no step of it waits."""
+    here, _ = made(tmp_path)
+    for asked in (request(), upgraded()):
+        asleep = tuple(replace(each, state=ModelState.SLEEPING) for each in asked.workload.models)
+        stack_on(here, replace(asked, workload=replace(asked.workload, models=asleep)))
+        plan = here.plan()
+        done = here.apply(plan)
+        assert done.holds, done.checks
+    assert "ServingReady" not in {step.resource for step in plan.steps}
+    assert "ServingReady" in {each.resource for each in done.checks}
 
 
 def images(here: LinuxWorld) -> set[str]:

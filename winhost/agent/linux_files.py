@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LARGEST = 1 << 20  # bytes of a file that is read whole
+MADE = "user.winhost.made"  # an attribute of folders that winhost made: it lasts as long as they do
 
 
 @contextmanager
@@ -26,12 +27,17 @@ def folder_of(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
     here = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         for folder in folders:
+            made = False
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(folder, 0o755, dir_fd=here)
+                    made = True
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
             here, above = os.open(folder, flags, dir_fd=here), here
             os.close(above)
+            if made:
+                with suppress(OSError):  # a file system without attributes: the folder stays when it is empty
+                    os.setxattr(here, MADE, b"1")
         yield here, name
     finally:
         os.close(here)
@@ -92,6 +98,7 @@ def move(path: str, to: str) -> None:
     with folder_of(path) as (folder, name), folder_of(to, make=True) as (target, called):
         os.rename(name, called, src_dir_fd=folder, dst_dir_fd=target)
         os.fsync(target)
+    remove_folders_above(path)
 
 
 def sha256_of(file: BinaryIO) -> str:
@@ -151,6 +158,21 @@ def remove(path: str) -> None:
     with suppress(FileNotFoundError), folder_of(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
+    remove_folders_above(path)
+
+
+def remove_folders_above(path: str) -> None:
+    """Those that winhost made, and in which nothing is left."""
+    while path := path.rpartition("/")[0]:
+        try:
+            with folder_of(f"{path}/.") as (here, _):
+                os.getxattr(here, MADE)
+            with folder_of(path) as (folder, name):
+                os.rmdir(name, dir_fd=folder)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
 
 
 def check_room(path: str, needed: int) -> None:

@@ -8,16 +8,19 @@ import json
 import re
 import socket
 import ssl
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from winhost.agent.linux_agent import State
 
 MOST_BYTES = 4_000_000  # of an answer that are read
 SHOWN = 2000  # characters of an answer that are told
+BETWEEN_LOOKS_S = 0.5
 LOST = (OSError, http.client.HTTPException)
 SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
 MODEL = re.compile(r'\bmodel(?:_name)?="([^"]*)"')
@@ -71,14 +74,20 @@ def ask(place: State, path: str, body: Any = None, key: str | None = None, withi
         to.close()
 
 
-def timed(place: State, path: str, body: Any, key: str | None, within: float) -> State:
-    """How long a completion took, and what it was. Of a stream also its events, its first text, and its end."""
+def timed(
+    place: State, path: str, body: Any, key: str | None, within: float, hopeless: Callable[[], bool] | None = None
+) -> State:
+    """How long a completion took, and what it was. Of a stream also its events, its first text, and its end.
+
+    hopeless: asked again and again until the answer begins; it ends the wait.
+    """
     began = time.monotonic()
     found: State = {"status": None, "first": None, "seconds": 0.0, "events": 0, "tokens": None, "whole": False}
     found.update(text="", why=None)
     to = connection(place, within)
     try:
-        answer = request(to, path, body, key)
+        with unless(to, hopeless):
+            answer = request(to, path, body, key)
         found["status"] = answer.status
         if answer.getheader("Content-Type", "").startswith("text/event-stream"):
             for event in events(answer, began + within):
@@ -92,6 +101,31 @@ def timed(place: State, path: str, body: Any, key: str | None, within: float) ->
         to.close()
     found["seconds"] = round(time.monotonic() - began, 4)
     return found
+
+
+@contextmanager
+def unless(to: http.client.HTTPConnection, hopeless: Callable[[], bool] | None) -> Iterator[None]:
+    """Breaks the connection off, which is LOST then."""
+    if hopeless is None:
+        yield
+        return
+    to.connect()
+    over, ask_it = threading.Event(), hopeless
+
+    def look() -> None:
+        while not over.wait(BETWEEN_LOOKS_S):
+            if ask_it():
+                # Not by TLS, which would have to be spoken to the end.
+                socket.socket.shutdown(to.sock, socket.SHUT_RDWR)
+                return
+
+    watching = threading.Thread(target=look, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
 
 
 def events(answer: http.client.HTTPResponse, until: float) -> Iterator[str]:

@@ -53,6 +53,7 @@ class Part:
                 os.dup2(quiet, fd)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             tempfile.tempdir = self._folder
+            os.environ["CUDA_CACHE_PATH"] = self._folder  # by default ~/.nv, which would stay
             os.write(write, ended_with(self._act, write, request))
             Peer.leave()
             code = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.agent.linux_agent import bad_request, describe_error, matching, place_of, run, wrong_place
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
-from winhost.agent.linux_units import holds_port, journal, start_unit, stop_unit, unit_name, unit_states
+from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
 from winhost.agent.linux_updates import library
 from winhost.agent.linux_wire import LineWire
 
@@ -160,11 +160,17 @@ def stop(asked: State) -> State:
 
 
 def test(asked: State) -> State:
-    """One request to the gateway, only where its own process listens."""
+    """One request to the gateway, only where its own process listens. engine: {unit, turns} of the one that is to
+    answer; failed: its starts that failed meanwhile, where that ended the wait.
+    """
     place = gateway_place(asked["gateway"])
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
         raise wrong_place("The gateway does not listen there, or not alone.")
-    return timed(place, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]))
+    engine = asked.get("engine")
+    starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
+    hopeless = starts.for_good if starts else None
+    found = timed(place, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]), hopeless)
+    return {**found, "failed": starts.seen if starts and found["status"] is None else []}
 
 
 DOES = {"deployed": deployed, "state": state, "log": log, "start": start, "stop": stop, "test": test}

@@ -27,6 +27,7 @@ INVOCATION, CURSOR = r"[0-9a-f]{32}", r"[A-Za-z0-9=;-]{1,300}"
 LISTENS = "0A"  # in /proc/net/tcp
 PAGE, LONGEST = 60_000, 2000  # characters of a page of the journal, and of a line
 MOST_LINES = 2000
+ENOUGH_FAILURES = 2
 
 
 def unit_name(name: Any) -> str:
@@ -65,6 +66,24 @@ def state_of(unit: str, block: dict[str, str]) -> State:
 
 def number(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 0
+
+
+class FailedStarts:
+    """Starts of an engine that failed while somebody waits for it, by invocation. again: the gateway starts it anew
+    after each, which it does for ever; a second failure is enough to know.
+    """
+
+    def __init__(self, unit: Any, again: bool) -> None:
+        self._unit, self._again = unit_name(unit), again
+        self.seen: list[str] = []
+
+    def for_good(self) -> bool:
+        """Looks at its unit."""
+        (found,) = unit_states([self._unit])
+        restarts = found["sub"] == "auto-restart"
+        if (found["active"] == "failed" or restarts) and found["invocation"] not in self.seen:
+            self.seen.append(found["invocation"])
+        return len(self.seen) >= (ENOUGH_FAILURES if self._again or restarts else 1)
 
 
 def start_unit(name: Any) -> None:

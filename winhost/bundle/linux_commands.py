@@ -106,6 +106,12 @@ def forward(run: Run) -> Result:
         if run.begun:
             run.write("stage", number=run.bundle.stage["number"])
         host = host_of(run.bundle)
+    # What was so before may no longer be after these steps: an engine was replaced.
+    if again := find_steps(
+        run.bundle, [goal for goal in goals if host.rules[goal.resource].only_waited_for], host, "desired"
+    ):
+        do(run, again, host)
+        host = host_of(run.bundle)
     note_dependents(run, host)
     return applied(run, compared(run.bundle, goals, host))
 

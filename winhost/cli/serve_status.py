@@ -36,7 +36,8 @@ def status(target: str, metrics_key: str | None, fleet_file: Path | None, output
 def show_status(found: ServingStatus) -> None:
     """For people."""
     count = sum(each.serves for each in found.models)
-    says = f"{count} of {len(found.models)} models serve"
+    starting = sum(each.starts for each in found.models)
+    says = f"{count} of {len(found.models)} models serve{f', {starting} starting' if starting else ''}"
     say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
     table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_row, found.models))
     _show_gateway(found.host, found.gateway)

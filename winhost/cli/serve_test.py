@@ -1,6 +1,6 @@
 """winhost serve test: ask the gateway of a target what a client would, and what a client should not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from winhost.engine.keys import kept_api_key
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import TimedAnswer
+from winhost.serving.deployed import DeployedEngine
+from winhost.serving.start_failure import LINES_OF_A_START, start_failure
 
 _COMPLETIONS = "/v1/completions"
 _NO_MODEL = "winhost/no-such-model"
@@ -80,18 +82,19 @@ class Testing:
         self._skipped: list[str] = []
 
     def all(self, models: tuple[str, ...]) -> TestedServing:
-        """Raises RemoteError where the gateway does not listen."""
+        """Raises RemoteError where the gateway does not listen, WinhostError: StartFailed."""
         chosen = self._served.chosen(models)
         with self._watch.at(self._served.host, "asking engines"):
             status = self._served.status()
         lengths = {each.model: each.length for each in status.models}
-        asked = [each for engine in chosen for each in self._of_model(engine.model, lengths[engine.model])]
+        asked = [each for engine in chosen for each in self._of_model(engine, lengths[engine.model])]
         asked += self._of_gateway(chosen[0].model if chosen else _NO_MODEL)
         passed = bool(chosen) and all(each.passed for each in asked)
         return TestedServing(self._served.host, status.gateway.url, passed, tuple(asked), tuple(self._skipped))
 
-    def _of_model(self, model: str, length: int | None) -> Iterator[TestedRequest]:
-        ask = partial(self._asked, model)
+    def _of_model(self, engine: DeployedEngine, length: int | None) -> Iterator[TestedRequest]:
+        model = engine.model
+        ask = partial(self._asked, model, engine=engine)
         plain: dict[str, Json] = {"model": model, "prompt": "One two three", "temperature": 0}
         yield ask("completion", 200, {**plain, "max_tokens": _TOKENS}, _has_text)
         # ignore_eos: a model that ends at once would leave nothing to measure.
@@ -117,11 +120,15 @@ class Testing:
         holds: "Callable[[TimedAnswer], str | None] | None" = None,
         path: str = _COMPLETIONS,
         key: str | None = "",
+        engine: DeployedEngine | None = None,
     ) -> TestedRequest:
         """holds: why an answer with the right status is wrong, or None; key: the usual one unless it says otherwise."""
         with self._watch.at(self._served.host, f"{model or 'gateway'}: {check}"):
             given = self._key if key == "" else key
-            answer = self._served.session.test(self._served.gateway, path, body, given)
+            watched: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
+            answer = self._served.session.test(self._served.gateway, path, body, given, watched)
+        if engine and answer.failed:
+            raise self._failed(engine, answer.failed)
         wrong = answer.why if answer.status != expected else holds(answer) if holds else None
         passed = answer.status == expected and wrong is None
         if answer.status != expected and not wrong:
@@ -139,6 +146,12 @@ class Testing:
             _rate(answer),
             why,
         )
+
+    def _failed(self, engine: DeployedEngine, starts: Sequence[str]) -> WinhostError:
+        """starts: those that failed, by invocation."""
+        lines = self._served.session.start_log(engine.unit, starts[-1], LINES_OF_A_START)
+        what = f"its engine failed{' again and again' if len(starts) > 1 else ''}, and a request waited for it"
+        return start_failure(self._served.host, engine.model, self._served.unit(engine.unit), lines, what)
 
 
 def _has_text(answer: TimedAnswer) -> str | None:

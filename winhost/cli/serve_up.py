@@ -19,12 +19,11 @@ from winhost.model.errors import WinhostError
 from winhost.model.served import UnitState
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.serving_status import standing
-from winhost.serving.start_failure import start_failure
+from winhost.serving.start_failure import LINES_OF_A_START, start_failure
 from winhost.serving.start_progress import StartProgress
 
 _PAUSE_S = 1.0
 _GATEWAY_S = 60.0
-_LOG = 5000  # lines of a failed start that are read
 _STOPS = "Ctrl-C stops watching; what starts goes on starting there."
 
 
@@ -101,7 +100,7 @@ class Starting:
             unit, health = self._look(engine)
             start, restarts = start or unit.invocation, unit.restarts if restarts is None else restarts
             if start:
-                page = self._session.log([engine.unit], lines=_LOG, cursor=cursor, invocation=start)
+                page = self._session.log([engine.unit], lines=LINES_OF_A_START, cursor=cursor, invocation=start)
                 cursor = page.cursor
                 self._tell(engine, progress, [each.text for each in page.lines])
             found = standing(unit, health)
@@ -123,13 +122,7 @@ class Starting:
 
     def _failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
         """systemd would start it again and again: it is stopped."""
-        lines: list[str] = []
-        page = self._session.log([engine.unit], lines=_LOG, invocation=start or None)
-        while True:
-            lines += [each.text for each in page.lines]
-            if not page.more:
-                break
-            page = self._session.log([engine.unit], cursor=page.cursor, invocation=start or None)
+        lines = self._session.start_log(engine.unit, start, LINES_OF_A_START)
         self._session.stop(engine.unit)
         return start_failure(self._host, engine.model, unit, lines)
 

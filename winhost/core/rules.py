@@ -166,6 +166,11 @@ class ResourceRules:
     known_as: tuple[str, str] | None = None
     undo: UndoRule = BY_PROPERTY
 
+    @property
+    def only_waited_for(self) -> bool:
+        """Setting it changes nothing, and nothing has to be taken back."""
+        return self.undo.gone_if == ((Condition(),),)
+
 
 def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
     """Of a guest of ours: what takes effect with a restart does so when its VM starts with its GPUs."""

@@ -34,7 +34,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, in_order
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, host_answers
+from winhost.resources.registry import RESOURCE_TYPES, RULES, host_answers
 from winhost.resources.shared import SEED
 
 
@@ -255,7 +255,18 @@ class Runner(OpenRun):
             if id_ not in requested and not moved.is_restored
         }
 
+    def _await_again(self, facts: Facts) -> Facts:
+        """What was so when the plan was made, and no longer is after other steps: an engine was replaced."""
+        stages = self.record.stages
+        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
+        steps = steps_on(facts, waited, prefix=f"{stages[-1].number}.again.")
+        if not steps:
+            return facts
+        do(self, steps, facts)
+        return self.read()
+
     def _finish(self, facts: Facts) -> Outcome:
+        facts = self._await_again(facts)
         checks = tuple(verify_stages(self.record.stages, facts))
         if all(check.holds for check in checks):
             checks += self.context.final(self.record, self.session)

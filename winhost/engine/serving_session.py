@@ -52,6 +52,16 @@ class ServingSession:
         asked = {"units": list(units), "lines": lines, "cursor": cursor, "invocation": invocation}
         return self._asked("read the log", LogPage, do="log", **asked)
 
+    def start_log(self, unit: str, invocation: str, lines: int) -> list[str]:
+        """What one start said, but for what came before so many lines."""
+        said: list[str] = []
+        page = self.log([unit], lines=lines, invocation=invocation or None)
+        while True:
+            said += [each.text for each in page.lines]
+            if not page.more:
+                return said
+            page = self.log([unit], cursor=page.cursor, invocation=invocation or None)
+
     def start(self, unit: str) -> None:
         """Does not wait for it."""
         self._asked(f"start {unit}", Acknowledged, do="start", unit=unit)
@@ -61,10 +71,16 @@ class ServingSession:
         self._asked(f"stop {unit}", Acknowledged, do="stop", unit=unit)
 
     def test(
-        self, gateway: Mapping[str, Json], path: str, body: Json, key: str | None, within: float = 120
+        self,
+        gateway: Mapping[str, Json],
+        path: str,
+        body: Json,
+        key: str | None,
+        engine: Mapping[str, Json] | None = None,
+        within: float = 120,
     ) -> TimedAnswer:
-        """One request to the gateway."""
-        asked = {"gateway": gateway, "path": path, "body": body, "key": key, "within": within}
+        """One request to the gateway. engine: {unit, turns}; the wait ends where it fails for good."""
+        asked = {"gateway": gateway, "path": path, "body": body, "key": key, "engine": engine, "within": within}
         return self._asked("ask the gateway", TimedAnswer, do="test", **asked)
 
     def _asked(self, doing: str, kind: type[A], **request: Any) -> A:

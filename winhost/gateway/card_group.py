@@ -216,7 +216,8 @@ class CardGroup:
         if await self._one_too_many() or await self._prepare() or await self._keep_one_up():
             return None
         if now - self._watched < _WATCH_S:
-            return self._watched + _WATCH_S - now
+            pauses = (m.not_before - now for m in self.members.values() if m.not_before > now)
+            return min([self._watched + _WATCH_S - now, *pauses])
         self._watched = now
         for member in self.members.values():
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):

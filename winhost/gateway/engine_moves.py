@@ -24,6 +24,12 @@ class KeeperFault(Exception):
     """The keeper could not be asked, or could not do it. Says why."""
 
 
+class NotThereYet(KeeperFault):
+    """Nobody listens at the keeper's socket, or the unit has no file: both may still be on their way when the gateway
+    starts, and neither says anything about the engine.
+    """
+
+
 class Keeper(Protocol):
     """Who may start and stop units, and sees the GPUs. Raises KeeperFault."""
 
@@ -132,7 +138,7 @@ class EngineMoves:
         if not await self._room(member, rested):
             member.not_before = _now() + _LATER_S
             return False
-        began, took = _now(), None
+        began, took, before = _now(), None, member.state
         try:
             if member.state in (TurnState.ASLEEP, TurnState.SUSPENDED):
                 what, took = "wake", self._metrics.woken
@@ -142,13 +148,22 @@ class EngineMoves:
                 await self._start(member)
             await self._check(member)
         except (*FAULTS, KeeperFault) as error:
-            await self._give_up(member, what, error)
+            await self._did_not_rise(member, what, before, error)
             return False
         if took is not None:
             took.add(member.name, _now() - began)
             self._metrics.moved(member.name, _now() - began)
         member.failures, member.doubted = 0, False
         return True
+
+    async def _did_not_rise(self, member: Member, what: str, before: TurnState, error: Exception) -> None:
+        if not isinstance(error, NotThereYet):
+            await self._give_up(member, what, error)
+            return
+        if not member.failures:
+            _LOG.warning("%s: %s waits: %s", member.name, what, error)
+        member.state, member.failures = before, member.failures or 1
+        member.not_before = _now() + _LATER_S
 
     async def look(self, member: Member) -> None:
         """Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: up, and not by our doing."""

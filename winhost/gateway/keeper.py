@@ -25,10 +25,15 @@ _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
 _CGROUPS = Path("/sys/fs/cgroup")
+_NOT_INSTALLED = 5  # systemctl's exit code
 
 
 class CannotDo(Exception):
     """Says why."""
+
+
+class NoUnit(CannotDo):
+    """systemd knows no such unit: its file may come later."""
 
 
 class KeeperService:
@@ -45,7 +50,7 @@ class KeeperService:
             line = await asyncio.wait_for(reader.readline(), 10)
             answer = await self._answer(json.loads(line.decode("utf-8")))
         except CannotDo as error:
-            answer = {"error": str(error)}
+            answer = {"error": str(error), **({"missing": True} if isinstance(error, NoUnit) else {})}
         except (ValueError, asyncio.TimeoutError, OSError):
             answer = {"error": "not understood"}
         try:
@@ -142,7 +147,8 @@ async def _systemctl(*words: str) -> str:
         process.kill()
         raise CannotDo(f"systemctl {words[0]} takes longer than {_LONGEST_S} s") from None
     if process.returncode:
-        raise CannotDo(f"systemctl {words[0]}: {error.decode('utf-8', 'replace').strip()[:300]}")
+        kind = NoUnit if process.returncode == _NOT_INSTALLED else CannotDo
+        raise kind(f"systemctl {words[0]}: {error.decode('utf-8', 'replace').strip()[:300]}")
     return said.decode("utf-8", "replace")
 
 

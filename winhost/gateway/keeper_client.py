@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from .engine_moves import KeeperFault
+from .engine_moves import KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 
 _SHORT_S = 15
@@ -46,8 +46,12 @@ class KeeperClient:
             answer = await asyncio.wait_for(self._asked(request), seconds)
         except asyncio.TimeoutError:
             raise KeeperFault(f"no answer to {request['do']} in {seconds:.0f} s") from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise NotThereYet(f"{self._socket}: {type(error).__name__}") from None
+        except ValueError as error:
             raise KeeperFault(f"{self._socket}: {type(error).__name__}") from None
+        if isinstance(answer, dict) and answer.get("missing") is True:
+            raise NotThereYet(str(answer.get("error")))
         if not isinstance(answer, dict) or "error" in answer:
             raise KeeperFault(str(answer.get("error") if isinstance(answer, dict) else "no object"))
         return answer
@@ -57,6 +61,9 @@ class KeeperClient:
         try:
             writer.write(json.dumps(request).encode("ascii") + b"\n")
             await writer.drain()
-            return json.loads(await reader.readline())
+            line = await reader.readline()
+            if not line:
+                raise ConnectionResetError  # it was restarted meanwhile
+            return json.loads(line)
         finally:
             writer.close()

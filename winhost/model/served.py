@@ -131,7 +131,8 @@ class LogPage:
 @dataclass(frozen=True)
 class TimedAnswer:
     """What came of a request. first: seconds until the first text of a stream; tokens: as the engine counts; whole: it
-    came to its end; text: how it begins; why: what went wrong with it.
+    came to its end; text: how it begins; why: what went wrong with it; failed: starts of its engine that failed while
+    it waited, by invocation: it was given up then.
     """
 
     status: int | None
@@ -142,6 +143,7 @@ class TimedAnswer:
     whole: bool
     text: str
     why: str | None
+    failed: tuple[str, ...]
 
 
 @dataclass(frozen=True)

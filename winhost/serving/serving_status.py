@@ -50,7 +50,13 @@ class ModelStatus:
     def serves(self) -> bool:
         """It answers now, or when its turn comes."""
         at_rest = self.turn.state in AT_REST if self.turn else self.takes_turns
-        return self.state == "serving" or (at_rest and self.state in ("stopped", "starting", "stopping"))
+        return self.state == "serving" or (at_rest and self.state in ("stopped", "stopping"))
+
+    @property
+    def starts(self) -> bool:
+        """It does not serve yet, and nobody has to do anything about that."""
+        by_turn = self.turn is not None and self.turn.state == "starting"
+        return not self.serves and (by_turn or self.state == "starting")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from winhost.model.masking import masked
 from winhost.model.served import UnitState
 from winhost.symptoms.diagnosis import FoundSymptom, diagnosis
 
+LINES_OF_A_START = 5000
+"""As many of its log are read."""
 _LAST = 3  # lines that are shown where nothing is known
 _LONGEST = 300
 _ERROR = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .+)")

@@ -6,7 +6,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.served import Sample
 
 _STATE = "turn:"
-AT_REST = ("down", "starting", "asleep", "suspended", "waking", "falling-asleep")
+AT_REST = ("down", "asleep", "suspended", "waking", "falling-asleep")
 """States in which a model does not answer now, and does when its turn comes."""
 
 

@@ -20,11 +20,12 @@ _START_SECONDS = 90.0
 
 
 class ServedEngines:
-    """units: by name, as they were written."""
+    """units: by name, as they were written; replaced: those that the gateway starts and that did not answer since."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
         self.units: dict[str, State] = {each.key["unit"]: dict(each.state) for each in linux.found("EngineUnit")}
+        self.replaced: set[str] = set()
 
     def change(self, name: str, desired: Mapping[str, Json]) -> None:
         """Raises CmdletError."""
@@ -38,8 +39,11 @@ class ServedEngines:
             raise refused("BadRequest", "InvalidArgument", f"{name} cannot start without a text.")
         if after["text"] is None:
             self.units.pop(name, None)
+            self.replaced.discard(name)
             return
         self.units[name] = {**after, "active": False, "failed": False}
+        if after["text"] != before["text"] and not after["enabled"]:
+            self.replaced.add(name)
         if after["active"]:
             self._linux.machine.clock.sleep(_START_SECONDS)
             if lacking := self._lacking(str(after["text"])):
@@ -108,7 +112,9 @@ def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
         raise NotYet("LinuxFile")
     unit = str(linux.file(_GATEWAY_FILE)["text"] or "")
     by_apt = "community" if "\nExecStart=/usr/bin/python3 " in unit else None  # of Ubuntu's universe
-    yield Record({"ready": linux.part(ServedEngines).serves(), "library_updates": by_apt})
+    engines = linux.part(ServedEngines)
+    yield Record({"ready": engines.serves() and not engines.replaced, "library_updates": by_apt})
+    engines.replaced.clear()  # by the next look the gateway has started them
 
 
 def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

@@ -238,12 +238,30 @@ class SimulatedServing:
     def _test(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if not self._active(request["gateway"]["unit"]):
             raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
+        if failed := self._failed_starts(request.get("engine") or {}):
+            lost: dict[str, Any] = {"status": None, "first": None, "seconds": 9.0, "events": 0, "tokens": None}
+            return {**lost, "whole": False, "text": "", "why": "RemoteDisconnected: given up", "failed": failed}
         body = request["body"]
         status = self.status_of(request["path"], body, request.get("key"))
         tokens = body.get("max_tokens") if status == 200 else None
         stream = status == 200 and body.get("stream") is True
         times = {"first": 0.02 if stream else None, "seconds": 0.5, "events": tokens if stream else 0}
-        return {"status": status, "tokens": tokens, "whole": True, "text": STAND_IN, "why": None, **times}
+        found: dict[str, Any] = {"status": status, "tokens": tokens, "whole": True, "text": STAND_IN}
+        return {**found, "why": None, "failed": [], **times}
+
+    def _failed_starts(self, engine: Mapping[str, Any]) -> list[str]:
+        """Of one that fails whenever it is started: the gateway tries again, where it is its to start."""
+        unit, found = str(engine.get("unit")), list[str]()
+        while unit in self.fails and (engine["turns"] or self._state_of(unit)["failed"]):
+            while not self._state_of(unit)["failed"]:
+                if not self._active(unit):
+                    self._start({"unit": unit})
+                self._go_on(unit)
+            found.append(self._invocation(unit))
+            if len(found) == (2 if engine["turns"] else 1):
+                break
+            self._start({"unit": unit})
+        return found
 
     def listens(self, address: str, port: int) -> bool:
         """Whether its gateway runs and is what listens there."""

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import grp
+import shutil
+from contextlib import suppress
 
 from winhost.agent.linux_agent import (
     Found,
@@ -84,8 +86,20 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     must("systemctl", "daemon-reload")
     if other and not after["active"]:
         run("systemctl", "stop", "--", name, within=300)  # the gateway may have started what was there before
+    if other and after["text"] is None:
+        remove_cache(name)
     run("systemctl", "reset-failed", "--", name)
     begin_engine(name, after, how)
+
+
+def remove_cache(name: str) -> None:
+    """Compiled graphs, of a dynamic user that is no more. `systemctl clean` does not for a unit that failed."""
+    folder = name[: -len(".service")]
+    for path in (f"/var/cache/private/{folder}", f"/var/cache/{folder}"):
+        with suppress(OSError):  # not there, or the link to it
+            shutil.rmtree(path)
+    with suppress(OSError):
+        remove(f"/var/cache/{folder}")
 
 
 def stays_active(before: State, after: State) -> bool:

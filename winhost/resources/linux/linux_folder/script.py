@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 
 from winhost.agent.linux_agent import Found, Key, State, bad_request, changes, matching, reads, value, wrong_place
-from winhost.agent.linux_files import content, folder_of, move, put, remove, status
+from winhost.agent.linux_files import content, folder_of, move, put, remove, remove_folders_above, status
 
 PROGRAM_FOLDER = re.compile(r"/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/gateway")
 BESIDE = ".winhost-"  # a folder that is on its way to or from its name
@@ -97,10 +97,11 @@ def remove_what_is_beside(path: str) -> None:
             remove_folder(f"{above}/{each}")
     with suppress(OSError), folder_of(above) as (folder, called):
         os.rmdir(called, dir_fd=folder)
+    remove_folders_above(above)
 
 
 def remove_folder(path: str) -> None:
     for name in names_in(path):
         remove(f"{path}/{name}")
-    with folder_of(path) as (folder, name):
+    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
         os.rmdir(name, dir_fd=folder)

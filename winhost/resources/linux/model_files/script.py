@@ -24,7 +24,17 @@ from winhost.agent.linux_agent import (
     warn,
 )
 from winhost.agent.linux_download import downloaded, size_of, written
-from winhost.agent.linux_files import LARGEST, check_room, content, move, opened, put, remove, status
+from winhost.agent.linux_files import (
+    LARGEST,
+    check_room,
+    content,
+    move,
+    opened,
+    put,
+    remove,
+    remove_folders_above,
+    status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +127,7 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
     record = model_record(folder)
     if "source" in desired and desired["source"] is None:
         remove_files(folder, record, list(record["ours"]))
+        remove_folders_above(folder)
         remove(record_of(folder))
         return
     wanted = {**{name: record[name] for name in NO_FILES}, **desired}

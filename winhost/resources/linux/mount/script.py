@@ -25,7 +25,7 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 from winhost.agent.linux_checks import validate
-from winhost.agent.linux_files import content, folder_of, put, remove, status
+from winhost.agent.linux_files import content, folder_of, put, remove, remove_folders_above, status
 from winhost.agent.linux_made import forget, not_ours, remember, remembered
 
 MOUNT_UNITS = "/etc/systemd/system"
@@ -199,6 +199,7 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     if remembered("mount", path):
         with suppress(OSError), folder_of(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
+        remove_folders_above(path)
         forget("mount", path)
     # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
     remove(f"{MOUNT_UNITS}/{unit}")

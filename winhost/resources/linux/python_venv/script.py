@@ -29,7 +29,18 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 from winhost.agent.linux_download import downloaded
-from winhost.agent.linux_files import check_room, content, opened, put, put_link, remove, sha256_of, status
+from winhost.agent.linux_files import (
+    check_room,
+    content,
+    folder_of,
+    opened,
+    put,
+    put_link,
+    remove,
+    remove_folders_above,
+    sha256_of,
+    status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +141,8 @@ def begin_venv(making: str, version: str) -> str:
     """As `python3 -m venv` does, which some distributions have in a package of its own. Where its packages go."""
     shutil.rmtree(making, ignore_errors=True)
     site = f"{making}/lib/python{version}/site-packages"
+    with folder_of(making, make=True):  # of those above it winhost remembers which it made
+        pass
     Path(site).mkdir(parents=True)
     for name in ("python", "python3", "python" + version):
         put_link(f"{making}/bin/{name}", "/usr/bin/python3")
@@ -202,4 +215,5 @@ def remove_venv(folder: str) -> None:
     for each in (folder + ".making", folder):
         with suppress(FileNotFoundError):
             shutil.rmtree(each)
+    remove_folders_above(folder)
     remove(venv_record(folder))
