@@ -198,6 +198,7 @@ class ClientConnection(asyncio.Protocol):
         self._work: set[asyncio.Task[Any]] = set()
         self._source: Source | None = None
         self._full = False
+        self._drained: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport
         self.address = ""
 
@@ -279,12 +280,19 @@ class ClientConnection(asyncio.Protocol):
     def tie(self, work: "asyncio.Task[Any]") -> None:
         """The work ends where the client goes away: nobody waits for it."""
         self._work.add(work)
-        work.add_done_callback(self._work.discard)
+
+    def untie(self, work: "asyncio.Task[Any]") -> None:
+        """It has ended."""
+        self._work.discard(work)
 
     @property
     def write(self) -> Callable[[bytes], None]:
         """Past aiohttp, within the body of an answer that has begun."""
         return self._transport.write
+
+    def close(self) -> None:
+        """After what was written."""
+        self._transport.close()
 
     def reads_from(self, source: "Source | None") -> None:
         """It is paused while the client does not read."""
@@ -293,6 +301,17 @@ class ClientConnection(asyncio.Protocol):
             source.pause()
         elif source:
             source.resume()
+
+    async def drained(self) -> None:
+        """Returns when the client has read most of what was written."""
+        if self._full and not self._transport.is_closing():
+            self._drained = self._drained or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    def _is_drained(self) -> None:
+        if self._drained and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
@@ -306,6 +325,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
+        self._is_drained()
         self._disarm("reader")
         self._inner.resume_writing()
         if self._source:
@@ -315,6 +335,7 @@ class ClientConnection(asyncio.Protocol):
         self._clients.leave(self)
         for name in list(self._timers):
             self._disarm(name)
+        self._is_drained()
         for work in self._work:
             work.cancel()
         if self._early is None:
