@@ -37,6 +37,9 @@ class CannotStart(Exception):
 def main(words: list[str]) -> int:
     """Runs until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # A line says what it says: nobody needs to find out which task of which thread wrote it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # as the Python documentation has it
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
