@@ -19,6 +19,8 @@ MOST_AHEAD = 16  # requests that a client sent before it had the answer to the f
 _KNOWN = 4_096  # addresses that are remembered for a valid key
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
+# Of one read: asyncio's own 256 KiB would come from the kernel and go back to it each time.
+READ_BYTES = 65_536
 
 
 @dataclass
@@ -109,6 +111,7 @@ class Accepted(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         client = self._client = self._make()
         self._transport = transport
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         client.accepted(transport)
         peer = transport.get_extra_info("peername")
         client.address = peer[0] if isinstance(peer, tuple) else ""

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
-from .connections import ClientConnection
+from .connections import READ_BYTES, ClientConnection
 from .engine_control import EngineFault
 from .key_limits import TokenCount
 
-_READ_BYTES = 65_536  # by one read; asyncio's own 256 KiB would come from the kernel and go back to it each time
 _HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
 _WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
 
@@ -159,7 +158,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._socket = transport, transport.get_extra_info("socket")
-        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()

@@ -1,10 +1,12 @@
-"""An engine's answer on its way to a client. It goes past aiohttp, which is only told that it has ended: so its head comes
-in one write with its first part, and its end with the last one.
+"""An engine's answer on its way to a client. It goes past aiohttp, which is only told that it has ended: so its head
+comes in one write with its first part, and its end with the last one.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +19,11 @@ from .engine_control import EngineFault
 _PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
 _EVENTS = "text/event-stream"
 _REASONS = {int(each): each.phrase for each in HTTPStatus}
+
+
+@lru_cache(maxsize=1)  # to write it takes as long as the rest of a head
+def _date(now: int) -> str:
+    return formatdate(now, usegmt=True)
 
 
 class PassedAnswer(web.StreamResponse):
@@ -41,7 +48,7 @@ class PassedAnswer(web.StreamResponse):
         self._client = client
         self.framed = answer.length is None and request.version >= (1, 1)
         self._kept = request.keep_alive and not last and (self.framed or answer.length is not None)
-        headers = {"Content-Type": "application/json", **own, **passed, "Date": formatdate(usegmt=True)}
+        headers = {"Content-Type": "application/json", **own, **passed, "Date": _date(int(time.time()))}
         self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENTS
         if self.framed:
             headers["Transfer-Encoding"] = "chunked"

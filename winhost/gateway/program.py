@@ -28,6 +28,7 @@ _LOG = logging.getLogger("gateway")
 _IDLE_S = 75  # an open connection without a request
 _LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
 _AFTER_DRAIN_S = 1
+_BACKLOG = 512  # connections that wait to be accepted
 
 
 class CannotStart(Exception):
@@ -136,14 +137,19 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
 async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.AbstractServer:
     listen = settings.listen
     loop = asyncio.get_running_loop()
+    # asyncio takes its backlog for how many connections it accepts in a row, before it does anything else.
     try:
         if listen.socket is None:
-            return await loop.create_server(factory, listen.address, listen.port, backlog=512)
-        server = await loop.create_unix_server(factory, listen.socket, backlog=512)
-        Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
-        return server
+            server = await loop.create_server(factory, listen.address, listen.port, backlog=1)
+        else:
+            server = await loop.create_unix_server(factory, listen.socket, backlog=1)
+            Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
+    for each in server.sockets:
+        with socket.socket(fileno=os.dup(each.fileno())) as listening:
+            listening.listen(_BACKLOG)
+    return server
 
 
 def tell_systemd(state: str) -> None:
