@@ -24,7 +24,7 @@ class Inner(asyncio.Protocol):
 
 def connection(clients: Clients) -> tuple[ClientConnection, Transport, Inner]:
     transport, inner = Transport(), Inner()
-    made = ClientConnection(inner, Framing(1_000_000), clients)
+    made = ClientConnection(lambda: inner, Framing(1_000_000), clients)
     made.accepted(transport)
     return made, transport, inner
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .fair_selector import WITH_KEY, WITHOUT_KEY
 from .strict_http import Framing, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -29,13 +30,15 @@ class Clients:
 
     most: connections in total, of which a quarter is kept for those that have sent a valid key; per_address: from one
     address, unless it has sent one; first: seconds for a handshake, and as many again for the head of a request;
-    patience: seconds with a client that does not read.
+    patience: seconds with a client that does not read; limit: is told how many of such connections, by the numbers of
+    their sockets, are looked at in a turn of the event loop.
     """
 
     most: int
     per_address: int
     first: float
     patience: float
+    limit: "Callable[[int, int], None]" = lambda number, most: None
     _open: "dict[ClientConnection, str]" = field(default_factory=dict)
     _without_key: "dict[ClientConnection, None]" = field(default_factory=dict)  # the oldest first
     _from: "Counter[str]" = field(default_factory=Counter)
@@ -71,7 +74,9 @@ class Clients:
 
     def has_key(self, connection: "ClientConnection") -> None:
         """Its client sent a valid key."""
-        self._without_key.pop(connection, None)
+        if connection in self._without_key:
+            del self._without_key[connection]
+            self.limit(connection.number, WITH_KEY)
         if address := self._open.get(connection, ""):
             self._known.pop(address, None)
             self._known[address] = None
@@ -110,6 +115,8 @@ class Accepted(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         client = self._client = self._make()
+        client.number = transport.get_extra_info("socket").fileno()
+        self._clients.limit(client.number, WITHOUT_KEY)
         self._transport = transport
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         client.accepted(transport)
@@ -170,13 +177,23 @@ class Accepted(asyncio.BufferedProtocol):
             secured = await loop.start_tls(
                 transport, client, tls, server_side=True, ssl_handshake_timeout=self._clients.first
             )
-        except (OSError, asyncio.TimeoutError):  # ssl.SSLError is an OSError
+        except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
             secured = None
+            _forget_frames(error)
         if secured is None:
             transport.abort()
             self._clients.leave(client)
         else:
             client.connection_made(secured)
+
+
+def _forget_frames(error: "BaseException | None") -> None:
+    """They hold the error, and with it all that the connection had: a crowd of those would stay until the garbage
+    collector stops everybody to find them.
+    """
+    while error:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 class Source(Protocol):
@@ -189,11 +206,13 @@ class Source(Protocol):
 
 class ClientConnection(asyncio.Protocol):
     """Stands between a transport and aiohttp's protocol. address: of the client, or of a proxy that does not say for
-    whom it asks; empty where there is none.
+    whom it asks; empty where there is none; number: of its socket.
     """
 
-    def __init__(self, inner: asyncio.Protocol, framing: Framing, clients: Clients) -> None:
-        self._inner, self._framing, self._clients = inner, framing, clients
+    def __init__(self, inner: Callable[[], asyncio.Protocol], framing: Framing, clients: Clients) -> None:
+        """inner: makes aiohttp's protocol, once there is a request for it: who is silent costs little."""
+        self._make, self._framing, self._clients = inner, framing, clients
+        self._inner: asyncio.Protocol | None = None
         self._closed_to_more = False
         self._early: bytearray | None = bytearray()
         self._answered = 0
@@ -204,6 +223,7 @@ class ClientConnection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport
         self.address = ""
+        self.number = -1
 
     def accepted(self, transport: asyncio.Transport) -> None:
         """Before anything is known of its client: what `abort` ends."""
@@ -231,7 +251,6 @@ class ClientConnection(asyncio.Protocol):
             return  # it is lost already
         early, self._early = self._early, None
         self._transport = transport
-        self._inner.connection_made(transport)
         self._arm("head", self._clients.first)
         if early:
             self._read(bytes(early))
@@ -257,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
         except Refused as error:
             refused = error
         if passed:
-            self._inner.data_received(b"".join(passed))
+            self._hand_on(b"".join(passed))
         if refused:
             self._refuse(refused)
         if self._framing.in_head:
@@ -270,7 +289,13 @@ class ClientConnection(asyncio.Protocol):
         if self._framing.in_body:
             self._transport.abort()  # the request is on its way already, and no engine has it before its end
         else:
-            self._inner.data_received(refused.request())
+            self._hand_on(refused.request())
+
+    def _hand_on(self, data: bytes) -> None:
+        if self._inner is None:
+            self._inner = self._make()
+            self._inner.connection_made(self._transport)
+        self._inner.data_received(data)
 
     def has_key(self) -> None:
         """Its client sent a valid key."""
@@ -317,11 +342,12 @@ class ClientConnection(asyncio.Protocol):
         self._drained = None
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return self._inner.eof_received() if self._inner else None
 
     def pause_writing(self) -> None:
         self._full = True
-        self._inner.pause_writing()
+        if self._inner:
+            self._inner.pause_writing()
         if self._source:
             self._source.pause()
         self._arm("reader", self._clients.patience)
@@ -330,7 +356,8 @@ class ClientConnection(asyncio.Protocol):
         self._full = False
         self._is_drained()
         self._disarm("reader")
-        self._inner.resume_writing()
+        if self._inner:
+            self._inner.resume_writing()
         if self._source:
             self._source.resume()
 
@@ -341,7 +368,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_drained()
         for work in self._work:
             work.cancel()
-        if self._early is None:
+        if self._inner:
             self._inner.connection_lost(exc)
         self._early = None
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
+from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
 from .keeper_client import KeeperClient
@@ -50,7 +51,7 @@ def main(words: list[str]) -> int:
         if len(words) != 1:
             raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
         settings, keys, context = _prepared(Path(words[0]))
-        asyncio.run(serve(settings, keys, context))
+        _run(settings, keys, context)
     except (CannotStart, WrongKeys) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -96,11 +97,29 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+def _run(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+    """As asyncio.run, which takes no event loop before Python 3.12. Raises CannotStart."""
+    selector = FairSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve(settings, keys, context, selector))
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def serve(
+    settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None, selector: FairSelector
+) -> None:
     """Raises CannotStart."""
     limits = settings.limits
     engines = Engines(limits)
-    clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive)
+    clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
     door = FrontDoor(settings, keys, engines, clients, turns)
@@ -111,7 +130,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
         loop.add_signal_handler(name, stop.set)
 
     def client() -> ClientConnection:
-        return ClientConnection(requests(), Framing(limits.body_bytes), clients)
+        return ClientConnection(requests, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
