@@ -89,20 +89,21 @@ ATTACKS: Mapping[str, Attack] = {
 
 _NOTED = struct.Struct("=dd")
 # It runs in the gateway's place. A step is what the loop does between two looks at its sockets: a token waits for two
-# of them at most. unit: what a millisecond of work takes on this machine, so that a slow one has longer steps.
+# of them at most. unit: what a fixed piece of work takes on this machine, so that a slow one may have longer steps.
 STEPPED = """
 import json, mmap, struct, sys, time
 from asyncio import base_events
+from pathlib import Path
 now, noted = time.thread_time, struct.Struct("=dd")
-text = json.dumps([{"a": number, "b": [str(number)] * 3} for number in range(680)])
+text = json.dumps([{"a": number, "b": [str(number)] * 3} for number in range(3_400)])
 def work():
     began = now()
     json.loads(text)
     return now() - began
-unit = min(work() for _ in range(50))
-with open("steps", "r+b") as file:
-    steps = mmap.mmap(file.fileno(), noted.size)
-noted.pack_into(steps, 0, 0.0, unit)
+unit = min(work() for _ in range(20))
+Path("steps").write_bytes(noted.pack(0.0, unit))
+file = open("steps", "r+b")
+steps = mmap.mmap(file.fileno(), noted.size)
 once = base_events.BaseEventLoop._run_once
 def one_step(loop):
     began = now()
@@ -117,29 +118,16 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Steps:
-    """The longest step of a gateway that runs as STEPPED."""
+    """The longest step, in units, of a gateway that runs as STEPPED in this folder."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "steps"
-        self._file.write_bytes(bytes(_NOTED.size))
-
-    def forget(self) -> None:
-        self._write(0.0, self._read()[1])
 
     @property
     def longest(self) -> float:
-        """In units."""
-        longest, unit = self._read()
-        return longest / unit
-
-    @property
-    def unit(self) -> float:
-        return self._read()[1]
-
-    def _read(self) -> tuple[float, float]:
         longest, unit = _NOTED.unpack(self._file.read_bytes())
-        return longest, unit
+        return float(longest / unit)
 
-    def _write(self, longest: float, unit: float) -> None:
+    def forget(self) -> None:
         with self._file.open("r+b") as file, mmap.mmap(file.fileno(), _NOTED.size) as noted:
-            _NOTED.pack_into(noted, 0, longest, unit)
+            noted[: _NOTED.size // 2] = struct.pack("=d", 0.0)
