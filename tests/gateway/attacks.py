@@ -4,10 +4,13 @@ import mmap
 import socket
 import ssl
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+from tests.processes import PATIENCE_S
 
 Connect = Callable[[], socket.socket]
 AT_ONCE = 200  # connections: an address that has sent no key may have 256
@@ -94,6 +97,8 @@ STEPPED = """
 import json, mmap, struct, sys, time
 from asyncio import base_events
 from pathlib import Path
+
+from tests.processes import PATIENCE_S
 now, noted = time.thread_time, struct.Struct("=dd")
 text = json.dumps([{"a": number, "b": [str(number)] * 3} for number in range(3_400)])
 def work():
@@ -131,3 +136,29 @@ class Steps:
     def forget(self) -> None:
         with self._file.open("r+b") as file, mmap.mmap(file.fileno(), _NOTED.size) as noted:
             noted[: _NOTED.size // 2] = struct.pack("=d", 0.0)
+
+
+def _again_and_again(name: str, port: str, authority: str, key: str, model: str) -> None:
+    """Until somebody ends it."""
+    context = ssl.create_default_context(cafile=authority)
+
+    def plain() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(port)), PATIENCE_S)
+
+    def connect() -> socket.socket:
+        return context.wrap_socket(plain(), server_hostname="127.0.0.1")
+
+    lines = [
+        "POST /v1/completions HTTP/1.1",
+        "Host: a",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+    ]
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    while True:
+        ATTACKS[name](connect, plain, "".join(f"{line}\r\n" for line in lines).encode(), model)
+
+
+if __name__ == "__main__":
+    _again_and_again(*sys.argv[1:])
