@@ -88,6 +88,15 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
+def address_for(name: str) -> str:
+    """Each attack comes from an address of its own, which has sent no key before."""
+    return f"127.0.0.{2 + list(ATTACKS).index(name)}"
+
+
+def connected_from(address: str, port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
+
+
 # ---- the gateway's event loop
 
 _NOTED = struct.Struct("=dd")
@@ -143,7 +152,7 @@ def _again_and_again(name: str, port: str, authority: str, key: str, model: str)
     context = ssl.create_default_context(cafile=authority)
 
     def plain() -> socket.socket:
-        return socket.create_connection(("127.0.0.1", int(port)), PATIENCE_S)
+        return connected_from(address_for(name), int(port))
 
     def connect() -> socket.socket:
         return context.wrap_socket(plain(), server_hostname="127.0.0.1")

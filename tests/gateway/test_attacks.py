@@ -3,15 +3,15 @@
 import socket
 import ssl
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.attacks import ATTACKS, STEPPED, Steps
+from tests.gateway.attacks import ATTACKS, STEPPED, Steps, address_for, connected_from
 from tests.gateway.running import KEY, MODEL, Gateway, answer_of, gateway, rest_of
 from tests.gateway.test_bodies import memory_mib
 from tests.gateway.test_gateway_start import with_tls
-from tests.processes import PATIENCE_S
 
 # Half of the 50 ms between the tokens of a stream, so that they come at most 1.5 times as far apart, by two steps. A
 # unit took 1 ms on the processor where this was written: where processors are slower, so may the gateway be.
@@ -28,18 +28,16 @@ def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls:
         del settings["tls"]
     context = ssl.create_default_context(cafile=str(short / "cert.pem"))
 
-    def plain() -> socket.socket:
-        return socket.create_connection(("127.0.0.1", port), PATIENCE_S)
-
-    def connect() -> socket.socket:
-        return context.wrap_socket(plain(), server_hostname="127.0.0.1") if tls else plain()
+    def connect(address: str = "127.0.0.1") -> socket.socket:
+        plain = connected_from(address, port)
+        return context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
 
     with gateway(short, settings, python, instead=STEPPED) as door:
         steps = Steps(short)
         assert streams(door, connect())  # what the first request loads does not count
         before = memory_mib(door.process.pid)
         for name, attack in ATTACKS.items():
-            found = []
+            found, address = [], address_for(name)
             while (not found or found[-1] > MOST_UNITS) and len(found) < TRIES:
                 with closing(connect()) as neighbour:
                     neighbour.sendall(
@@ -47,7 +45,7 @@ def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls:
                     )
                     neighbour.recv(1)
                     steps.forget()
-                    attack(connect, plain, HEAD.encode(), MODEL)
+                    attack(partial(connect, address), partial(connected_from, address, port), HEAD.encode(), MODEL)
                     assert b"[DONE]" in rest_of(neighbour), name
                     found.append(steps.longest)
             assert found[-1] <= MOST_UNITS, (name, found)
