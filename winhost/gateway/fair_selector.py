@@ -4,6 +4,7 @@ However many connections have something to say at the same moment, or end at it,
 """
 
 import math
+import os
 import select
 import selectors
 from collections.abc import Mapping
@@ -31,25 +32,30 @@ class FairSelector(selectors.BaseSelector):
         self._mosts = {each.fileno(): most for most, each in self._few.items()}
         for fd in self._mosts:
             self._all.register(fd, select.EPOLLIN)
-        self._most: dict[int, int] = {}
+        self._limits: dict[int, tuple[int, int]] = {}
+        self._in: dict[int, select.epoll] = {}
 
     def limit(self, fd: int, most: int) -> None:
-        """In each turn so many of these are looked at. Holds until it is unregistered, which may begin later."""
-        key = self._keys.get(fd)
-        if key:
-            self._epoll(fd).unregister(fd)
-        self._most[fd] = most
-        if key:
-            self._epoll(fd).register(fd, _MASKS[key.events])
+        """In each turn so many of these are looked at. Holds for this socket, registered or not."""
+        self._limits[fd] = most, os.fstat(fd).st_ino
+        if key := self._keys.get(fd):
+            self._in[fd].unregister(fd)
+            self._enter(fd, key.events)
 
-    def _epoll(self, fd: int) -> select.epoll:
-        return self._few[self._most[fd]] if fd in self._most else self._all
+    def _enter(self, fd: int, events: int) -> None:
+        most, socket = self._limits.get(fd, (0, 0))
+        if most and socket != os.fstat(fd).st_ino:  # another one that has its number now
+            del self._limits[fd]
+            most = 0
+        epoll = self._few[most] if most else self._all
+        epoll.register(fd, _MASKS[events])
+        self._in[fd] = epoll
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         fd = _number(fileobj)
         if fd in self._keys:
             raise KeyError(f"{fd} is registered already")
-        self._epoll(fd).register(fd, _MASKS[events])
+        self._enter(fd, events)
         key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
         return key
 
@@ -57,15 +63,14 @@ class FairSelector(selectors.BaseSelector):
         fd = _number(fileobj)
         key = self._keys.pop(fd)
         with suppress(OSError):  # it is closed already
-            self._epoll(fd).unregister(fd)
-        self._most.pop(fd, None)
+            self._in.pop(fd).unregister(fd)
         return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         fd = _number(fileobj)
         key = self._keys[fd]
         if events != key.events:
-            self._epoll(fd).modify(fd, _MASKS[events])
+            self._in[fd].modify(fd, _MASKS[events])
         key = self._keys[fd] = key._replace(events=events, data=data)
         return key
 
@@ -90,7 +95,6 @@ class FairSelector(selectors.BaseSelector):
         for each in (*self._few.values(), self._all):
             each.close()
         self._keys.clear()
-        self._most.clear()
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         return self._keys[_number(fileobj)]
