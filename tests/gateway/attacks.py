@@ -106,8 +106,6 @@ STEPPED = """
 import json, mmap, struct, sys, time
 from asyncio import base_events
 from pathlib import Path
-
-from tests.processes import PATIENCE_S
 now, noted = time.thread_time, struct.Struct("=dd")
 text = json.dumps([{"a": number, "b": [str(number)] * 3} for number in range(3_400)])
 def work():

@@ -1,6 +1,5 @@
 """A gateway, with the aiohttp of these tests, or in `make real` with the oldest that it knows."""
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
 from tests.house.tree import HOUSE
+from tests.linux.test_pythons import python as python_with
 from tests.processes import PATIENCE_S
 
 OLDEST = ["aiohttp==3.8.4"]  # Debian 12
@@ -22,10 +22,12 @@ LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requ
     params=["newest", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "locked"))],
 )
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings."""
+    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings, by the
+    oldest Python that is here.
+    """
     if request.param == "newest":
         return sys.executable
-    older = shutil.which("python3.11")
+    older = (request.param == "locked" and python_with(10)) or python_with(11)
     if older is None:
         pytest.skip(f"no python3.11, and {OLDEST[0]} has no wheel for later ones")
     folder = tmp_path_factory.mktemp(request.param)

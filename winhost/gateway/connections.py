@@ -168,7 +168,8 @@ class Accepted(asyncio.BufferedProtocol):
             transport.set_protocol(client)
             client.connection_made(transport)
         else:
-            transport.pause_reading()
+            # start_tls pauses the transport in its first step, before anything is read. Paused here, before asyncio
+            # has begun to read, Python 3.10 would read all the same.
             self._handshake = asyncio.ensure_future(self._secured(transport, client, self._tls))
 
     async def _secured(self, transport: asyncio.Transport, client: "ClientConnection", tls: ssl.SSLContext) -> None:
