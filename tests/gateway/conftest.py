@@ -1,5 +1,6 @@
 """A gateway, with the aiohttp of these tests, or in `make real` with the oldest that it knows."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,11 +11,20 @@ import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
 from tests.house.tree import HOUSE
-from tests.linux.test_pythons import python as python_with
 from tests.processes import PATIENCE_S
 
 OLDEST = ["aiohttp==3.8.4"]  # Debian 12
 LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requirements.txt")]
+
+
+def python_with(minor: int) -> str | None:
+    """Where it is; a shim of pyenv may be there for one that is not."""
+    found = shutil.which(f"python3.{minor}")
+    return (
+        found
+        if found and subprocess.run([found, "-c", ""], capture_output=True, timeout=PATIENCE_S).returncode == 0
+        else None
+    )
 
 
 @pytest.fixture(

@@ -20,7 +20,7 @@ TRIES = 10  # what else a machine does makes a step longer, never shorter
 HEAD = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.costly
+@pytest.mark.real
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls: bool) -> None:
     port, settings = with_tls(short)

@@ -292,6 +292,18 @@ def test_a_request_is_sent_again_only_where_its_engine_cannot_have_begun_it(
     assert [number for number, _ in engine.seen] == seen
 
 
+def test_a_request_on_a_new_connection_is_sent_once(short: Path) -> None:
+    engine = Scripted(reads_and_closes, answering(WHOLE))
+    with listens(engine, short, socket.AF_UNIX) as place:
+
+        async def all_of_it(asking: Asking) -> None:
+            for body, found in ((b"first", b"fault"), (b"second", b"one"), (b"x" * 500_000, b"one")):
+                assert await asking.ask(body) == found
+
+        run(all_of_it, place)
+    assert engine.seen == [(0, b"first"), (1, b"second"), (1, b"x" * 20)]
+
+
 def test_an_engine_that_moves_keeps_no_connection(short: Path) -> None:
     engine = Scripted(answering(WHOLE))
     with listens(engine, short, socket.AF_UNIX) as place:

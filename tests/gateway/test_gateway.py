@@ -260,7 +260,7 @@ def test_no_request_goes_on_while_answers_before_it_are_not_read(own_door: OwnDo
         while len(door.engine.requests) == sent and sent < 100:
             to.sendall(request)
             sent += 1
-            for _ in range(50):
+            for _ in range(25):
                 if len(door.engine.requests) < sent:
                     time.sleep(0.02)
         assert len(door.engine.requests) < 50

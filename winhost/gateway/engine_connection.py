@@ -22,11 +22,17 @@ class NotBegun(EngineFault):
     """The engine closed the connection, and certainly before it had the request whole."""
 
 
+def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
+    """A request in one piece; empty where that would be a large one."""
+    return b"".join((head, *body)) if sum(map(len, body)) < _WRITTEN_BYTES else b""
+
+
 class EngineConnection(asyncio.Protocol):
     """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
 
-    def __init__(self, silence: float) -> None:
-        self._silence = silence
+    def __init__(self, silence: float, sent: int = 0) -> None:
+        """sent: bytes of its first request that went ahead."""
+        self._silence, self._sent = silence, sent
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._socket: socket.socket
@@ -84,11 +90,13 @@ class EngineConnection(asyncio.Protocol):
         """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
         self._heard = time.monotonic()
         self._watch()
-        if sum(map(len, body)) < _WRITTEN_BYTES:
-            head, body = b"".join((head, *body)), ()
-        for part in (head, *body):
-            whole = memoryview(part)
-            self._unsent.extend(whole[at : at + _WRITTEN_BYTES] for at in range(0, len(part), _WRITTEN_BYTES))
+        small = whole_if_small(head, body)
+        parts = [small] if small else [head, *body]
+        sent, self._sent = self._sent, 0
+        self._asked = sent > 0
+        for part in parts:
+            whole, sent = memoryview(part)[sent:], 0
+            self._unsent.extend(whole[at : at + _WRITTEN_BYTES] for at in range(0, len(whole), _WRITTEN_BYTES))
         self._send()
         while not self.answer.status:
             await self._changed()
