@@ -63,6 +63,7 @@ def test_a_limit_holds_for_its_socket_alone() -> None:
             selector.register(each, READ)
         assert len(selector.select(0)) == WITH_KEY
         numbers = {each.fileno() for each in found}
+        selector.limit(10_000, WITH_KEY)  # of nobody
         for each in found:
             selector.unregister(each)
             each.close()

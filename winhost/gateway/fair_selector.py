@@ -37,10 +37,11 @@ class FairSelector(selectors.BaseSelector):
 
     def limit(self, fd: int, most: int) -> None:
         """In each turn so many of these are looked at. Holds for this socket, registered or not."""
-        self._limits[fd] = most, os.fstat(fd).st_ino
-        if key := self._keys.get(fd):
-            self._in[fd].unregister(fd)
-            self._enter(fd, key.events)
+        with suppress(OSError):  # its client has just gone
+            self._limits[fd] = most, os.fstat(fd).st_ino
+            if key := self._keys.get(fd):
+                self._in[fd].unregister(fd)
+                self._enter(fd, key.events)
 
     def _enter(self, fd: int, events: int) -> None:
         most, socket = self._limits.get(fd, (0, 0))
