@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from bench import gateway
+from bench import gateway, neighbours
 from bench.commands import help_start, offline_assess, offline_plan
 from bench.judging import assessing, explaining
 from bench.linux import looked_at
@@ -41,6 +41,7 @@ def bench(rounds: int) -> None:
     click.echo("Taken turn about in one run. Ratios, too, differ from machine to machine and with what else it does;")
     click.echo("the lab is no Windows, and its wire is loopback: on a network the share of our own work is smaller.")
     gateway.show(max(1, rounds // 5))
+    neighbours.show()
 
 
 def _row(prepare: Callable[[Path], AbstractContextManager[Case]], rounds: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ python -m bench.streams stub SOCKET TOKENS SECONDS     python -m bench.streams c
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 from asyncio import StreamReader, StreamWriter
@@ -60,14 +61,20 @@ class Stub:
 
 
 class Client:
-    """Streams that begin evenly, one after so many seconds, whether those before have ended or not."""
+    """Streams that begin evenly, one after so many seconds, whether those before have ended or not. place: a socket, or
+    the port of a gateway with TLS and the certificate that it has to have.
+    """
 
     def __init__(self, place: str) -> None:
         self._place = place
+        port, _, authority = place.partition(":")
+        self._port = int(port) if authority else 0
+        self._tls = ssl.create_default_context(cafile=authority) if authority else None
         lines = ["POST /v1/completions HTTP/1.1", "Host: bench", f"Authorization: Bearer {KEY}"]
         lines += ["Content-Type: application/json", f"Content-Length: {len(_BODY)}", "Connection: close"]
         self._request = "\r\n".join([*lines, "", ""]).encode() + _BODY
         self.first: list[float] = []
+        self.gaps: list[float] = []
         self.tokens = self.broken = 0
 
     async def run(self, requests: int, pause: float) -> dict[str, object]:
@@ -76,19 +83,26 @@ class Client:
         seconds = time.monotonic() - began
         cpu = time.process_time()
         found = {"first": self.first, "tokens": self.tokens, "broken": self.broken}
-        return {**found, "seconds": seconds, "cpu": cpu}
+        return {**found, "gaps": self.gaps, "seconds": seconds, "cpu": cpu}
 
     async def _stream(self, wait: float) -> None:
         await asyncio.sleep(wait)
         began = time.monotonic()
-        reader, writer = await asyncio.open_unix_connection(self._place)
+        if self._tls:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._tls)
+        else:
+            reader, writer = await asyncio.open_unix_connection(self._place)
         writer.write(self._request)
-        first, tail = True, b""
+        first, tail, last = True, b"", 0.0
         while not tail.endswith(b"0\r\n\r\n") and (part := await reader.read(65536)):
             self.tokens += part.count(b"data: {")
             if first and b"data: {" in part:
                 self.first.append(time.monotonic() - began)
                 first = False
+            now = time.monotonic()
+            if last:
+                self.gaps.append(now - last)
+            last = now
             tail = (tail + part)[-20:]
         self.broken += not tail.endswith(b"0\r\n\r\n")
         writer.close()

@@ -17,15 +17,27 @@ OLDEST = ["aiohttp==3.8.4"]  # Debian 12
 LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requirements.txt")]
 
 
+def python_with(minor: int) -> str | None:
+    """Where it is; a shim of pyenv may be there for one that is not."""
+    found = shutil.which(f"python3.{minor}")
+    return (
+        found
+        if found and subprocess.run([found, "-c", ""], capture_output=True, timeout=PATIENCE_S).returncode == 0
+        else None
+    )
+
+
 @pytest.fixture(
     scope="session",
     params=["newest", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "locked"))],
 )
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings."""
+    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings, by the
+    oldest Python that is here.
+    """
     if request.param == "newest":
         return sys.executable
-    older = shutil.which("python3.11")
+    older = (request.param == "locked" and python_with(10)) or python_with(11)
     if older is None:
         pytest.skip(f"no python3.11, and {OLDEST[0]} has no wheel for later ones")
     folder = tmp_path_factory.mktemp(request.param)

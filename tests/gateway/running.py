@@ -19,6 +19,7 @@ from tests.gateway.engine_standin import StandInEngine
 from tests.processes import PATIENCE_S
 
 SOURCE = Path(__file__).parents[2] / "winhost/gateway"
+PROGRAM = ("-s", "-E", "-B", "-m", "gateway.program")
 KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
 KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
 OTHER_KEY = "wh-Canary4of5the6key7of8bob"
@@ -135,16 +136,21 @@ def installed_in(folder: Path) -> Path:
 
 @contextmanager
 def gateway(
-    folder: Path, settings: Mapping[str, Any], python: str = sys.executable, engine_up: bool = True, more_keys: str = ""
+    folder: Path,
+    settings: Mapping[str, Any],
+    python: str = sys.executable,
+    engine_up: bool = True,
+    more_keys: str = "",
+    instead: str = "",
 ) -> Iterator[Gateway]:
-    """A gateway that listens. Its engine too, where engine_up."""
+    """A gateway that listens. Its engine too, where engine_up. instead: a program that runs it."""
     engine = StandInEngine(folder / "engine.sock")
     installed_in(folder)
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "keys").write_text(f"# who may\n{KEY_LINE}\n{_OTHER_LINE}\n{METRICS_LINE}\n{more_keys}\n")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [python, "-s", "-E", "-B", "-m", "gateway.program", str(folder / "settings.json")],
+            [python, *(("-s", "-B", "-c", instead) if instead else PROGRAM), str(folder / "settings.json")],
             cwd=folder,
             env={"CREDENTIALS_DIRECTORY": str(folder), "PATH": os.environ["PATH"]},
             stderr=log,

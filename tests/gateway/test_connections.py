@@ -1,10 +1,13 @@
 """Who may be connected, and how much of one read is handed on at a time."""
 
 import asyncio
+import socket
+import ssl
 from typing import Any
 
-from winhost.gateway.connections import MOST_AHEAD, ClientConnection, Clients
+from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients
 from winhost.gateway.strict_http import Framing
+from winhost.gateway.trusted_proxies import TrustedProxies
 
 
 class Transport(asyncio.Transport):
@@ -24,7 +27,7 @@ class Inner(asyncio.Protocol):
 
 def connection(clients: Clients) -> tuple[ClientConnection, Transport, Inner]:
     transport, inner = Transport(), Inner()
-    made = ClientConnection(inner, Framing(1_000_000), clients)
+    made = ClientConnection(lambda: inner, Framing(1_000_000), clients)
     made.accepted(transport)
     return made, transport, inner
 
@@ -55,6 +58,31 @@ def test_no_more_heads_are_read_than_may_be_ahead() -> None:
 def test_what_came_before_a_refusal_is_handed_on() -> None:
     reads, _ = in_a_loop(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n")
     assert [b"/first" in reads[0], b"Winhost-Refused: 400" in reads[1]] == [True, True]
+
+
+def test_a_transport_is_not_paused_before_it_is_read() -> None:
+    """Python 3.10 would read it all the same, and TLS would never see what was read."""
+
+    class Paused(Transport):
+        paused = False
+
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return ours if name == "socket" else ("192.0.2.1", 1)
+
+        def pause_reading(self) -> None:
+            self.paused = True
+
+    async def told() -> bool:
+        clients = Clients(8, 8, 60, 60)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        accepted = Accepted(lambda: connection(clients)[0], clients, context, TrustedProxies())
+        transport = Paused()
+        accepted.connection_made(transport)
+        return transport.paused
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not asyncio.run(told())
 
 
 def test_an_address_without_a_key_has_few_connections() -> None:

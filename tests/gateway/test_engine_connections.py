@@ -14,10 +14,12 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
+from winhost.gateway.connections import ClientConnection, Clients
 from winhost.gateway.engine_control import EngineFault
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
 from winhost.gateway.settings_values import SocketOrPort
+from winhost.gateway.strict_http import Framing
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
@@ -192,6 +194,30 @@ def test_what_did_not_end_as_it_should_is_not_used_again(short: Path, what: str,
     assert [number for number, _ in engine.seen] == [0, 1]
 
 
+def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
+    class Client(ClientConnection):
+        def __init__(self) -> None:
+            super().__init__(asyncio.Protocol, Framing(1), Clients(1, 1, 60, 60))
+            self.written: list[bytes] = []
+
+        @property
+        def write(self) -> Callable[[bytes], None]:
+            return self.written.append
+
+    engine = Scripted(answering(WHOLE, CHUNKED + b"0\r\n\r\n"))
+    with listens(engine, short, socket.AF_UNIX) as place:
+
+        async def all_of_it(asking: Asking) -> None:
+            for framed, written in ((False, b"head one"), (True, b"head 3\r\none\r\n0\r\n\r\n")):
+                client = Client()
+                async with asking.engines.answer(asking.model, "/v1/completions", [b"{}"], "id") as connection:
+                    await connection.begins()
+                    await connection.pass_on(client, b"head ", framed, None)
+                assert client.written == [written]
+
+        run(all_of_it, place)
+
+
 def test_an_answer_that_nobody_read_to_its_end_closes_its_connection(short: Path) -> None:
     engine = Scripted(answering(CHUNKED))
     with listens(engine, short, socket.AF_UNIX) as place:
@@ -264,6 +290,18 @@ def test_a_request_is_sent_again_only_where_its_engine_cannot_have_begun_it(
 
         run(all_of_it, place)
     assert [number for number, _ in engine.seen] == seen
+
+
+def test_a_request_on_a_new_connection_is_sent_once(short: Path) -> None:
+    engine = Scripted(reads_and_closes, answering(WHOLE))
+    with listens(engine, short, socket.AF_UNIX) as place:
+
+        async def all_of_it(asking: Asking) -> None:
+            for body, found in ((b"first", b"fault"), (b"second", b"one"), (b"x" * 500_000, b"one")):
+                assert await asking.ask(body) == found
+
+        run(all_of_it, place)
+    assert engine.seen == [(0, b"first"), (1, b"second"), (1, b"x" * 20)]
 
 
 def test_an_engine_that_moves_keeps_no_connection(short: Path) -> None:

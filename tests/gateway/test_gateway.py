@@ -252,6 +252,23 @@ def test_no_more_is_read_of_a_stream_than_its_client_takes(own_door: OwnDoor) ->
     assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
+def test_no_request_goes_on_while_answers_before_it_are_not_read(own_door: OwnDoor) -> None:
+    with own_door(receive=PATIENCE_S) as door, door.connected() as to:
+        request = door.request("/v1/completions", {"model": MODEL, "prompt": "x" * 30_000})
+        request = request.replace(b"Connection: close\r\n", b"")
+        sent = 0
+        while len(door.engine.requests) == sent and sent < 100:
+            to.sendall(request)
+            sent += 1
+            for _ in range(25):
+                if len(door.engine.requests) < sent:
+                    time.sleep(0.02)
+        assert len(door.engine.requests) < 50
+        read = b""
+        while read.count(b"HTTP/1.1 200 ") < sent:
+            read += to.recv(65536)
+
+
 def test_an_engines_errors_are_its_own(door: Gateway) -> None:
     status, headers, body = door.complete("unavailable")
     assert (status, headers["retry-after"]) == (503, "7")

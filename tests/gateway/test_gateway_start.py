@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.cases import read_cases
-from tests.gateway.running import KEY, MODEL, gateway, rest_of, settings_for
+from tests.gateway.running import KEY, MODEL, SOURCE, gateway, rest_of, settings_for
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import program
 from winhost.gateway.api_keys import ApiKeys, WrongKeys, new_key
-from winhost.gateway.gateway_settings import parse_settings
+from winhost.gateway.gateway_settings import Limits, parse_settings
 from winhost.gateway.settings_values import WrongSettings
 
 DATA = Path(__file__).parents[1] / "data/gateway"
@@ -123,6 +124,16 @@ def test_a_new_key_is_one_that_lets_in(capsys: pytest.CaptureFixture[str]) -> No
     assert program.main(["new-key", "carol"]) == 0
     key, line = capsys.readouterr().out.split("\n")[:2]
     assert ApiKeys(line).name_of(f"Bearer {key}") == "carol"
+
+
+def test_the_unit_has_room_for_what_the_settings_allow() -> None:
+    lines = (SOURCE / "winhost-gateway.service").read_text("utf-8").splitlines()
+    unit = dict(line.split("=", 1) for line in lines if re.match(r"(LimitNOFILE|MemoryMax|CPUWeight|OOMPolicy)=", line))
+    limits = Limits()
+    assert int(unit["LimitNOFILE"]) > 2 * (limits.connections + limits.requests)
+    # Bodies once, once more on their way, and as much for all the rest.
+    assert int(unit["MemoryMax"].removesuffix("G")) << 30 > 3 * limits.bodies_bytes
+    assert (unit["CPUWeight"], unit["OOMPolicy"]) == ("1000", "continue")
 
 
 def certificate(folder: Path) -> None:

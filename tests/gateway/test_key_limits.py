@@ -1,8 +1,6 @@
 """What an API key may use, and what it is told when it has."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -72,17 +70,10 @@ def test_a_request_may_take_more_tokens_than_are_left_and_the_next_ones_wait() -
     assert used(found) == 0
 
 
-def counted(parts: list[bytes], hides: bool = False, stream: bool = True) -> tuple[bytes, int]:
-    async def all_of_it() -> tuple[bytes, int]:
-        async def come() -> AsyncIterator[bytes]:
-            for part in parts:
-                yield part
-
-        count = TokenCount()
-        count.hides_usage = hides
-        return b"".join([part async for part in count.counted(come(), stream)]), count.tokens
-
-    return asyncio.run(all_of_it())
+def counted(parts: list[bytes], hides: bool = False) -> tuple[bytes, int]:
+    count = TokenCount()
+    count.hides_usage = hides
+    return b"".join(map(count.feed, parts)) + count.end(), count.tokens
 
 
 EVENT = b'data: {"choices":[{"text":"\\"total_tokens\\": 9999"}]}\n\n'
@@ -105,9 +96,9 @@ def test_an_event_is_a_token_where_the_engine_reports_none() -> None:
     assert counted([EVENT, EVENT[:-1]], hides=True) == (EVENT + EVENT[:-1], 1)
 
 
-def test_an_answer_that_is_no_stream_is_handed_on_as_it_is() -> None:
+def test_an_answer_that_is_no_stream_is_counted_too() -> None:
     answer = b'{"choices":[],"usage":{"total_tokens": 7}}'
-    assert counted([answer[:35], answer[35:]], hides=True, stream=False) == (answer, 7)
+    assert counted([answer[:35], answer[35:]]) == (answer, 7)
 
 
 # ---- at the door

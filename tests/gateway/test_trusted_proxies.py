@@ -167,7 +167,7 @@ async def listening(
 ) -> AsyncIterator[tuple[str, int]]:
     def client() -> ClientConnection:
         inner = Inner()
-        inner.connection = ClientConnection(inner, Framing(1_000), clients)
+        inner.connection = ClientConnection(lambda: inner, Framing(1_000), clients)
         return inner.connection
 
     loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ def test_a_connection_that_a_proxy_keeps_is_of_the_client_that_uses_it() -> None
 
 def test_a_key_of_one_client_of_a_proxy_is_not_anothers() -> None:
     found = clients(per_address=1)
-    one, two, three = (ClientConnection(Inner(), Framing(1), found) for _ in range(3))
+    one, two, three = (ClientConnection(Inner, Framing(1), found) for _ in range(3))
     assert found.enter(one, "")
     assert found.move(one, "192.0.2.7")
     found.has_key(one)

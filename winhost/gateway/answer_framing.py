@@ -10,6 +10,12 @@ from .strict_http import CHUNK, CHUNK_LINE_BYTES, HEAD_BYTES, Refused, body_leng
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
 _LONGEST = 1 << 50
 _END = b"\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def in_chunk(part: bytes) -> bytes:
+    """part: not empty, which would be the end."""
+    return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 class AnswerFraming:

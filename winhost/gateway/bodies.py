@@ -99,8 +99,10 @@ class Body:
     async def _more(self, content: aiohttp.StreamReader, most: int) -> bool:
         """Whether there is more than that."""
 
+        size = self.size
+
         async def received() -> bool:
-            size = self.size
+            nonlocal size
             while size <= most:
                 part = await content.readany()
                 if not part:
@@ -109,6 +111,10 @@ class Body:
                 size += len(part)
             return True
 
+        if content.is_eof() and size <= most:  # it came with its head, or is there by now: nobody has to wait
+            if part := content.read_nowait():
+                self.parts.append(part)
+            return size + len(part) > most
         try:
             return await asyncio.wait_for(received(), self._bodies.limits.receive)
         except asyncio.TimeoutError:  # another class before Python 3.11

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .fair_selector import WITH_KEY, WITHOUT_KEY
 from .strict_http import Framing, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -19,6 +20,8 @@ MOST_AHEAD = 16  # requests that a client sent before it had the answer to the f
 _KNOWN = 4_096  # addresses that are remembered for a valid key
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
+# Of one read: asyncio's own 256 KiB would come from the kernel and go back to it each time.
+READ_BYTES = 65_536
 
 
 @dataclass
@@ -27,13 +30,15 @@ class Clients:
 
     most: connections in total, of which a quarter is kept for those that have sent a valid key; per_address: from one
     address, unless it has sent one; first: seconds for a handshake, and as many again for the head of a request;
-    patience: seconds with a client that does not read.
+    patience: seconds with a client that does not read; limit: is told how many of such connections, by the numbers of
+    their sockets, are looked at in a turn of the event loop.
     """
 
     most: int
     per_address: int
     first: float
     patience: float
+    limit: "Callable[[int, int], None]" = lambda number, most: None
     _open: "dict[ClientConnection, str]" = field(default_factory=dict)
     _without_key: "dict[ClientConnection, None]" = field(default_factory=dict)  # the oldest first
     _from: "Counter[str]" = field(default_factory=Counter)
@@ -69,7 +74,9 @@ class Clients:
 
     def has_key(self, connection: "ClientConnection") -> None:
         """Its client sent a valid key."""
-        self._without_key.pop(connection, None)
+        if connection in self._without_key:
+            del self._without_key[connection]
+            self.limit(connection.number, WITH_KEY)
         if address := self._open.get(connection, ""):
             self._known.pop(address, None)
             self._known[address] = None
@@ -108,7 +115,10 @@ class Accepted(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         client = self._client = self._make()
+        client.number = transport.get_extra_info("socket").fileno()
+        self._clients.limit(client.number, WITHOUT_KEY)
         self._transport = transport
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         client.accepted(transport)
         peer = transport.get_extra_info("peername")
         client.address = peer[0] if isinstance(peer, tuple) else ""
@@ -158,7 +168,8 @@ class Accepted(asyncio.BufferedProtocol):
             transport.set_protocol(client)
             client.connection_made(transport)
         else:
-            transport.pause_reading()
+            # start_tls pauses the transport in its first step, before anything is read. Paused here, before asyncio
+            # has begun to read, Python 3.10 would read all the same.
             self._handshake = asyncio.ensure_future(self._secured(transport, client, self._tls))
 
     async def _secured(self, transport: asyncio.Transport, client: "ClientConnection", tls: ssl.SSLContext) -> None:
@@ -167,13 +178,23 @@ class Accepted(asyncio.BufferedProtocol):
             secured = await loop.start_tls(
                 transport, client, tls, server_side=True, ssl_handshake_timeout=self._clients.first
             )
-        except (OSError, asyncio.TimeoutError):  # ssl.SSLError is an OSError
+        except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
             secured = None
+            _forget_frames(error)
         if secured is None:
             transport.abort()
             self._clients.leave(client)
         else:
             client.connection_made(secured)
+
+
+def _forget_frames(error: "BaseException | None") -> None:
+    """They hold the error, and with it all that the connection had: a crowd of those would stay until the garbage
+    collector stops everybody to find them.
+    """
+    while error:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 class Source(Protocol):
@@ -186,11 +207,13 @@ class Source(Protocol):
 
 class ClientConnection(asyncio.Protocol):
     """Stands between a transport and aiohttp's protocol. address: of the client, or of a proxy that does not say for
-    whom it asks; empty where there is none.
+    whom it asks; empty where there is none; number: of its socket.
     """
 
-    def __init__(self, inner: asyncio.Protocol, framing: Framing, clients: Clients) -> None:
-        self._inner, self._framing, self._clients = inner, framing, clients
+    def __init__(self, inner: Callable[[], asyncio.Protocol], framing: Framing, clients: Clients) -> None:
+        """inner: makes aiohttp's protocol, once there is a request for it: who is silent costs little."""
+        self._make, self._framing, self._clients = inner, framing, clients
+        self._inner: asyncio.Protocol | None = None
         self._closed_to_more = False
         self._early: bytearray | None = bytearray()
         self._answered = 0
@@ -198,8 +221,10 @@ class ClientConnection(asyncio.Protocol):
         self._work: set[asyncio.Task[Any]] = set()
         self._source: Source | None = None
         self._full = False
+        self._drained: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport
         self.address = ""
+        self.number = -1
 
     def accepted(self, transport: asyncio.Transport) -> None:
         """Before anything is known of its client: what `abort` ends."""
@@ -227,7 +252,6 @@ class ClientConnection(asyncio.Protocol):
             return  # it is lost already
         early, self._early = self._early, None
         self._transport = transport
-        self._inner.connection_made(transport)
         self._arm("head", self._clients.first)
         if early:
             self._read(bytes(early))
@@ -253,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
         except Refused as error:
             refused = error
         if passed:
-            self._inner.data_received(b"".join(passed))
+            self._hand_on(b"".join(passed))
         if refused:
             self._refuse(refused)
         if self._framing.in_head:
@@ -266,7 +290,13 @@ class ClientConnection(asyncio.Protocol):
         if self._framing.in_body:
             self._transport.abort()  # the request is on its way already, and no engine has it before its end
         else:
-            self._inner.data_received(refused.request())
+            self._hand_on(refused.request())
+
+    def _hand_on(self, data: bytes) -> None:
+        if self._inner is None:
+            self._inner = self._make()
+            self._inner.connection_made(self._transport)
+        self._inner.data_received(data)
 
     def has_key(self) -> None:
         """Its client sent a valid key."""
@@ -279,12 +309,19 @@ class ClientConnection(asyncio.Protocol):
     def tie(self, work: "asyncio.Task[Any]") -> None:
         """The work ends where the client goes away: nobody waits for it."""
         self._work.add(work)
-        work.add_done_callback(self._work.discard)
+
+    def untie(self, work: "asyncio.Task[Any]") -> None:
+        """It has ended."""
+        self._work.discard(work)
 
     @property
     def write(self) -> Callable[[bytes], None]:
         """Past aiohttp, within the body of an answer that has begun."""
         return self._transport.write
+
+    def close(self) -> None:
+        """After what was written."""
+        self._transport.close()
 
     def reads_from(self, source: "Source | None") -> None:
         """It is paused while the client does not read."""
@@ -294,20 +331,34 @@ class ClientConnection(asyncio.Protocol):
         elif source:
             source.resume()
 
+    async def drained(self) -> None:
+        """Returns when the client has read most of what was written."""
+        if self._full and not self._transport.is_closing():
+            self._drained = self._drained or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    def _is_drained(self) -> None:
+        if self._drained and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return self._inner.eof_received() if self._inner else None
 
     def pause_writing(self) -> None:
         self._full = True
-        self._inner.pause_writing()
+        if self._inner:
+            self._inner.pause_writing()
         if self._source:
             self._source.pause()
         self._arm("reader", self._clients.patience)
 
     def resume_writing(self) -> None:
         self._full = False
+        self._is_drained()
         self._disarm("reader")
-        self._inner.resume_writing()
+        if self._inner:
+            self._inner.resume_writing()
         if self._source:
             self._source.resume()
 
@@ -315,9 +366,10 @@ class ClientConnection(asyncio.Protocol):
         self._clients.leave(self)
         for name in list(self._timers):
             self._disarm(name)
+        self._is_drained()
         for work in self._work:
             work.cancel()
-        if self._early is None:
+        if self._inner:
             self._inner.connection_lost(exc)
         self._early = None
 

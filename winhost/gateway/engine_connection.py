@@ -7,13 +7,13 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from .answer_framing import AnswerFraming
-from .connections import ClientConnection
+from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
+from .connections import READ_BYTES, ClientConnection
 from .engine_control import EngineFault
+from .key_limits import TokenCount
 
-_READ_BYTES = 65_536  # by one read; asyncio's own 256 KiB would come from the kernel and go back to it each time
 _HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
 _WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
 
@@ -22,11 +22,17 @@ class NotBegun(EngineFault):
     """The engine closed the connection, and certainly before it had the request whole."""
 
 
+def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
+    """A request in one piece; empty where that would be a large one."""
+    return b"".join((head, *body)) if sum(map(len, body)) < _WRITTEN_BYTES else b""
+
+
 class EngineConnection(asyncio.Protocol):
     """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
 
-    def __init__(self, silence: float) -> None:
-        self._silence = silence
+    def __init__(self, silence: float, sent: int = 0) -> None:
+        """sent: bytes of its first request that went ahead."""
+        self._silence, self._sent = silence, sent
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._socket: socket.socket
@@ -46,7 +52,9 @@ class EngineConnection(asyncio.Protocol):
         self._unsent: deque[bytes | memoryview] = deque()
         self._held: list[bytes] = []
         self._write: Callable[[bytes], None] | None = None  # of the client, once all goes there
-        self._framed = False
+        self._head = b""
+        self._framed = self._as_it_is = False
+        self._count: TokenCount | None = None
 
     # ---- between requests
 
@@ -82,33 +90,37 @@ class EngineConnection(asyncio.Protocol):
         """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
         self._heard = time.monotonic()
         self._watch()
-        if sum(map(len, body)) < _WRITTEN_BYTES:
-            head, body = b"".join((head, *body)), ()
-        for part in (head, *body):
-            whole = memoryview(part)
-            self._unsent.extend(whole[at : at + _WRITTEN_BYTES] for at in range(0, len(part), _WRITTEN_BYTES))
+        small = whole_if_small(head, body)
+        parts = [small] if small else [head, *body]
+        sent, self._sent = self._sent, 0
+        self._asked = sent > 0
+        for part in parts:
+            whole, sent = memoryview(part)[sent:], 0
+            self._unsent.extend(whole[at : at + _WRITTEN_BYTES] for at in range(0, len(whole), _WRITTEN_BYTES))
         self._send()
         while not self.answer.status:
             await self._changed()
 
     async def part(self) -> bytes:
         """What has come of the body; empty at its end. Raises EngineFault."""
-        while not self._held and not self.answer.ended:
-            await self._changed()
+        await self.begins()
         part = b"".join(self._held)
         self._held.clear()
         self.passed += len(part)
         self.resume()
         return part
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """Each as it comes. Raises EngineFault."""
-        while part := await self.part():
-            yield part
+    async def begins(self) -> None:
+        """Returns when the first bytes of the body have come, or it has ended. Raises EngineFault."""
+        while not self._held and not self.answer.ended:
+            await self._changed()
 
-    async def pass_on(self, client: ClientConnection, framed: bool) -> None:
-        """What still comes, as it comes. framed: in chunks. Returns when the answer has ended. Raises EngineFault."""
-        self._write, self._framed = client.write, framed
+    async def pass_on(self, client: ClientConnection, head: bytes, framed: bool, count: TokenCount | None) -> None:
+        """The answer, after this head, as it comes. framed: in chunks; count: counts its tokens. Returns when it has
+        ended. Raises EngineFault.
+        """
+        self._write, self._head, self._framed, self._count = client.write, head, framed, count
+        self._as_it_is = framed and count is None
         try:
             self._pass_held()
             client.reads_from(self)
@@ -134,22 +146,31 @@ class EngineConnection(asyncio.Protocol):
             self._transport.write(self._unsent.popleft())
 
     def _pass_held(self) -> None:
-        if self._held and self._write:
-            part = b"".join(self._held)
-            self._held.clear()
-            self.passed += len(part)
-            self._write(b"%x\r\n%b\r\n" % (len(part), part) if self._framed else part)
+        """In one write, with the head before and the end after it: each write costs more than what is in it."""
+        if not self._write:
+            return
+        part = b"".join(self._held)
+        self._held.clear()
+        self.passed += len(part)
+        ended = self.answer.ended
+        if self._count:
+            part = self._count.feed(part) + (self._count.end() if ended else b"")
+        if self._framed:
+            part = (in_chunk(part) if part else b"") + (LAST_CHUNK if ended else b"")
+        if self._head or part:
+            self._write(self._head + part)
+            self._head = b""
 
     # ---- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._socket = transport, transport.get_extra_info("socket")
-        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
-        if self._framed and self._write and (size := self.answer.whole_chunks(data)):
+        if self._as_it_is and self._write and (size := self.answer.whole_chunks(data)):
             self.passed += size
             self._write(data)
             return

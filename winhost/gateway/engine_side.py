@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from .engine_connection import EngineConnection, NotBegun
+from .engine_connection import EngineConnection, NotBegun, whole_if_small
 from .engine_control import EngineControl, EngineFault, NotUp
 from .gateway_settings import Limits, PublishedModel
 from .settings_values import SocketOrPort
@@ -62,7 +62,7 @@ class Engines:
             connection = self._kept_one(engine)
             reused = connection is not None
             try:
-                connection = connection or await self._connected(engine)
+                connection = connection or await self._connected(engine, whole_if_small(head, body))
                 await connection.ask(head, body)
                 return connection
             except NotUp:  # no byte of the request went anywhere
@@ -100,18 +100,22 @@ class Engines:
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
 
-    async def _connected(self, engine: SocketOrPort) -> EngineConnection:
+    async def _connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
+        """first: goes to a Unix socket at once, so that the engine does not wait for what asyncio makes of it."""
         loop = asyncio.get_running_loop()
-        silence = self._limits.silence
+        silence, sent = self._limits.silence, 0
         try:
             if engine.socket:
                 to = await _unix_socket(engine.socket)
-                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence), sock=to)
+                sent = _sent_of(first, to)
+                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence, sent), sock=to)
             else:
                 host = engine.service or engine.address or ""
                 connecting = loop.create_connection(lambda: EngineConnection(silence), host, engine.port)
                 _, connection = await asyncio.wait_for(connecting, _CONNECT_S)
-        except (OSError, asyncio.TimeoutError):
+        except (OSError, asyncio.TimeoutError) as error:
+            if sent:
+                raise EngineFault(type(error).__name__) from None
             raise NotUp(str(engine)) from None
         return connection
 
@@ -178,6 +182,13 @@ async def _unix_socket(place: str) -> socket.socket:
     except BaseException:
         to.close()
         raise
+
+
+def _sent_of(first: bytes, to: socket.socket) -> int:
+    try:
+        return to.send(first) if first else 0
+    except OSError:  # it has no room, or its engine closed it: asyncio finds out
+        return 0
 
 
 def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]", header: str) -> bytes:

@@ -1,15 +1,14 @@
 """One request from its head to the end of its answer."""
 
 import asyncio
-import json
 import logging
 import secrets
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
-from .answer_framing import AnswerFraming
 from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
 from .body_process import BodyProcess, NotRead
@@ -21,6 +20,7 @@ from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .key_limits import KeyLimits, OverLimit, TokenCount
+from .passed_answer import PassedAnswer
 from .published import (
     HEALTH,
     METRICS,
@@ -37,8 +37,6 @@ from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
 
 _LOG = logging.getLogger("gateway")
-_PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
-_EVENTS = "text/event-stream"
 _GONE = 499  # the client went away; for log and metrics alone
 
 
@@ -83,7 +81,7 @@ class FrontDoor:
         self._began = int(time.time())
         self.draining = False
         self._cutting = False
-        self._work: set[asyncio.Task[web.StreamResponse]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
 
     @property
     def open(self) -> int:
@@ -106,17 +104,19 @@ class FrontDoor:
             return web.Response(status=_GONE)  # it went away before its turn came
         connection.answering()
         exchange = Exchange(client=connection.address or "-")
-        work = asyncio.ensure_future(self._answer(request, connection, exchange))
+        work = asyncio.current_task()  # aiohttp has one for each request
+        assert work
         self._work.add(work)
         connection.tie(work)
         try:
-            response = await work
+            response = await self._answer(request, connection, exchange)
         except asyncio.CancelledError:
-            if not work.cancelled() or request.transport is not None:
+            if request.transport is not None:
                 raise
             response = web.Response(status=_GONE)
         finally:
             self._work.discard(work)
+            connection.untie(work)
         self._note(exchange, response.status)
         return response
 
@@ -313,68 +313,29 @@ class FrontDoor:
     async def _passed_on(
         self, request: web.BaseRequest, engine: EngineConnection, exchange: Exchange, seat: Seat
     ) -> web.StreamResponse:
-        """The first part begins the answer by aiohttp; the others go past it, unless their tokens are counted."""
-        response = self._begun(request, engine.answer, exchange)
+        client = request.transport.get_protocol() if request.transport else None
+        if not isinstance(client, ClientConnection):
+            raise asyncio.CancelledError  # it has just gone
+        passed = PassedAnswer(request, client, engine.answer, self._headers(exchange), self.draining)
+        count = exchange.count
+        if count:
+            count.hides_usage = count.hides_usage and passed.is_stream
+        await engine.begins()
+        exchange.first_byte = exchange.age
         try:
-            if exchange.count is None:
-                await self._first_part(request, response, exchange, await engine.part())
-                client = request.transport.get_protocol() if request.transport else None
-                if not isinstance(client, ClientConnection):
-                    raise asyncio.CancelledError  # it has just gone
-                await engine.pass_on(client, response.chunked)
-            else:
-                parts = exchange.count.counted(engine.parts(), response.content_type == _EVENTS)
-                await self._first_part(request, response, exchange, await anext(parts, b""))
-                async for part in parts:
-                    await response.write(part)
+            await engine.pass_on(client, passed.head, passed.framed, count)
+            await client.drained()
         except EngineFault:
-            if not response.prepared:
-                raise
             self._turns.doubt(exchange.model)
-            await self._break_off(request, response, exchange, "engine-broke-off")
-            return response
+            self._break_off(passed, exchange, "engine-broke-off")
         except asyncio.CancelledError:
-            if not (seat.ended or self._cutting) or not response.prepared:
+            if not (seat.ended or self._cutting):
                 raise
-            await self._break_off(request, response, exchange, "turn-ended" if seat.ended else "stopping")
-            return response
+            self._break_off(passed, exchange, "turn-ended" if seat.ended else "stopping")
         finally:
             exchange.sent = engine.passed
-        await response.write_eof()
-        return response
+        return passed
 
-    async def _first_part(
-        self, request: web.BaseRequest, response: web.StreamResponse, exchange: Exchange, first: bytes
-    ) -> None:
-        exchange.first_byte = exchange.age
-        await response.prepare(request)
-        if first:
-            await response.write(first)
-
-    def _begun(self, request: web.BaseRequest, answer: AnswerFraming, exchange: Exchange) -> web.StreamResponse:
-        # The others are between engine and gateway, and nothing that the client can mend.
-        if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
-            raise EngineFault(str(answer.status))
-        passed = {name: answer.headers[name.lower()] for name in _PASSED if name.lower() in answer.headers}
-        if not all(value.isprintable() for value in passed.values()):
-            raise EngineFault("header")
-        headers = {"Content-Type": "application/json", **self._headers(exchange), **passed}
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        response.content_length = answer.length
-        if answer.length is None and request.version >= (1, 1):
-            response.enable_chunked_encoding()
-        if self.draining:
-            response.force_close()
-        return response
-
-    async def _break_off(
-        self, request: web.BaseRequest, response: web.StreamResponse, exchange: Exchange, code: str
-    ) -> None:
-        """Never ends an answer as if it were whole: its last chunk does not come, and a stream says why."""
+    def _break_off(self, passed: PassedAnswer, exchange: Exchange, code: str) -> None:
         self._metrics.broken[exchange.model] += 1
-        if response.content_type == _EVENTS:
-            message = f"The answer of {exchange.model} is broken off: {code}."
-            error = {"error": {"message": message, "type": "server_error", "code": code}}
-            await response.write(f"data: {json.dumps(error)}\n\n".encode("ascii"))
-        if request.transport:
-            request.transport.close()
+        passed.break_off(f"The answer of {exchange.model} is broken off: {code}.", code)

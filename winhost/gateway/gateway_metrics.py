@@ -2,8 +2,10 @@
 
 import re
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _PREFIX = "winhost_gateway_"
@@ -14,21 +16,18 @@ class Durations:
     """A histogram for each label."""
 
     def __init__(self) -> None:
-        self._buckets: Counter[tuple[str, float]] = Counter()
+        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BOUNDS) + 1))
         self._sums: defaultdict[str, float] = defaultdict(float)
-        self._counts: Counter[str] = Counter()
 
     def add(self, label: str, seconds: float) -> None:
         self._sums[label] += seconds
-        self._counts[label] += 1
-        for bound in _BOUNDS:
-            if seconds <= bound:
-                self._buckets[label, bound] += 1
+        self._buckets[label][bisect_left(_BOUNDS, seconds)] += 1
 
     def lines(self, name: str) -> Iterable[str]:
-        for label, count in sorted(self._counts.items()):
-            for bound in _BOUNDS:
-                yield _line(f"{name}_bucket", {"model": label, "le": str(bound)}, self._buckets[label, bound])
+        for label, buckets in sorted(self._buckets.items()):
+            *below, count = accumulate(buckets)
+            for bound, so_many in zip(_BOUNDS, below, strict=True):
+                yield _line(f"{name}_bucket", {"model": label, "le": str(bound)}, so_many)
             yield _line(f"{name}_bucket", {"model": label, "le": "+Inf"}, count)
             yield _line(f"{name}_sum", {"model": label}, round(self._sums[label], 6))
             yield _line(f"{name}_count", {"model": label}, count)

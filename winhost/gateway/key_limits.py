@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -93,31 +93,30 @@ class TokenCount:
     def __init__(self) -> None:
         self.hides_usage = False
         self._reported, self._events = 0, 0
+        self._rest = b""
 
     @property
     def tokens(self) -> int:
         return max(self._reported, self._events)
 
-    async def counted(self, parts: AsyncIterator[bytes], stream: bool) -> AsyncIterator[bytes]:
-        """The parts of the answer that are for its client. stream: it consists of events."""
-        hides, rest = self.hides_usage and stream, b""
-        async for part in parts:
-            whole = rest + part
-            self._events += part.count(b"\n\n") + part.count(b"\n\r\n")
-            if b'"total_tokens"' in whole:
-                for found in _TOTAL.finditer(whole):
-                    self._reported = int(found[1])
-            if not hides:
-                rest = whole[-_LONGEST:]
-                yield part
-                continue
-            end = max(whole.rfind(b"\n\n") + 2, whole.rfind(b"\n\r\n") + 3)
-            end = end if end > 2 else 0 if len(whole) < _LARGEST_EVENT else len(whole)
-            rest = whole[end:]
-            if ready := _without_usage(whole[:end]):
-                yield ready
-        if hides and rest:
-            yield rest
+    def feed(self, part: bytes) -> bytes:
+        """What is for its client of this part of the answer, and of what came before."""
+        whole = self._rest + part
+        self._events += part.count(b"\n\n") + part.count(b"\n\r\n")
+        if b'"total_tokens"' in whole:
+            for found in _TOTAL.finditer(whole):
+                self._reported = int(found[1])
+        if not self.hides_usage:
+            self._rest = whole[-_LONGEST:]
+            return part
+        end = max(whole.rfind(b"\n\n") + 2, whole.rfind(b"\n\r\n") + 3)
+        end = end if end > 2 else 0 if len(whole) < _LARGEST_EVENT else len(whole)
+        self._rest = whole[end:]
+        return _without_usage(whole[:end])
+
+    def end(self) -> bytes:
+        """What is left for its client at the end of the answer."""
+        return self._rest if self.hides_usage else b""
 
 
 def _without_usage(events: bytes) -> bytes:

@@ -16,6 +16,7 @@ from aiohttp import web
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
+from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
 from .keeper_client import KeeperClient
@@ -28,6 +29,7 @@ _LOG = logging.getLogger("gateway")
 _IDLE_S = 75  # an open connection without a request
 _LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
 _AFTER_DRAIN_S = 1
+_BACKLOG = 512  # connections that wait to be accepted
 
 
 class CannotStart(Exception):
@@ -37,6 +39,9 @@ class CannotStart(Exception):
 def main(words: list[str]) -> int:
     """Runs until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # A line says what it says: nobody needs to find out which task of which thread wrote it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # as the Python documentation has it
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
@@ -46,7 +51,7 @@ def main(words: list[str]) -> int:
         if len(words) != 1:
             raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
         settings, keys, context = _prepared(Path(words[0]))
-        asyncio.run(serve(settings, keys, context))
+        _run(settings, keys, context)
     except (CannotStart, WrongKeys) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -92,11 +97,29 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+def _run(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+    """As asyncio.run, which takes no event loop before Python 3.12. Raises CannotStart."""
+    selector = FairSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve(settings, keys, context, selector))
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def serve(
+    settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None, selector: FairSelector
+) -> None:
     """Raises CannotStart."""
     limits = settings.limits
     engines = Engines(limits)
-    clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive)
+    clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
     door = FrontDoor(settings, keys, engines, clients, turns)
@@ -107,7 +130,7 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
         loop.add_signal_handler(name, stop.set)
 
     def client() -> ClientConnection:
-        return ClientConnection(requests(), Framing(limits.body_bytes), clients)
+        return ClientConnection(requests, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
@@ -133,14 +156,19 @@ async def serve(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContex
 async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.AbstractServer:
     listen = settings.listen
     loop = asyncio.get_running_loop()
+    # asyncio takes its backlog for how many connections it accepts in a row, before it does anything else.
     try:
         if listen.socket is None:
-            return await loop.create_server(factory, listen.address, listen.port, backlog=512)
-        server = await loop.create_unix_server(factory, listen.socket, backlog=512)
-        Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
-        return server
+            server = await loop.create_server(factory, listen.address, listen.port, backlog=1)
+        else:
+            server = await loop.create_unix_server(factory, listen.socket, backlog=1)
+            Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
+    for each in server.sockets:
+        with socket.socket(fileno=os.dup(each.fileno())) as listening:
+            listening.listen(_BACKLOG)
+    return server
 
 
 def tell_systemd(state: str) -> None:

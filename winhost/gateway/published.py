@@ -15,6 +15,15 @@ MODELS, HEALTH, READY, METRICS = "/v1/models", "/health", "/ready", "/metrics"
 _OPEN = frozenset((HEALTH, READY))
 
 
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+# json's own functions would make one of these for each request.
+_READ = json.JSONDecoder(parse_constant=_refuse)
+_WRITE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 class NotUnderstood(Exception):
     """Says what is wrong with the body, without its words."""
 
@@ -46,7 +55,7 @@ def needs_key(route: str | None) -> bool:
 def understood(body: bytearray) -> dict[str, Any]:
     """The object in a body. Raises NotUnderstood."""
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse)
+        found = _READ.decode(body.decode("utf-8"))
     except (ValueError, RecursionError):
         raise NotUnderstood("The body is not JSON in UTF-8.") from None
     if not isinstance(found, dict) or not isinstance(found.get("model"), str):
@@ -54,14 +63,9 @@ def understood(body: bytearray) -> dict[str, Any]:
     return found
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(word)
-
-
 def for_engine(request: dict[str, Any], served_as: str) -> bytes:
     """Written anew, so that the engine reads what was read here: of two `model` one is left. Raises NotUnderstood."""
     try:
-        named = json.dumps({**request, "model": served_as}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return named.encode("utf-8")
+        return _WRITE.encode({**request, "model": served_as}).encode("utf-8")
     except (ValueError, RecursionError):
         raise NotUnderstood("The body has a number or a text that JSON in UTF-8 cannot hold.") from None

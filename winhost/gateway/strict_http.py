@@ -122,7 +122,7 @@ class Framing:
     def __init__(self, body_limit: int) -> None:
         self._limit = body_limit
         self._rest = bytearray()
-        self._read: Callable[[], bytes | None] = self._head
+        self._read = Framing._head  # no bound method: it would hold what holds it
         self._left = self._body = self._count = 0
         self._joined = bytearray()
         self._after_chunk = False
@@ -131,16 +131,16 @@ class Framing:
 
     @property
     def in_head(self) -> bool:
-        return self._read == self._head and bool(self._rest)
+        return self._read is Framing._head and bool(self._rest)
 
     @property
     def in_body(self) -> bool:
-        return self._read != self._head
+        return self._read is not Framing._head
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Raises Refused, after which the connection is of no more use."""
         self._rest += data
-        while (passed := self._read()) is not None:
+        while (passed := self._read(self)) is not None:
             if passed:
                 yield passed
 
@@ -161,9 +161,9 @@ class Framing:
         self.heads += 1
         self._left, self._body, self._count = parsed.length or 0, 0, 0
         if parsed.length is None:
-            self._read, self._after_chunk = self._chunks, False
+            self._read, self._after_chunk = Framing._chunks, False
         elif parsed.length:
-            self._read = self._plain_body
+            self._read = Framing._plain_body
         return parsed.text
 
     def _plain_body(self) -> bytes | None:
@@ -171,13 +171,13 @@ class Framing:
         del self._rest[: len(taken)]
         self._left -= len(taken)
         if not self._left:
-            self._read = self._head
+            self._read = Framing._head
         return taken or None
 
     def _chunks(self) -> bytes | None:
         """Chunks of `JOINED_BYTES`, the last one smaller, however small those are that came."""
         rest, at = self._rest, 0
-        while self._read == self._chunks:
+        while self._read is Framing._chunks:
             part = rest[at : at + self._left]
             self._joined += part
             self._left -= len(part)
@@ -210,13 +210,13 @@ class Framing:
         if self._body > self._limit:
             raise Refused("too-large", 413)
         if self._left == 0:
-            self._read = self._last_line
+            self._read = Framing._last_line
         elif self._count > FREE_CHUNKS and self._body < self._count * SMALL_BYTES:
             raise Refused("small-chunks")
 
     def _joined_so_far(self) -> bytes | None:
         """None where nothing is ready and the body has not ended."""
-        joined, ended = self._joined, self._read != self._chunks
+        joined, ended = self._joined, self._read is not Framing._chunks
         ready = len(joined) if ended else len(joined) - len(joined) % JOINED_BYTES
         cut = [bytes(joined[at : min(at + JOINED_BYTES, ready)]) for at in range(0, ready, JOINED_BYTES)]
         del joined[:ready]
@@ -229,5 +229,5 @@ class Framing:
         if self._rest[:2] != b"\r\n":
             raise Refused("chunk")  # a trailer
         del self._rest[:2]
-        self._read = self._head
+        self._read = Framing._head
         return b"0\r\n\r\n"
