@@ -75,7 +75,7 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no type
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        if file.startswith("tests/house/") and file not in INNER or file == "tests/cli/test_advice.py":
+        if (file.startswith("tests/house/") and file not in INNER) or file == "tests/cli/test_advice.py":
             return "the tree"
         return "the Debian" if file.removeprefix("tests/linux/") in DEBIAN else file
 
