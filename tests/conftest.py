@@ -36,4 +36,5 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(100_000)  # as commands have it
         gc.enable()

@@ -9,11 +9,13 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 STDERR = pytest.StashKey[int]()
+INNER = ("tests/house/test_costly.py", "tests/house/test_workers.py")  # they run suites and parse nothing
 DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 
 # Few tests that each take long: whoever began one of these files last would keep all others waiting.
 LONG = (
     "the Debian",
+    "the tree",
     "tests/gateway/test_gateway.py",
     "tests/connect/test_slow.py",
     "tests/engine/test_crashes.py",
@@ -67,10 +69,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no types
-    """A file stays in one process; those that share the one Debian, too: apart they would only wait for each other."""
+    """A file stays in one process. So do those that share the one Debian, which apart would only wait for each other,
+    and those that look through the parsed tree, which takes seconds to parse.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
+        if (file.startswith("tests/house/") and file not in INNER) or file == "tests/cli/test_advice.py":
+            return "the tree"
         return "the Debian" if file.removeprefix("tests/linux/") in DEBIAN else file
 
     def _assign_work_unit(self, node: Any) -> None:

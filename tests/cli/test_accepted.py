@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.lab.running_lab import Lab
@@ -299,14 +300,14 @@ def test_runs_answer_in_every_form(line: Line, lab: Lab, form: str) -> None:
     if form == "name":
         assert [each.out for each in said] == ["gpu-03\n"] * 4
         return
-    documents = [yaml.safe_load(each.out) for each in said]
+    documents = [yaml.load(each.out, FASTEST) for each in said]
     assert [document["schema"] for document in documents] == ["winhost.check/2", *["winhost.outcome/2"] * 3]
     ended = [document["results"][0]["outcome"]["outcome"] for document in documents[1:]]
     assert ended == ["applied", "applied", "rolled back"]
     if form == "yaml":
         assert not said[1].out.startswith("{")
     failed = line("rollback", "no-such-run", "-o", form)
-    assert (failed.code, yaml.safe_load(failed.out)["schema"]) == (2, "winhost.error/1")
+    assert (failed.code, yaml.load(failed.out, FASTEST)["schema"]) == (2, "winhost.error/1")
     both = line("apply", "plan.json", "-o", form, "--jsonl")
     assert (both.code, "choose one" in both.out) == (2, True)
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from pysequoia import Cert
 
+from tests.cases import FASTEST
 from tests.cli.conftest import Line, Said
 from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.hub.stand_in_hub import serving as serving_hub
@@ -53,7 +54,7 @@ class Site:
         return f"{self.registry.host}/org/engine@{digest}"
 
     def plan(self) -> None:
-        book = yaml.safe_load((shipped("playbooks") / "linux.yaml").read_text("utf-8"))
+        book = yaml.load((shipped("playbooks") / "linux.yaml").read_text("utf-8"), FASTEST)
         files = model_files("org/model", COMMIT, "env:HF_TOKEN", self.hub.url)
         start = f"docker run {self.image}\n"
         book["resources"] += [
@@ -230,7 +231,7 @@ def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
     site.hub.files["k3s"] = program
     source = f"{site.hub.url}/org/model/resolve/{COMMIT}/k3s"
     desired = {"source": source, "sha256": hashlib.sha256(program).hexdigest(), "bytes": len(program)}
-    book = yaml.safe_load((shipped("playbooks") / "linux.yaml").read_text("utf-8"))
+    book = yaml.load((shipped("playbooks") / "linux.yaml").read_text("utf-8"), FASTEST)
     book["resources"].append(entry("ReleaseFile", {"path": "/usr/local/bin/k3s"}, desired))
     Path("book.yaml").write_text(yaml.safe_dump(book))
     assert site.line("plan", "llm-01", "--playbook", "book.yaml", "-o", "plan.json").code == 0

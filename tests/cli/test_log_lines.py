@@ -16,6 +16,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from tests.cases import FASTEST
 from tests.cli.conftest import Line, Said
 from tests.cli.terminal import talk
 from tests.secrets_kept import shown_in
@@ -151,7 +152,7 @@ def shapes(lab: Lab) -> list[str]:
 def change_fleet(**transport: Any) -> None:
     """Of all hosts of the fleet.yaml in the current folder."""
     file = Path("fleet.yaml")
-    fleet = yaml.safe_load(file.read_text())
+    fleet = yaml.load(file.read_text(), FASTEST)
     for host in fleet["hosts"].values():
         host["transport"] |= transport
     file.write_text(json.dumps(fleet))
@@ -273,7 +274,7 @@ def test_no_key_and_no_passphrase_is_in_it(
     monkeypatch.setenv("WINDOWS", secrets[0])
     monkeypatch.setenv("PASSPHRASE", passphrase if right else "wrong-ses4me")
     secrets += [passphrase, "wrong-ses4me", *locked(served, passphrase).splitlines()[1:-1], served._seed.hex()]
-    fleet = yaml.safe_load(Path("fleet.yaml").read_text())
+    fleet = yaml.load(Path("fleet.yaml").read_text(), FASTEST)
     fleet["hosts"][host]["transport"]["password"] = "env:WINDOWS"
     fleet["hosts"][host]["ssh"] |= {"key": f"file:{Path('password').resolve()}", "passphrase": "env:PASSPHRASE"}
     Path("fleet.yaml").write_text(json.dumps(fleet))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.cli.conftest import Line
 from tests.images.stand_in_registry import StandInRegistry, serving
 from tests.schemas import faults
@@ -28,7 +29,7 @@ def rendered(line: Line, *words: object) -> tuple[str, ...]:
 def test_it_prints_a_project_and_says_what_to_know_of_it_beside(line: Line) -> None:
     said = line(*rendered(line, *MACHINE, "--digest", DIGEST))
     assert said.code == 0, said.err
-    assert yaml.safe_load(said.out)["services"]["engine-chat"]["image"] == f"docker.io/vllm/vllm-openai@{DIGEST}"
+    assert yaml.load(said.out, FASTEST)["services"]["engine-chat"]["image"] == f"docker.io/vllm/vllm-openai@{DIGEST}"
     assert KEY not in said.out
     assert "note: chat: profile" in said.err
 
@@ -46,7 +47,7 @@ def test_the_registry_is_asked_for_the_digest_of_a_tag(line: Line) -> None:
         digest = registry.put_image((b"layer",), "v0.33.0")
         said = line(*rendered(line, "--facts", LINUX, "--engine-image", f"{registry.host}/org/engine:v0.33.0"))
     assert said.code == 0, said.err
-    image = yaml.safe_load(said.out)["services"]["gateway"]["image"]
+    image = yaml.load(said.out, FASTEST)["services"]["gateway"]["image"]
     assert image == f"{registry.host}/org/engine@{digest}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.lab.physics.ssh_keys import public_line
@@ -296,7 +297,7 @@ def test_a_reference_to_nothing_is_a_fault_at_its_place(
 
 @pytest.mark.parametrize("left_out", VOCABULARIES["dda"].together)
 def test_a_guest_that_would_be_left_half_way_is_a_fault(line: Line, facts: Path, left_out: str) -> None:
-    content = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    content = yaml.load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"), FASTEST)
     content["resources"] = [each for each in content["resources"] if each.get("for_each") != left_out]
     Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml")
@@ -318,7 +319,7 @@ def test_what_is_asked_for_and_has_no_entry_is_refused(
     line: Line, facts: Path, tmp_path: Path, left_out: set[str], lacks: str
 ) -> None:
     """The plan had no steps, and said nothing of it."""
-    content = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    content = yaml.load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"), FASTEST)
     content["resources"] = [each for each in content["resources"] if each.get("for_each") not in left_out]
     Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     Path("me.pub").write_text(f"{public_line(b'a key that there is none of'.ljust(32))} me\n", encoding="utf-8")

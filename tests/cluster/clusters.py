@@ -10,6 +10,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
+from tests.cases import FASTEST
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, KEY
 from winhost.cluster.render_request import ClusterRequest, ManifestSet
@@ -105,7 +106,7 @@ def check(manifest: Mapping[str, Any], version: str) -> None:
 
 @cache
 def lws_schema() -> dict[str, Any]:
-    schema: dict[str, Any] = yaml.safe_load((DATA / "leaderworkerset.yaml").read_text("utf-8"))
+    schema: dict[str, Any] = yaml.load((DATA / "leaderworkerset.yaml").read_text("utf-8"), FASTEST)
     for at in ("leaderTemplate", "workerTemplate"):
         template = schema["properties"]["spec"]["properties"]["leaderWorkerTemplate"]["properties"][at]
         template["properties"]["spec"]["x-kubernetes-preserve-unknown-fields"] = True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.cluster.clusters import check, machine, request, wide
 from tests.engine.linux_world import CONSENTS, LinuxWorld, linux_world
 from tests.serving.situations import model
@@ -76,7 +77,7 @@ def test_entries_are_ones_that_a_playbook_can_have(asked: NodeRequest) -> None:
 def test_a_token_stands_in_a_file_of_its_own_and_nowhere_else() -> None:
     found = cluster_stack(machine("metal"), node(join=JOIN))
     assert SECRET not in json.dumps(found.entries)
-    config = yaml.safe_load(config_file(node(join=JOIN)))
+    config = yaml.load(config_file(node(join=JOIN)), FASTEST)
     assert (config["server"], config["token-file"], "token" in config) == (JOIN.server, TOKEN, False)
     assert "ExecStart=/usr/local/bin/k3s agent\n" in unit_file(node(join=JOIN))
     (secret,) = (each for each in list[Any](found.entries) if each["resource"] == "SecretFile")
@@ -86,7 +87,7 @@ def test_a_token_stands_in_a_file_of_its_own_and_nowhere_else() -> None:
 
 
 def test_a_cluster_that_starts_keeps_its_secrets() -> None:
-    config = yaml.safe_load(config_file(node()))
+    config = yaml.load(config_file(node()), FASTEST)
     assert config["node-label"] == ["nvidia.com/gpu.present=true"]
     assert (config["write-kubeconfig-mode"], config["secrets-encryption"]) == ("0600", True)
     assert "server" not in config
@@ -95,7 +96,7 @@ def test_a_cluster_that_starts_keeps_its_secrets() -> None:
 
 def test_in_wsl_the_network_has_one_adapter_and_it_is_said_what_is_one_there() -> None:
     found = cluster_stack(machine("wsl"), node(wsl="mirrored"))
-    assert yaml.safe_load(config_file(node(wsl="mirrored")))["flannel-iface"] == "eth0"
+    assert yaml.load(config_file(node(wsl="mirrored")), FASTEST)["flannel-iface"] == "eth0"
     assert "mount --make-rshared /" in unit_file(node(wsl="mirrored"))
     assert any("swap is off, and bridged networking is preferred" in note for note in found.notes)
     assert any("kubernetes-per-gpu.one-device" in note for note in found.notes)

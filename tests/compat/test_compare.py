@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from winhost.compat.compare import Comparison, compare
 from winhost.core.answers import RemoteFault, Unavailable, Unknown
@@ -13,6 +12,7 @@ from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
+from winhost.model.yamlfile import adapter
 
 
 def facts(name: str) -> Facts:
@@ -22,7 +22,7 @@ def facts(name: str) -> Facts:
 def altered(reading: Facts, change: Callable[[Any], None]) -> Facts:
     document = plain(reading)
     change(document["resources"])
-    return TypeAdapter(Facts).validate_python(document)
+    return adapter(Facts).validate_python(document)
 
 
 def is_nvidia(record: Any) -> bool:
@@ -38,9 +38,7 @@ def codes(compared: Comparison, path: str) -> tuple[set[str], set[str]]:
 @pytest.mark.parametrize("path", host_files(), ids=lambda path: path.stem)
 def test_a_reading_equals_itself_whenever_it_was_read(path: Any) -> None:
     reading = expand(path)[0]
-    again = replace(
-        TypeAdapter(Facts).validate_python(plain(reading)), read_at="2027-01-01T00:00:00+00:00", winhost="9.9"
-    )
+    again = replace(adapter(Facts).validate_python(plain(reading)), read_at="2027-01-01T00:00:00+00:00", winhost="9.9")
     compared = compare(reading, again)
     assert compared.differences == ()
     assert compared.verdicts == ()

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from tests.cases import read_cases
 from tests.compat.test_rules import DATA, FILES, facts_of, merged
 from tests.rows import each_row
@@ -12,6 +10,7 @@ from winhost.compat.assess import assess
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.reason import CapabilityVerdict
+from winhost.model.yamlfile import adapter
 from winhost.resources.host import HostFacts
 
 PATH = FILES["gpu"].parents[1] / "measured.yaml"
@@ -59,7 +58,7 @@ def test_of_two_measurements_the_newest_counts() -> None:
     new = facts_of(DATA["host"], {"ipc_legacy": False, "ipc_fd": False}).document
     told = plain(old)
     told["measured"] += [plain(new)["measured"][0] | {"at": "2026-11-24T10:00:00+00:00"}]
-    both = TypeAdapter(Facts).validate_python(told)
+    both = adapter(Facts).validate_python(told)
     assert [each.at[:10] for each in both.measured] == ["2026-11-23", "2026-11-24"]
     wsl2 = assess(HostFacts(both)).path("wsl2").every_variant[0]
     assert wsl2.offers("cuda-ipc").because == ("cuda-ipc.measured-none",)

@@ -135,17 +135,20 @@ class Choice:
     seed: str
 
     def of(self, moments: Sequence[Moment], seams: Collection[str]) -> list[Moment]:
-        """The first, the last, around restarts and where another machine has its turn, and in the middle of steps."""
+        """The first, the last, around restarts and where another machine has its turn, and in the middle of steps. Few
+        are one of each: which one differs from world to world.
+        """
         if self.dial == "all":
             return list(moments)
         marked = list(_seams(moments[1:-1], seams))
         others = [moment for moment in moments[1:-1] if moment not in marked]
+        ends = moments[0], moments[-1]
         if self.dial == "some":
-            chosen = [*marked, *self.sample(others, len(others) // 4)]
+            chosen = {*ends, *marked, *self.sample(others, len(others) // 4)}
         else:
             midway = [m for m in others if (m.when, m.entry["event"]) in (("after", "begin"), ("before", "end"))]
-            chosen = [*self.sample(marked, 1), *self.sample(midway, 1)]
-        return sorted({moments[0], moments[-1], *chosen}, key=lambda moment: moment.number)
+            chosen = {moment for each in (ends, marked, midway) for moment in self.sample(each, 1)}
+        return sorted(chosen, key=lambda moment: moment.number)
 
     def sample(self, of: Sequence[T], count: int) -> list[T]:
         return random.Random(f"{self.seed} {len(of)}").sample(of, min(count, len(of)))

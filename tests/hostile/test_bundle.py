@@ -6,7 +6,6 @@ from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from pydantic import TypeAdapter
 
 from tests.engine.world import PLAYBOOK
 from tests.hostile.hosts import TAKEN, called, with_taken
@@ -14,6 +13,7 @@ from winhost.bundle.bundle_files import SCRIPTS, bundle
 from winhost.engine.planning import make_plan
 from winhost.model.errors import visible
 from winhost.model.plan import Plan, PlanRequest
+from winhost.model.yamlfile import adapter
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
@@ -54,7 +54,7 @@ def test_the_scripts_are_the_same_to_the_byte(value: str) -> None:
 def test_the_plan_carries_the_value_unchanged(value: str) -> None:
     plan = plan_for(value)
     carried = bundle_for(value)["plan.json"].decode("utf-8")
-    assert TypeAdapter(Plan).validate_python(json.loads(carried)) == plan
+    assert adapter(Plan).validate_python(json.loads(carried)) == plan
     assert json.loads(carried)["request"]["vm"] == value
     for line in carried.split("\n"):
         assert line.isprintable()

@@ -8,6 +8,9 @@ from textwrap import dedent
 
 from tests.house.tree import ROOT
 
+# Of all that are installed. The others would take as long to import as the suites take to run.
+PLUGINS = ("-p", "xdist", "-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin")
+
 
 def run_suite(folder: Path, files: dict[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
     for name, text in files.items():
@@ -16,9 +19,9 @@ def run_suite(folder: Path, files: dict[str, str], *options: str) -> "subprocess
     # The environment of the outer run must not reach it: PYTEST_ADDOPTS, PYTEST_XDIST_WORKER and others.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "--rootdir", folder, "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "--rootdir", folder, "-p", "no:cacheprovider", *PLUGINS, *options],
         cwd=folder,
-        env={**inherited, "PYTHONPATH": str(ROOT)},
+        env={**inherited, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,6 +1,7 @@
 """The house stands on two rules: dependencies point downward, and `--help` is quick."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -314,16 +315,22 @@ def test_rules_of_a_path_are_imported_in_one_place_and_so_in_one_order() -> None
     assert others == {}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_path_has_the_same_rules_whatever_else_was_imported() -> None:
     """Rules are declared by importing them: a path whose modules were left out would have nothing against it."""
     code = (
-        "import sys\n"
+        "import os, sys\n"
         "from winhost.compat.assess import rulebook\n"
         "from winhost.compat.rule import RULES\n"
-        "for path in sys.argv[1:]: rulebook(path)\n"
-        "print(*(each.name for each in RULES if each.path.split('/')[0] == sys.argv[1]))"
+        "for first in sys.argv[1:]:\n"
+        "    for others in [], sys.argv[1:]:\n"
+        "        if os.fork() == 0:\n"  # each has imported no rules yet
+        "            for path in first, *others: rulebook(path)\n"
+        "            print(first, *(each.name for each in RULES if each.path.split('/')[0] == first), flush=True)\n"
+        "            os._exit(0)\n"
+        "        assert os.wait()[1] == 0\n"
     )
-    together = python(code, *EVERY_PATH).stdout.split()
-    assert python(code, EVERY_PATH[0]).stdout.split() == together
-    for path in EVERY_PATH[1:]:
-        assert python(code, path).stdout.split() == python(code, path, *EVERY_PATH).stdout.split() != [], path
+    lines = python(code, *EVERY_PATH).stdout.splitlines()
+    for path, alone, together in zip(EVERY_PATH, lines[::2], lines[1::2], strict=True):
+        assert alone == together, path
+        assert alone.startswith(f"{path} "), path

@@ -11,6 +11,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from tests.cases import FASTEST
 from winhost.images.seed import GuestAddress, GuestSeed, filled, seed_template
 
 
@@ -53,7 +54,7 @@ class Read:
     files: dict[str, bytes]
 
     def yaml(self, name: str) -> Any:
-        return yaml.safe_load(self.files[name])
+        return yaml.load(self.files[name], FASTEST)
 
 
 def read(image: bytes) -> Read:

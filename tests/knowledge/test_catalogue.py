@@ -18,9 +18,9 @@ import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
-from winhost.knowledge import catalogue, versions
+from winhost.knowledge import catalogue, explanation, versions
 from winhost.knowledge.explanation import explain
-from winhost.knowledge.related import MOST, bond
+from winhost.knowledge.related import MOST, bond, related
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
@@ -217,3 +217,16 @@ def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
     with raises("UnknownCode", match=r"did you mean 'dda\.client-sku'"):
         explain("dda.client-sk")
+
+
+def test_reports_of_many_hosts_look_for_related_reasons_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Counter[str]()
+
+    def counted(code: str, *rest: Any) -> tuple[str, ...]:
+        looked[code] += 1
+        return related(code, *rest)
+
+    monkeypatch.setattr(explanation, "related", counted)
+    explain.cache_clear()  # type: ignore[attr-defined]  # see `once`
+    assert explain("dda.client-sku") == explain("dda.client-sku")
+    assert looked == {"dda.client-sku": 1}

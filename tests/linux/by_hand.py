@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from tests.engine.crash import nothing
 from tests.engine.linux_world import LinuxWorld, linux_world
@@ -24,6 +23,7 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
+from winhost.model.yamlfile import adapter
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
@@ -76,7 +76,7 @@ class InLinux:
         file.write_text(write_document(windows))
         result = self.run(made, "facts", str(file))
         assert result.code == 0
-        return TypeAdapter(Facts).validate_python(result.document)
+        return adapter(Facts).validate_python(result.document)
 
     def plan(self, made: Path) -> Plan:
         return make_plan(HostFacts(self.facts(made)), parse_request(PlanRequest("wsl2", self.here.book)))

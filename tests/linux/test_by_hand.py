@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.crash import Abandoned, line
 from tests.engine.world import world
-from tests.engine.wsl2_world import wsl2_world
+from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.linux.by_hand import InLinux, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
 from winhost.bundle import linux_run
@@ -26,10 +26,14 @@ from winhost.resources.registry import RULES
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
 
+@pytest.fixture(scope="module")
+def windows_done(tmp_path_factory: pytest.TempPathFactory) -> Wsl2World:
+    return with_windows_done(wsl2_world(tmp_path_factory.mktemp("windows") / "store"))
+
+
 @pytest.fixture
-def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InLinux:
-    here = with_windows_done(wsl2_world(tmp_path / "store"))
-    return InLinux(here, tmp_path / "journals", monkeypatch)
+def hand(windows_done: Wsl2World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InLinux:
+    return InLinux(windows_done.copy(tmp_path / "store"), tmp_path / "journals", monkeypatch)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from winhost.resources.linux.linux_scripts import agent_text
+from tests.linux.agent_definitions import definitions
 
 DISK = {"name": "no-such-disk", "kname": "no-such-disk", "type": "disk", "size": 1 << 40, "serial": " S1 ", "ro": False}
 
@@ -34,9 +34,7 @@ TREES: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.fixture(scope="module")
 def script() -> dict[str, Any]:
     pytest.importorskip("fcntl")  # the agent runs on Linux
-    defined: dict[str, Any] = {}
-    exec(compile(agent_text(), "the agent", "exec"), defined)  # definitions only
-    return defined
+    return definitions()
 
 
 @pytest.mark.parametrize(("more", "held"), TREES.values(), ids=TREES.keys())

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from winhost.resources.linux.linux_scripts import agent_text
+from tests.linux.agent_definitions import definitions
 
 WSL = "6.6.87.2-microsoft-standard-WSL2"
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> dict[str, Any]:
-    scripts: dict[str, Any] = {}
-    exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
+    scripts = definitions()
     scripts["has_nvswitches"].__globals__["PCI"] = tmp_path
     return scripts
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.two_machines import TwoMachines, two_machines
+from tests.linux.agent_definitions import definitions
 from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from tests.rows import each_row
@@ -28,7 +29,6 @@ from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, ssh
 from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
 ROOT = Path(__file__).parents[2]
@@ -139,8 +139,7 @@ def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
-    scripts: dict[str, Any] = {}
-    exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
+    scripts = definitions()
     assert scripts["KNOWN_FILES"] == model.FILES
     assert scripts["KNOWN_SOURCES"] == package_manager.SOURCES
     assert scripts["KNOWN_PACKAGES"] == model.PACKAGES

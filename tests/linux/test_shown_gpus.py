@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from winhost.resources.linux.linux_scripts import agent_text
+from tests.linux.agent_definitions import definitions
 
 LOG = """\
 hv_pci 4f3a1c2e-0001-4b7d-9c41-0e5f7a6b2d10: PCI VMBus probing: Using version 0x10004
@@ -23,12 +23,6 @@ VERSION = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.173.02  
 PLACED = "0x0000001000000000 0x00000017ffffffff 0x000000000014220c\n"
 UNPLACED = "0x0000000000000000 0x00000007ffffffff 0x000000002014220c\n"
 NONE = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
-
-
-def agent() -> dict[str, Any]:
-    scripts: dict[str, Any] = {}
-    exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
-    return scripts
 
 
 def guest(folder: Path, *resources: str, version: str = VERSION, shows: int | None = None) -> dict[str, Any]:
@@ -47,7 +41,7 @@ def guest(folder: Path, *resources: str, version: str = VERSION, shows: int | No
         "#!/bin/sh\n" + "".join(f"echo 'GPU {each}: NVIDIA L40S (UUID: GPU-{each})'\n" for each in range(shown))
     )
     smi.chmod(0o755)
-    scripts = agent()
+    scripts = definitions()
     scripts |= {
         "PCI": folder / "bus",
         "RUNNING_DRIVER": str(folder / "version"),
@@ -106,5 +100,5 @@ def test_a_bar_without_an_address_is_no_gpu_that_runs(tmp_path: Path) -> None:
     ("log", "high", "low"), [(LOG, 0x1002000000, 0x3000000), ("", None, None), ("hv_pci: Need 0x of high", None, None)]
 )
 def test_the_most_that_one_gpu_asked_for_counts(log: str, high: int | None, low: int | None) -> None:
-    scripts = agent()
+    scripts = definitions()
     assert [scripts["most_needed"](log, which) for which in ("high", "low")] == [high, low]

@@ -63,3 +63,27 @@ def test_the_agent_for_linux_is_put_together_by_one_of_the_threads_that_need_it(
     for _ in range(5):
         linux_scripts.agent_text.cache_clear()
         assert len(set(together(linux_scripts.session_text))) == 1
+
+
+def test_nobody_waits_for_what_is_there() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @once
+    def there() -> str:
+        return "there"
+
+    @once
+    def slow() -> str:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return "made"
+
+    assert there() == "there"
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(slow)
+        assert begun.wait(PATIENCE_S)
+        try:
+            assert ThreadPoolExecutor(1).submit(there).result(PATIENCE_S) == "there"
+        finally:
+            go_on.set()
+        assert making.result() == "made"

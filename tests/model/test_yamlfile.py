@@ -320,3 +320,21 @@ def test_a_far_word_is_not_proposed() -> None:
 def test_of_equally_near_words_the_first_is_proposed() -> None:
     assert did_you_mean("wsl", EVERY_PATH) == "; did you mean 'wsl2'?"
     assert did_you_mean("WSL", ["wslc", "wsl2"]) == "; did you mean 'wslc'?"
+
+
+def test_many_files_of_a_kind_take_one_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kind(BaseModel):
+        size: int
+
+    made: list[object] = []
+
+    class Counted(yamlfile.TypeAdapter[Any]):
+        def __init__(self, kind: Any) -> None:
+            made.append(kind)
+            super().__init__(kind)
+
+    monkeypatch.setattr(yamlfile, "TypeAdapter", Counted)
+    for size in range(3):
+        (tmp_path / f"{size}.json").write_text(json.dumps({"size": size}), "utf-8")
+        assert load_json(tmp_path / f"{size}.json", Kind).size == size
+    assert made == [Kind]

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from tests.engine.world import EVERY_CONSENT
 from tests.powershell.conftest import BUSY_S
 from tests.processes import PATIENCE_S, started
@@ -25,6 +23,7 @@ from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engi
 from winhost.lab.powershell.standins import seams, standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
+from winhost.model.yamlfile import adapter
 
 RESTART = 3010
 LINE = "Watch-Journal"  # what a watched script tells the host around each line of its journal
@@ -173,7 +172,7 @@ class ByHand:
     journals: Path
 
     def facts(self, made: Path) -> Facts:
-        return TypeAdapter(Facts).validate_python(json.loads(self.person.run(self.machine, made / "Facts.ps1").output))
+        return adapter(Facts).validate_python(json.loads(self.person.run(self.machine, made / "Facts.ps1").output))
 
     def verify(self, made: Path) -> Done:
         return self.person.run(self.machine, made / "Verify.ps1", "-Json")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.serving.situations import linux, model, shipped
 from tests.serving.situations import workload as situation
 from tests.serving.stacks import FILES, IMAGE, KEY
@@ -35,7 +36,7 @@ def made(request: ComposeRequest, facts: HostFacts | None = None) -> ComposeProj
 
 
 def services(project: ComposeProject) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(project.text)["services"]
+    found: dict[str, Any] = yaml.load(project.text, FASTEST)["services"]
     return found
 
 
@@ -58,7 +59,7 @@ def mirrored(through: Mirror) -> ComposeRequest:
 
 def test_mirrors_are_volumes_of_their_engines_and_kept_within_their_size() -> None:
     project = made(mirrored(Mirror.TIERS))
-    found, document = services(project), yaml.safe_load(project.text)
+    found, document = services(project), yaml.load(project.text, FASTEST)
     assert "kv-chat:/var/lib/winhost-kv-chat" in found["engine-chat"]["volumes"]
     assert not any("kv-coder" in each for each in found["engine-chat"]["volumes"])
     assert {"kv-chat", "kv-coder"} <= document["volumes"].keys()
@@ -78,12 +79,12 @@ def test_engines_do_not_reach_each_other() -> None:
     assert mounted["engine-chat"] & mounted["engine-coder"] == {"winhost-vllm"}
     assert mounted["gateway"] == {"socket-chat", "socket-coder"}
     assert all(each.endswith(":ro") for each in found["gateway"]["volumes"])
-    volumes = yaml.safe_load(made(asked()).text)["volumes"]
+    volumes = yaml.load(made(asked()).text, FASTEST)["volumes"]
     assert volumes["socket-chat"]["driver_opts"] == {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
 
 
 def test_the_gateway_finds_what_it_reads() -> None:
-    document = yaml.safe_load(made(asked("chat", "coder")).text)
+    document = yaml.load(made(asked("chat", "coder")).text, FASTEST)
     contents = {
         each["target"]: document["configs"][each["source"]]["content"].replace("$$", "$")
         for each in document["services"]["gateway"]["configs"]
@@ -102,7 +103,7 @@ def test_the_gateway_finds_what_it_reads() -> None:
 def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     plain = asked()
     limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(KeyLimit(concurrent=4))))
-    settings = yaml.safe_load(made(limited).text)["configs"]["gateway-settings-json"]["content"]
+    settings = yaml.load(made(limited).text, FASTEST)["configs"]["gateway-settings-json"]["content"]
     assert parse_settings(settings).per_key.of("alice").concurrent == 4
 
 

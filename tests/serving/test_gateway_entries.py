@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.cases import FASTEST
 from tests.engine.linux_world import linux_world
 from winhost.cli import winhost
 from winhost.core.requirements import consents_of
@@ -31,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def entries(result: Result) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = yaml.safe_load(result.stdout)
+    found: list[dict[str, Any]] = yaml.load(result.stdout, FASTEST)
     return found
 
 

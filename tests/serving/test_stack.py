@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import FASTEST
 from tests.engine.linux_world import linux_world
 from tests.errors import raises
 from tests.serving.situations import linux, model, shipped
@@ -44,7 +45,7 @@ def texts(found: Stack) -> dict[str, str]:
 
 def compose(found: Stack) -> dict[str, Any]:
     (text,) = (text for path, text in texts(found).items() if path.endswith("/compose.yaml"))
-    service: dict[str, Any] = yaml.safe_load(text)["services"]["engine"]
+    service: dict[str, Any] = yaml.load(text, FASTEST)["services"]["engine"]
     return service
 
 

@@ -37,8 +37,7 @@ class Journal:
     def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
         self._around = around
-        self.entries = read_journal(path) if path.exists() else []
-        self._size = sum(len(LINES.line(entry)) for entry in self.entries)
+        self.entries, self._size = _read(path) if path.exists() else ([], 0)
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> RawEvent:
@@ -64,12 +63,17 @@ def read_journal(path: Path) -> list[RawEvent]:
     """All whole lines, perhaps none. Raises UsageError: Damaged for anything but a torn last line, OtherVersion,
     ForeignJournal.
     """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[RawEvent], int]:
+    """And how many bytes the whole lines have."""
     if path.is_symlink():
         raise damaged(path, 1, "it is a symbolic link")
     try:
         data = read_within(path, LARGEST)
         _refuse_foreign(path, data)
-        return LINES.entries(data)
+        return LINES.entries(data), data.rfind(b"\n") + 1
     except TooLarge as large:
         raise damaged(path, 1, f"the file {large}") from None
     except OSError as error:

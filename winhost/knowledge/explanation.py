@@ -2,11 +2,13 @@
 
 from winhost.knowledge import catalogue
 from winhost.knowledge.related import related
+from winhost.model.once import once
 from winhost.model.reason import Explanation
 
 
+@once
 def explain(code: str) -> Explanation:
-    """Of a code. Raises UsageError: UnknownCode."""
+    """Kept: the reports of many hosts explain the same codes. Raises UsageError: UnknownCode."""
     found = catalogue.entry(code)
     return Explanation(
         code=code,

@@ -129,6 +129,8 @@ _NOT_PLAIN = re.compile(r"[^\n -~]")
 def visible_json(document: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
     """JSON that can be looked at: what `visible` would escape is escaped here too, and reads back as it was."""
     text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
+    if text.isprintable():
+        return text
     return _NOT_PLAIN.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 

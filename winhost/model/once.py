@@ -1,14 +1,15 @@
 """What is made once and then kept, whichever thread asks for it first."""
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from threading import RLock
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAKING = RLock()  # one for all: what is made may need something else that is made once
+_NOT_MADE: Any = object()
 
 
 def once(make: Callable[P, T]) -> Callable[P, T]:
@@ -17,12 +18,18 @@ def once(make: Callable[P, T]) -> Callable[P, T]:
     Hosts are worked on in threads. What they share is parsed by the first that needs it, and the parsers it goes
     through (`ast` in Python 3.11 for one, which ended a run) take two at a time badly.
     """
-    kept = cache(make)
+    kept: dict[Any, T] = {}
 
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _MAKING:
-            return kept(*args, **kwargs)  # type: ignore[arg-type]  # as with `cache`, arguments must be hashable
+        asked = (args, tuple(kwargs.items()))
+        found: T = kept.get(asked, _NOT_MADE)  # without the lock: for what is there, no thread waits for one that makes
+        if found is _NOT_MADE:
+            with _MAKING:
+                found = kept.get(asked, _NOT_MADE)
+                if found is _NOT_MADE:
+                    found = kept[asked] = make(*args, **kwargs)
+        return found
 
-    get.cache_clear = kept.cache_clear  # type: ignore[attr-defined]  # for tests that count what is made
+    get.cache_clear = kept.clear  # type: ignore[attr-defined]  # for tests that count what is made
     return get

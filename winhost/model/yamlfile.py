@@ -26,6 +26,7 @@ from pydantic_core import ErrorDetails
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
 from winhost.model.files import TooLarge, heed_writers, read_within
+from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
@@ -350,10 +351,18 @@ _SHOULD = {
 _COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
 
 
+@once
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Kept, and with its validator built: that takes as long as reading some ten files with it."""
+    made = TypeAdapter(kind)
+    made.rebuild()
+    return made
+
+
 def _validated(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, list[Finding], int]:
     """The value, else what is wrong and how much more is."""
     try:
-        return TypeAdapter(kind).validate_json(text, strict=True), [], 0
+        return adapter(kind).validate_json(text, strict=True), [], 0
     except ValidationError as error:
         findings = findings_of(error, data, kind)
         return None, findings, error.error_count() - len(findings)

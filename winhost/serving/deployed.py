@@ -4,10 +4,11 @@ import json
 from dataclasses import asdict, fields
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from winhost.core.dataclass import dataclass
+from winhost.model.yamlfile import adapter
 
 PATH = "/etc/winhost/serving.json"
 FORMAT = 1
@@ -87,7 +88,7 @@ class Deployed:
 
 def _checked(kind: Any, value: object, where: str) -> Any:
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(value))
+        return adapter(kind).validate_json(json.dumps(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in (where, *first["loc"]))

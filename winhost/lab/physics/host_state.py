@@ -74,6 +74,8 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[HostPart] = []
+        self._tellers: dict[str, HostPart] = {}  # by what they tell, of the first so many parts
+        self._asked = 0
         # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
         # asked for; what it tells where all are asked for; which one it waits for; registry keys, and what is written
         # into them; CIM classes; programs, which end with a code and an output; what a `set` does to a resource.
@@ -295,9 +297,11 @@ class HostState:
         """Lists all instances of a resource. One of them at a time, because each read asks for some dozens."""
         if resource in VM_RESOURCES:
             return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
-        for part in self.parts:
-            if (tells := part.records().get(resource)) is not None:
-                return tells
+        if self._asked != len(self.parts):
+            self._tellers = {name: part for part in reversed(self.parts) for name in part.records()}
+            self._asked = len(self.parts)
+        if (part := self._tellers.get(resource)) is not None:
+            return part.records()[resource]
         return self._listers.get(resource, lambda: self._initial.get(resource, ()))
 
     @property
