@@ -128,6 +128,11 @@ class SshConnection:
             raise NotJoined(one_line(error.text) or f"code {error.code}") from None
 
     @property
+    def alive(self) -> bool:
+        """As far as anybody has noticed."""
+        return bool(self.transport().is_active())
+
+    @property
     def faults(self) -> tuple[type[Exception], ...]:
         """What the library raises where a connection is lost."""
         from paramiko import SSHException

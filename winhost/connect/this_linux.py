@@ -29,6 +29,7 @@ class ThisLinux:
     """
 
     faults: tuple[type[Exception], ...] = (EOFError, OSError)
+    alive = True
 
     def __init__(self) -> None:
         self._host = ""
