@@ -77,9 +77,9 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     entry = _with_reference(entry, host, name, new)
     if new.groups:
         entry = {**entry, "groups": list(new.groups)}
-    added = write_added(file, name, entry)
+    write_added(file, name, entry)
     say(f"{name} is in {visible(str(file))}", err=True)
-    return AddedHost(added, file)
+    return AddedHost(host, file)  # with the password as it was typed: the reference may be to a variable not set yet
 
 
 def _account(text: str) -> tuple[str, str, int | None]:
