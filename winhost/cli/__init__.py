@@ -43,6 +43,8 @@ COMMANDS = {
     "lint": "Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it.",
     "install": "Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
+    "chat": "Talk to a model that is served, as its answer comes.",
+    "open": "Open a port on this computer that leads to what HOST serves.",
     "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",
     "lab": "Simulate hosts behind a real remoting endpoint.",

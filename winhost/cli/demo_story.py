@@ -43,7 +43,7 @@ class StoryDemo(Demo):
         machine = lab.hosts[DESK].machine
         found = machine.settled_state()
         brief("up", MODEL, "--on", DESK, "--yes", "--accept", DESK_CONSENTS)
-        # brief("chat", DESK, "Say hello")
+        brief("chat", DESK, "Say hello")
         brief("down", DESK, "--yes", "--accept", DESK_CONSENTS)
         now = machine.settled_state()
         different = {each for each in {*found, *now} if found.get(each) != now.get(each)}

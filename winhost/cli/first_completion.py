@@ -2,12 +2,11 @@
 
 import http.client
 import json
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from time import monotonic, sleep
 
-from winhost.cli.lan_completion import NotForUs, closed_where_it_fails, lan_endpoint, reached_address
+from winhost.cli.lan_completion import NotForUs, lan_endpoint, reached_address, socket_through_ssh
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -21,7 +20,6 @@ from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed, NotDeployed
 
 ASKED, PLACE = "ServingReady", "place"
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _WITHIN = 180  # seconds for one answer: the gateway itself holds a request for 120
 _BUSY, _TURN, _PAUSE = 503, 900, 5  # seconds: as long as the gateway gives an engine to start
 _TOKENS, _SHOWN, _MOST = 16, 80, 1_000_000
@@ -149,19 +147,11 @@ def deployed_by(record: RunState) -> Deployed | None:
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
     """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
-    address, _, port = deployed.gateway.listen.rpartition(":")
-    bare = address.strip("[]")
 
     def connected() -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("localhost", int(port), timeout=_WITHIN)
-        connection.sock = session.tunnel(_ANY.get(bare, bare), int(port))
+        connection = http.client.HTTPConnection("localhost", timeout=_WITHIN)
+        connection.sock = socket_through_ssh(session.tunnel, deployed.gateway)
         connection.sock.settimeout(_WITHIN)
-        if deployed.gateway.tls:
-            # Its certificate is for the names of clients; which machine this is, SSH has shown.
-            unchecked = ssl.create_default_context()
-            unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-            with closed_where_it_fails(connection):
-                connection.sock = unchecked.wrap_socket(connection.sock)
         return connection
 
     return _completion(connected, model, key)

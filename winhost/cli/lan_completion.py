@@ -1,6 +1,7 @@
 """A completion at the address by which other machines reach an endpoint, where this computer is one that may."""
 
 import http.client
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,10 +79,33 @@ def lan_endpoint(
     bare = address.strip("[]")
     if bare not in _ANY and ip_address(bare).is_loopback:
         return None
-    forwarded = tuple(_allowed(record, "PortForward", port))
-    allowed = forwarded or tuple(_allowed(record, "FirewallPort", port))
+    allowed = allowed_networks(record, port)
     reached = reached_address(record, gateway, host, session.way)
     return LanEndpoint(reached, int(port), gateway.tls, allowed) if reached and allowed else None
+
+
+def allowed_networks(record: RunState, port: str) -> tuple[str, ...]:
+    """Whose machines may come to this port, by the plan."""
+    return tuple(_allowed(record, "PortForward", port)) or tuple(_allowed(record, "FirewallPort", port))
+
+
+def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway) -> socket.socket:
+    """To a gateway on the machine that SSH leads to, wherever it listens. tunnel: of an open connection.
+
+    Its certificate is for the names of clients; which machine this is, SSH has shown. Raises WinhostError, OSError.
+    """
+    address, _, port = gateway.listen.rpartition(":")
+    bare = address.strip("[]")
+    made = tunnel({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare), int(port))  # noqa: S104 - compared, not bound
+    if not gateway.tls:
+        return made
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    try:
+        return unchecked.wrap_socket(made)
+    except BaseException:
+        made.close()
+        raise
 
 
 def reached_address(

@@ -20,6 +20,7 @@ from winhost.model.fleetfile import load_fleet
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed
 
+_SSH = 22
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -78,8 +79,11 @@ class ServingRun:
 
 
 def is_this_linux(host: AnyHost | None) -> bool:
-    """Whether its loopback is ours. That of a WSL distro is not: it depends on .wslconfig."""
-    return isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
+    """Whether its loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig decides
+    about that of a WSL distro.
+    """
+    ours = isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
+    return ours and isinstance(host, LinuxHost) and host.login.port == _SSH
 
 
 def _way(host: AnyHost | None) -> SshWay | None:

@@ -32,12 +32,7 @@ class ServingTarget:
         known = [each.model for each in self.deployed.engines]
         for model in models:
             if model not in known:
-                raise UsageError(
-                    "NoSuchModel",
-                    what=f"{self.host} has no model '{visible(model)}'{did_you_mean(model, known)}",
-                    hint=f"There are: {', '.join(known)}",
-                    host=self.host,
-                )
+                raise no_such_model(self.host, model, known)
         return tuple(each for each in self.deployed.engines if not models or each.model in models)
 
     @property
@@ -63,6 +58,16 @@ class ServingTarget:
         return self.session.state([name]).units[0]
 
 
+def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
+    """The host serves others."""
+    return UsageError(
+        "NoSuchModel",
+        what=f"{host} has no model '{visible(model)}'{did_you_mean(model, known)}",
+        hint=f"There are: {', '.join(known)}",
+        host=host,
+    )
+
+
 @contextmanager
 def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator[ServingTarget]:
     """Raises UsageError (SeveralTargets, and as `hosts_named`), WinhostError (NothingServed, WrongServingFile)."""
@@ -75,20 +80,25 @@ def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator
     session = ServingSession(lambda: serving_wire(host))
     try:
         with watch.at(host.name, "reading what is served"):
-            deployed = _deployed(host.name, session.deployed())
+            deployed = parse_deployed(host.name, session.deployed())
         yield ServingTarget(host.name, session, deployed)
     finally:
         session.close()
 
 
-def _deployed(host: str, text: str | None) -> Deployed:
+def nothing_served(host: str, why: str) -> WinhostError:
+    """On a host that can be reached."""
+    return WinhostError(
+        "NothingServed",
+        what=f"{host}: {why}",
+        hint=f"Plan it: winhost plan {host} --workload WORKLOAD -o plan.json; then: winhost apply plan.json",
+        host=host,
+    )
+
+
+def parse_deployed(host: str, text: str | None) -> Deployed:
     if text is None:
-        raise WinhostError(
-            "NothingServed",
-            what=f"{host}: nothing is installed that serves models: there is no {PATH}",
-            hint=f"Plan it: winhost plan {host} --workload WORKLOAD -o plan.json; then: winhost apply plan.json",
-            host=host,
-        )
+        raise nothing_served(host, f"nothing is installed that serves models: there is no {PATH}")
     try:
         return Deployed.parse(text)
     except NotDeployed as error:

@@ -146,6 +146,11 @@ class SshWire:
         except self._client.faults as error:
             raise SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at) from None
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is there, as far as anybody has noticed."""
+        return bool(self._client.transport().is_active())
+
     def close(self) -> None:
         """Leave. A call that runs is not stopped by it."""
         self._client.close()

@@ -56,4 +56,6 @@ def _pump(source: Any, sink: Any) -> None:
             sink.sendall(data)
     for end in (source, sink):
         with suppress(OSError, EOFError):
+            end.shutdown(socket.SHUT_RDWR)  # to close it alone would not wake the other thread, which reads from it
+        with suppress(OSError, EOFError):
             end.close()

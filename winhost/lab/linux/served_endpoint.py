@@ -1,6 +1,7 @@
 """The gateway of a simulated Linux, as clients reach it: a stand-in answers by HTTP, and says that it is one."""
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -38,7 +39,10 @@ class ServedEndpoint:
                 body = json.loads(self.rfile.read(min(length, _MOST)) or b"{}")
                 key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
                 status = serving.status_of(self.path, body, key)
-                _answer(self, status, _said(self.path, body) if status == 200 else _error(status))
+                if status == 200 and body.get("stream") is True and _PATHS[self.path] == "message":
+                    _stream(self, body)
+                else:
+                    _answer(self, status, _said(self.path, body) if status == 200 else _error(status))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
                 """Nobody reads it."""
@@ -54,6 +58,23 @@ def _answer(handler: BaseHTTPRequestHandler, status: int, document: Mapping[str,
     handler.send_header("Content-Length", str(len(content)))
     handler.end_headers()
     handler.wfile.write(content)
+
+
+def _stream(handler: BaseHTTPRequestHandler, body: Mapping[str, Any]) -> None:
+    """Word by word, as server-sent events that end with the connection."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    words = re.findall(r"\s*\S+", STAND_IN)
+    deltas: list[dict[str, str]] = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
+    choices: list[list[dict[str, Any]]] = [[{"index": 0, "delta": each, "finish_reason": None}] for each in deltas]
+    choices[-1][0]["finish_reason"] = "stop"
+    events: list[dict[str, Any]] = [{"model": body["model"], "choices": each} for each in choices]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": len(words) + 1}
+        events.append({"model": body["model"], "choices": [], "usage": usage})
+    for event in (*map(json.dumps, events), "[DONE]"):
+        handler.wfile.write(f"data: {event}\n\n".encode())
 
 
 def _said(path: str, body: Mapping[str, Any]) -> dict[str, Any]:

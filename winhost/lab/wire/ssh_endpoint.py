@@ -187,6 +187,8 @@ def _pass_on(source: Any, sink: Any) -> None:
             sink.sendall(data)
     for end in (source, sink):
         with suppress(OSError, EOFError):
+            end.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError, EOFError):
             end.close()
 
 

@@ -1,0 +1,223 @@
+"""The way from this computer to what a host serves: its loopback, its address on the network, or SSH to its machine."""
+
+import http.client
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from winhost.cli.lan_completion import LanEndpoint, NotForUs, allowed_networks, socket_through_ssh
+from winhost.cli.live_hosts import serving_wire
+from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, read_journals
+from winhost.cli.serving_target import nothing_served, parse_deployed
+from winhost.cli.watch import watching
+from winhost.connect.ssh import SshWire
+from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
+from winhost.core.dataclass import dataclass
+from winhost.engine.serving_session import ServingSession
+from winhost.engine.store import Store
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
+from winhost.model.fleet import AnyHost, Fleet
+from winhost.serving.deployed import Deployed
+
+_TRIES, _PAUSE_S = 3, 2
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What words on the command line may name: hosts that serve by the journals, and those of the fleet."""
+
+    fleet: Fleet | None
+    journals: Journals
+
+    @classmethod
+    def read(cls, fleet_file: Path | None) -> "Targets":
+        fleet = known_fleet(fleet_file)
+        return cls(fleet, read_journals(Store(), fleet))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.journals.serving, *(each.name for each in (self.fleet or _NONE).hosts))))
+
+    def named(self, word: str) -> str:
+        """The host that a word means. Raises UsageError."""
+        if found := self.meant(word):
+            return found
+        raise UsageError(
+            "NoSuchHost",
+            what=f"no host '{visible(word)}' serves here, and fleet.yaml has none{did_you_mean(word, self.names)}",
+            hint=f"There are: {', '.join(self.names)}" if self.names else "Add it: winhost host add USER@ADDRESS",
+        )
+
+    def meant(self, word: str) -> str | None:
+        return next((each for each in self.names if each.lower() == word.lower()), None)
+
+    @property
+    def only(self) -> str:
+        """The one host that serves. Raises UsageError, WinhostError."""
+        serving = sorted(self.journals.serving)
+        if not serving:
+            named = next((each.name for each in (self.fleet or _NONE).hosts), None)
+            raise WinhostError(
+                "NothingHere",
+                what="nothing is served, by the journals of this computer",
+                meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
+                hint=f"Plan one: winhost assess {named}" if named else "Add a host: winhost host add USER@ADDRESS",
+            )
+        if len(serving) > 1:
+            what = f"{len(serving)} hosts serve: {', '.join(serving)}"
+            raise UsageError("WhichHost", what=what, hint="Name one of them before the prompt.")
+        return serving[0]
+
+    def host(self, name: str) -> AnyHost | None:
+        run = self.journals.serving.get(name)
+        return run.host if run else next((each for each in (self.fleet or _NONE).hosts if each.name == name), None)
+
+
+_NONE = Fleet(Path("fleet.yaml"), ())
+
+
+class SshTunnel:
+    """Connections to ports of a host's Linux, through one SSH connection that is made again when it was lost."""
+
+    def __init__(self, host: AnyHost) -> None:
+        self._host = host
+        self._wire: SshWire | None = None
+        self._lock = Lock()
+
+    def __enter__(self) -> "SshTunnel":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def wire(self) -> SshWire:
+        """The connection, opened where it is not. Raises WinhostError."""
+        with self._lock:
+            if self._wire is not None and not self._wire.alive:
+                self._wire.close()
+                self._wire = None
+            if self._wire is None:
+                self._wire = serving_wire(self._host)
+            return self._wire
+
+    @property
+    def lost(self) -> bool:
+        with self._lock:
+            return self._wire is None or not self._wire.alive
+
+    def connect(self, address: str, port: int) -> socket.socket:
+        """Raises Unreachable where nothing listens there, WinhostError."""
+        try:
+            return self.wire().tunnel(address, port)
+        except SessionDropped:
+            with self._lock:
+                if self._wire is not None:
+                    self._wire.close()
+                self._wire = None
+            return self.wire().tunnel(address, port)
+
+    def again(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Connects again, a few times; but a logon that is refused is not tried twice. Raises the last WinhostError."""
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                self.wire()
+            except WireError as error:
+                if not left or isinstance(error, AuthenticationFailed):
+                    raise
+                sleep(_PAUSE_S)
+            else:
+                return
+
+    def close(self) -> None:
+        with self._lock:
+            if self._wire is not None:
+                self._wire.close()
+            self._wire = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """url: where this computer reaches it, None through SSH; key: the reference that its plan had; not_direct: why it
+    is not asked at its address; tunnel: the SSH that leads there.
+    """
+
+    host: str
+    deployed: Deployed
+    url: str | None
+    key: str | None
+    connect: Callable[[float], http.client.HTTPConnection]
+    not_direct: str | None = None
+    tunnel: SshTunnel | None = None
+
+    @property
+    def models(self) -> Sequence[str]:
+        return [each.model for each in self.deployed.engines]
+
+
+@contextmanager
+def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
+    """Connects as far as it has to, to say where the endpoint is. Raises WinhostError."""
+    run, host = targets.journals.serving.get(name), targets.host(name)
+    direct = _direct(run) if run else None
+    why = direct.not_from_here if direct and not is_this_linux(host) else None
+    if run and direct and why is None:
+        told = run.told
+        yield Endpoint(name, run.deployed, told.url, told.key, lambda within: _at(name, direct, within))
+        return
+    if host is None:
+        raise UsageError(
+            "NoWayThere",
+            what=f"{name}: its endpoint is reached through SSH, and fleet.yaml does not have this host",
+            hint="Add it: winhost host add USER@ADDRESS --name " + name,
+            host=name,
+        )
+    with SshTunnel(host) as tunnel:
+        with watching(stops="Ctrl-C stops.") as watch, watch.at(name, "connecting"):
+            try:
+                tunnel.wire()
+            except NotAvailable as lacking:
+                raise nothing_served(name, f"nothing is served: there is no Linux yet ({lacking.needs})") from None
+            deployed = run.deployed if run else _asked(name, tunnel)
+
+        def connected(within: float) -> http.client.HTTPConnection:
+            connection = http.client.HTTPConnection("localhost", timeout=within)
+            connection.sock = socket_through_ssh(tunnel.connect, deployed.gateway)
+            connection.sock.settimeout(within)
+            return connection
+
+        yield Endpoint(name, deployed, None, run.told.key if run else None, connected, why, tunnel)
+
+
+def _asked(name: str, tunnel: SshTunnel) -> Deployed:
+    """Of an endpoint that another computer set up. The session shares the wire, which the tunnel closes."""
+    return parse_deployed(name, ServingSession(tunnel.wire).deployed())
+
+
+def _direct(run: ServingRun) -> LanEndpoint | None:
+    gateway, url = run.deployed.gateway, run.told.url
+    if url is None:
+        return None
+    address, _, port = url.partition("://")[2].rpartition(":")
+    allowed = allowed_networks(run.record, port)
+    here = is_this_linux(run.host)
+    return LanEndpoint(address.strip("[]"), int(port), gateway.tls, allowed) if allowed or here else None
+
+
+def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnection:
+    try:
+        return direct.connected(within)
+    except NotForUs as refused:
+        raise WinhostError(
+            "CertificateUnknown",
+            what=f"{name} at {direct.url}: {refused}",
+            meaning="No key was sent.",
+            hint="Name its CA, as a PEM file, in the variable SSL_CERT_FILE",
+            host=name,
+        ) from None
+    except OSError as error:
+        why = error.strerror or str(error) or type(error).__name__
+        hint = f"See how it is: winhost status {name}"
+        raise Unreachable(name, why, at=direct.url, code="EndpointSilent", hint=hint) from None
