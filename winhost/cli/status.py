@@ -54,13 +54,14 @@ class UnfinishedRun:
 @dataclass(frozen=True)
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
-    where nothing is served; trouble: the last error; next: the command to type.
+    where nothing is served; reached: None where it was not asked; trouble: the last error; next: the command to type.
     """
 
     host: str
     run: str | None
     since: str | None
     url: str | None
+    reached: bool | None
     serves: bool | None
     models: tuple[ModelNow, ...]
     unfinished: tuple[UnfinishedRun, ...]
@@ -166,6 +167,7 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         told.run if told else None,
         told.since if told else None,
         told.url if told else None,
+        False if error else True if found else None,
         found.serves if found else None,
         models,
         unfinished,
@@ -218,7 +220,10 @@ def _show(now: HostNow) -> None:
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
         since = f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
-        head(f"{now.host}: serves{since}, {where}" if now.serves is not False else f"{now.host}: does not serve")
+        does = (
+            "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
+        )
+        head(f"{now.host}: {does}{since}, {where}")
     else:
         head(f"{now.host}: serves nothing")
     for each in now.models:
