@@ -38,6 +38,9 @@ NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
+NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
+ NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
+FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
 """
 
 
