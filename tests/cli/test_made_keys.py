@@ -66,7 +66,7 @@ def test_a_plan_and_its_run_need_no_key_of_anybody(line: Line, lab: Lab, hub: St
     assert [stat.S_IMODE(file.stat().st_mode) for file in (api, ssh, api.parent)] == [0o600, 0o600, 0o700]
     key = api.read_text("utf-8")
     assert KEY.fullmatch(key)
-    assert f"To see it: cat {api}" in said.err
+    assert f"To see it:\n  cat {api}\n" in said.err
     done = line("apply", "plan.json", *ACCEPT)
     assert done.code == 0, done.err
     assert SAID in done.err.splitlines()[-1]
