@@ -39,8 +39,9 @@ NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
- NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
+NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
+LongPrompt NotAKey UnfitEntry UnfitName NotInFleet
 """
 
 
