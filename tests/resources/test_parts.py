@@ -1,17 +1,18 @@
 """The parts of the agent's text that are sent: complete, constant, and known by their hashes."""
 
 import json
+import re
 from importlib.resources import files
 
 import pytest
 
+from tests.resources.test_scripts import Script, calls
 from tests.rows import each_row
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows import parts, windows_scripts
-from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published, recognized, session_text
+from winhost.resources.windows.parts import WindowsScripts, definitions, published, recognized, session_text
 
 READ_ALL = [{"resource": resource, "verb": "get"} for resource in WINDOWS]
-ONE_EVENT = 20_000  # characters: Windows splits a longer script block over several events of its log
 
 
 def needed(*calls: dict[str, str], compiling: bool = False) -> tuple[str, ...]:
@@ -20,9 +21,7 @@ def needed(*calls: dict[str, str], compiling: bool = False) -> tuple[str, ...]:
 
 def test_every_part_has_the_published_hash() -> None:
     shipped = files(parts.__package__ or "") / parts.PUBLISHED
-    assert shipped.read_text("ascii") == published(), (
-        f"Run: python -m winhost.resources.windows.parts > {shipped}"
-    )
+    assert shipped.read_text("ascii") == published(), f"Run: python -m winhost.resources.windows.parts > {shipped}"
 
 
 def test_the_parts_are_all_of_the_agent_and_nothing_else() -> None:
@@ -33,8 +32,8 @@ def test_the_parts_are_all_of_the_agent_and_nothing_else() -> None:
 
 
 def test_whatever_reads_a_host_is_sent_no_csharp() -> None:
-    for calls in (READ_ALL, *([call] for call in READ_ALL)):
-        text = WindowsScripts().text(needed(*calls))
+    for asked in (READ_ALL, *([call] for call in READ_ALL)):
+        text = WindowsScripts().text(needed(*asked))
         assert "Add-Type" not in text
         assert "DllImport" not in text
     assert "Add-Type" in WindowsScripts().text(needed(*READ_ALL, compiling=True))
@@ -51,11 +50,7 @@ def test_a_change_of_one_resource_is_sent_no_change_of_an_unrelated_one(resource
     call = {"resource": resource, "verb": "set"}
     assert set(needed({**call, "verb": "get"})) <= set(needed(call))
     assert "own_vm/change" not in needed(call) or resource in {"OwnVm", "VmDisk", "VmSeed"}
-    assert "agent/core" == needed(call)[0]
-
-
-def test_one_part_is_one_event_of_a_log() -> None:
-    assert {name: len(text) for name in digests() if len(text := definitions([name])) >= ONE_EVENT} == {}
+    assert needed(call)[0] == "agent/core"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +71,14 @@ def test_no_altered_text_is_recognized(altered) -> None:  # type: ignore[no-unty
     assert recognized(text)
     assert altered(text) != text
     assert recognized(altered(text)) == ()
+
+
+@each_row("call", [{"resource": resource, "verb": verb} for resource in WINDOWS for verb in ("get", "set")])
+def test_a_call_is_sent_every_function_that_it_may_use(call: dict[str, str]) -> None:
+    text = definitions(needed(call, compiling=True))
+    used = {each.name for each in calls(Script("sent", text)) if "-Winhost" in each.name}
+    defined = set(re.findall(r"(?m)^ *function ([\w-]+) \{", text))
+    assert used - defined == set()
 
 
 def test_the_text_needs_no_escape_of_powershells_xml_but_those_of_xml_itself() -> None:

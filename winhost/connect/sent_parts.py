@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-_NOT_SENT = '"Winhost.NotSent"'  # the code of an answer, as the agent's JSON has it
+_PART_NEEDED = '"Winhost.PartNeeded"'  # the code of an answer, as the agent's JSON has it
 
 
 class Scripts(Protocol):
@@ -22,6 +22,6 @@ def ask(scripts: Scripts, request: str, run: Callable[[Sequence[str], str], str]
     """
     parts = scripts.needed(request)
     answer = run(parts, request)
-    if _NOT_SENT in answer and (more := scripts.needed(request, compiling=True)) != parts:
+    if _PART_NEEDED in answer and (more := scripts.needed(request, compiling=True)) != parts:
         return run(more, request)
     return answer

@@ -306,7 +306,7 @@ function Import-WinhostNative {
     # A session that only reads is not sent the C#. The controller sends it when a read says that it needs it.
     $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
     if (@($functions.Name) -notcontains 'Add-WinhostNative') {
-        Stop-Winhost 'Winhost.NotSent' 'ResourceUnavailable' 'The C# that reads firmware variables and volumes was not sent.'
+        Stop-Winhost 'Winhost.PartNeeded' 'ResourceUnavailable' 'The C# that reads firmware variables and volumes was not sent.'
     }
     Add-WinhostNative
 }

@@ -107,11 +107,15 @@ def _parts() -> _Parts:
     direct: dict[str, set[str]] = {name: set() for name in order}
     for name, others in plain.items():
         direct[part_of[name]] |= {part_of[other] for other in others}
+    referring: dict[str, set[str]] = {name: set() for name in by_name}
+    for name, others in refers.items():
+        for other in others:
+            referring[other].add(name)
     return _Parts(
         {name: f"{_HEAD}{name}\n{text.strip()}\n" for name, text in joined.items()},
         part_of,
         {name: frozenset(_reachable(direct, [name])) for name in order},
-        frozenset(name for name in by_name if _COMPILES in _reachable(refers, [name])),
+        frozenset(_reachable(referring, [_COMPILES])),
     )
 
 
