@@ -23,6 +23,7 @@ from psrpcore import (
 )
 
 from tests.powershell.twins import NO_PIPELINE_STOPS, machine
+from tests.processes import PATIENCE_S, started
 from winhost.connect import psrp
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.powershell.powershell_engine import find_engine
@@ -89,8 +90,8 @@ def test_line_feeds_in_the_xml_of_a_script_reach_a_real_powershell() -> None:
     assert psrp._serialized(script).text == script
     pool = ClientRunspacePool()
     command = [find_engine(), "-NoLogo", "-NoProfile", "-SSHServerMode"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        ended = threading.Timer(300, server.kill)
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        ended = threading.Timer(PATIENCE_S, server.kill)
         ended.start()
         try:
             pool.open()
@@ -166,7 +167,7 @@ def test_the_script_of_security_md_recognizes_what_was_sent(tmp_path: Path) -> N
         f"@(& {{\n{script}\n}}) | ConvertTo-Json\n"
     )
     command = [find_engine(), "-NoLogo", "-NoProfile", "-NonInteractive", "-File", "check.ps1"]
-    done = subprocess.run(command, capture_output=True, timeout=300, check=True, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=True, cwd=tmp_path)
     found = {(each["Block"], each["Part"]): each["AsPublished"] for each in json.loads(done.stdout)}
     assert {part: good for (block, part), good in found.items() if block == "ours"} == dict.fromkeys(sent, True)
     assert [part for (block, part), good in found.items() if block == "altered" and not good] == ["vm_mmio/read"]
