@@ -20,7 +20,7 @@ from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import WindowsScripts
 
 USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"
 
@@ -64,15 +64,16 @@ def detect(folder: Path) -> Iterator[Case]:
     """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
-        way = WindowsConnector(host, session_text())
+        way = WindowsConnector(host, WindowsScripts())
         reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
+        script = WindowsScripts().text(WindowsScripts().needed(reduced.request))
         with Endpoint(reduced, {USER: PASSWORD}) as endpoint:
             yield Case(
                 what="detect over the lab's wire",
                 against="one bare pypsrp pipeline with the same script and answer",
                 work=lambda: _detect(way),
-                yardstick=lambda: _bare(endpoint.port),
-                aim=1.1,
+                yardstick=lambda: _bare(endpoint.port, script),
+                aim=1.05,
             )
 
 
@@ -88,7 +89,7 @@ def _request(way: WindowsConnector) -> str:
     return recorder.request
 
 
-def _bare(port: int) -> None:
+def _bare(port: int, script: str) -> None:
     wsman = WSMan("127.0.0.1", port=port, ssl=False, username=USER, password=PASSWORD, auth="ntlm", no_proxy=True)
     with wsman, RunspacePool(wsman) as pool:
-        PowerShell(pool).add_script(session_text()).add_argument("").invoke()
+        PowerShell(pool).add_script(script).add_argument("").invoke()

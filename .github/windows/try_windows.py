@@ -24,7 +24,7 @@ from winhost.model.facts import Answer
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.registry import RULES, WINDOWS
 from winhost.resources.shape import misfit
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import WindowsScripts
 
 ACCOUNT = "winhost-try"
 CONTENT = b"winhost was here\n"
@@ -111,7 +111,7 @@ def changes(agent: Agent) -> Iterator[tuple[str, Key, dict[str, Json], bytes]]:
 def main(fleet_file: str) -> int:
     failed = 0
     for host in load_fleet(Path(fleet_file)).hosts:
-        with closing(WindowsConnector(host, session_text(), misfit).open()) as agent:
+        with closing(WindowsConnector(host, WindowsScripts(), misfit).open()) as agent:
             trial = Trial(agent)
             trial.read()
             with ExitStack() as undo:

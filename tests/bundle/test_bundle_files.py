@@ -105,9 +105,9 @@ def test_a_file_that_lies_beside_the_scripts_is_fetched_through_no_port(
     assert b"-Accept network" not in carried["README.md"]
 
 
-def test_the_shared_part_ends_with_what_goes_over_the_wire() -> None:
+def test_the_shared_part_ends_with_the_agent_that_its_heading_names() -> None:
     *_, agent = re.split(
-        r"^# ==== \d+\. the agent and the resources, [^\n]*\n\n", scripts()[SHARED].decode(), flags=re.M
+        r"^# ==== \d+\. the agent and the resources [^\n]*\n\n", scripts()[SHARED].decode(), flags=re.M
     )
     assert sha256(agent.encode()).hexdigest() == agent_digest()
 

@@ -15,7 +15,9 @@ from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
 from winhost.model.fleet import Host, WireKind
 from winhost.model.fleetfile import load_fleet
+from winhost.resources.windows.parts import WindowsScripts
 
+REQUEST = '{"calls": []}'
 FLEET = "schema: winhost.fleet/1\nhosts:\n  desk:\n    address: localhost\n"
 
 
@@ -81,7 +83,7 @@ def test_what_contradicts_it_is_said(path: Path) -> None:
 def test_where_there_is_no_windows_that_is_said(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     monkeypatch.setenv("PATH", str(path))
     with raises("Unreachable", match=r"there is no powershell\.exe") as caught:
-        LocalWire(fleet(), "")
+        LocalWire(fleet(), WindowsScripts())
     assert caught.value.exit_code is Exit.UNREACHABLE
     assert "in whose WSL it runs" in (caught.value.meaning or "")
 
@@ -89,7 +91,7 @@ def test_where_there_is_no_windows_that_is_said(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        ("cat >&2; exit 1", "RemoteError", "PGFnZW50Pg=="),
+        ("cat >&2; exit 1", "RemoteError", "# winhost part: agent/core"),
         ("cat >/dev/null; exit 3", "SessionDropped", "exit code 3"),
         ("cat >/dev/null; echo '!!'", "RemoteError", "no base64"),
         ("exit 0", "RemoteError", "Invoke-Winhost"),
@@ -98,13 +100,13 @@ def test_where_there_is_no_windows_that_is_said(monkeypatch: pytest.MonkeyPatch,
 def test_what_it_says_and_how_it_ends_is_told(path: Path, text: str, code: str, says: str) -> None:
     program(path, text)
     with raises(code, match=says):
-        LocalWire(fleet(), "<agent>").invoke("{}", 20)
+        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 20)
 
 
 def test_a_call_that_takes_too_long_is_left_to_its_work(path: Path) -> None:
     program(path, "cat >/dev/null; sleep 0.3; touch done; echo e30=")
     with raises("TimedOut"):
-        LocalWire(fleet(), "").invoke("{}", 0.05)
+        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 0.05)
     for _ in range(100):
         if Path("done").exists():
             return
@@ -117,4 +119,4 @@ def test_a_program_that_cannot_be_started_is_told(path: Path) -> None:
     wire_of.write_text("#!/nowhere/at/all\n")
     wire_of.chmod(0o755)
     with raises("SessionDropped", match="cannot be started"):
-        LocalWire(fleet(), "").invoke("{}", 5)
+        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 5)

@@ -46,10 +46,10 @@ def local_powershell(folder: Path, host: Any) -> Iterator[list[list[str]]]:
 
 
 def _answer(host: Any, given: str) -> tuple[str, str, int]:
-    script, request = (base64.b64decode(line).decode() for line in given.split())
+    sent = json.loads(given)
     try:
         outputs = host.open_runspace("local").invoke(
-            [RemoteCommand(script, is_script=True, arguments=(request,))], threading.Event()
+            [RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))], threading.Event()
         )
         return "".join(base64.b64encode(str(each).encode()).decode() + "\r\n" for each in outputs), "", 0
     except PipelineError as error:

@@ -19,7 +19,7 @@ from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.fleet import Host
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import WindowsScripts, recognized
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes
@@ -61,8 +61,11 @@ class StandingClock:
 
 @dataclass
 class Session:
-    """One runspace: what ran in it, in order, and whether somebody told it to stop."""
+    """One runspace: what ran in it, in order, the parts of the agent that it was sent, and whether somebody told it to
+    stop.
+    """
 
+    sent: list[tuple[str, ...]] = field(default_factory=list)
     ran: list[str | Request] = field(default_factory=list)
     stops: list[threading.Event] = field(default_factory=list)
 
@@ -85,6 +88,7 @@ class RememberingRunspace(LabRunspace):
         self._session.stops.append(stop)
         (request,) = command.arguments or command.parameters.values()
         self._session.ran += [SCRIPT] * command.is_script
+        self._session.sent.append(recognized(command.text) if command.is_script else ())
         self._session.ran.append(json.loads(str(request)))
         if self._host.says is not None:
             return self._host.says()
@@ -140,7 +144,7 @@ class Served:
     def connector(self, address: str | None = None, **transport: Any) -> WindowsConnector:
         changed = replace(self.target.transport, **transport)
         return WindowsConnector(
-            replace(self.target, address=address or self.target.address, transport=changed), session_text()
+            replace(self.target, address=address or self.target.address, transport=changed), WindowsScripts()
         )
 
     def open(self, **transport: Any) -> Agent:

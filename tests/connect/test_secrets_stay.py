@@ -26,7 +26,7 @@ from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import WindowsScripts
 
 USER, CANARY = "LAB\\admin", "c4nary-in-the-c0al-mine"
 HOST = "gpu-03"
@@ -218,7 +218,7 @@ def test_no_error_holds_the_password(
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts
     world.endpoint.faults.plan(trouble, action, when)  # type: ignore[arg-type]
     with pytest.raises(WinhostError) as caught:
-        WindowsConnector(host, session_text()).open().get("Boot", {})
+        WindowsConnector(host, WindowsScripts()).open().get("Boot", {})
     assert shown_in(everything_told_by(caught.value)) == set()
     assert shown_in(logged.text) == set()
 
@@ -243,6 +243,6 @@ def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logg
         world.write_fleet("basic", kind=kind)
         (host,) = load_fleet(world.folder / "fleet.yaml").hosts
         with pytest.raises(WinhostError) as caught:
-            WindowsConnector(host, session_text()).open()
+            WindowsConnector(host, WindowsScripts()).open()
     assert caught.value.code == "CertificateRefused"
     assert shown_in(everything_told_by(caught.value)) == set()

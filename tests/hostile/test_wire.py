@@ -30,12 +30,18 @@ from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.parts import WindowsScripts
 
-BEGINS = (session_text(), True, (), 1)
+DETECT = [{"resource": resource, "verb": "get"} for resource in WINDOWS]
 CALL = ("Invoke-Winhost", False, ("Json",), 0)
 
 Heard = tuple[str, bool, tuple[str, ...], int]
+
+
+def sent(parts: Sequence[str]) -> Heard:
+    """A call that takes along parts of the agent."""
+    return WindowsScripts().text(parts), True, (), 1
 
 
 class OverhearingRunspace(LabRunspace):
@@ -72,7 +78,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Overhearing
     overhearing = lab.hosts[HOST] = OverhearingHost(lab.hosts[HOST].machine)
     with lab:
         (target,) = load_fleet(lab.fleet_file).hosts
-        yield overhearing, WindowsConnector(target, session_text())
+        yield overhearing, WindowsConnector(target, WindowsScripts())
 
 
 @pytest.fixture
@@ -85,12 +91,14 @@ def overhearing(host: tuple[OverhearingHost, WindowsConnector]) -> OverhearingHo
 @pytest.fixture(scope="module")
 def agent(host: tuple[OverhearingHost, WindowsConnector]) -> Iterator[Agent]:
     opened = host[1].open()
-    opened.get("Boot", {})
+    read_facts(opened)
+    with raises("NotFound"):
+        opened.set("VmActions", {"vm": "none"}, {"start": "nothing"}, {}, {})
     yield opened
     opened.close()
 
 
-def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
+def test_a_call_takes_along_constant_parts_of_the_agent_and_its_request_beside_them(
     overhearing: OverhearingHost, host: tuple[OverhearingHost, WindowsConnector]
 ) -> None:
     for value in ("tame", TAKEN["quotes-of-all-kinds"], TAKEN["double-here-string-end"]):
@@ -100,7 +108,9 @@ def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
         with raises("NotFound"):
             agent.set("VmActions", {"vm": value}, {"start": "nothing"}, {}, {})
         agent.close()
-    assert overhearing.heard == [BEGINS, CALL] * 3
+    read = WindowsScripts().needed(json.dumps({"calls": DETECT}))
+    change = WindowsScripts().needed(json.dumps({"calls": [{"resource": "VmActions", "verb": "set"}]}))
+    assert overhearing.heard == [sent(read), sent([part for part in change if part not in read])] * 3
 
 
 @pytest.mark.costly

@@ -16,7 +16,7 @@ from winhost.lab.powershell.powershell_engine import EngineStopped
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import session_text
 
 MISUSE = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml")
 BOOT = {"resource": "Boot", "verb": "get", "key": {}}

@@ -1,12 +1,12 @@
 """The text that a remote shell starts powershell.exe with, in a real one: what goes in and out is what was meant."""
 
 import subprocess
-from base64 import b64decode, b64encode
+from base64 import b64decode
 
 import pytest
 
 from tests.powershell.conftest import BUSY_S
-from winhost.connect.remote_powershell import OPTIONS, encoded_command
+from winhost.connect.remote_powershell import OPTIONS, encoded_command, input_of
 from winhost.lab.powershell.powershell_engine import find_engine
 
 ECHO = "function Invoke-Echo { param([string]$Json) $script:Kept = $Json; $script:Kept }\nInvoke-Echo -Json $args[0]\n"
@@ -21,9 +21,8 @@ HOSTILE = [
 
 
 def call(script: str, request: str) -> tuple[int, list[str], str]:
-    sent = b"".join(b64encode(text.encode()) + b"\r\n" for text in (script, request))
     command = [find_engine(), *OPTIONS, encoded_command()]
-    done = subprocess.run(command, input=sent, capture_output=True, timeout=BUSY_S, check=False)
+    done = subprocess.run(command, input=input_of(script, request), capture_output=True, timeout=BUSY_S, check=False)
     return done.returncode, [b64decode(line).decode() for line in done.stdout.split()], done.stderr.decode()
 
 

@@ -20,7 +20,8 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
-from winhost.resources.windows.windows_scripts import agent_text, session_text
+from winhost.resources.windows.parts import session_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 Call = Mapping[str, Any]
 Answer = dict[str, Any]

@@ -388,7 +388,7 @@ def test_what_brings_the_agent_to_a_process_has_no_faults_but_that_it_does() -> 
     script = Script("winrs.ps1", (files_of(connect) / "winrs.ps1").read_bytes().decode("utf-8"))
     assert [fault for check in CHECKS if check is not has_a_contract for fault in check(script)] == [
         "[ScriptBlock] makes code of text",
-        ". ([ScriptBlock]::Create($sent[0])): only the agent calls by value",
+        ". ([ScriptBlock]::Create($sent.script)): only the agent calls by value",
     ]
 
 

@@ -189,7 +189,7 @@ def _head(name: str) -> str:
 
 def _shared() -> str:
     parts = [_part(_text(f"powershell/{chapter}.ps1")) for chapter in _CHAPTERS]
-    agent = _Part(f"the agent and the resources, as sent over the wire (SHA-256 {agent_digest()})", agent_text())
+    agent = _Part(f"the agent and the resources (SHA-256 {agent_digest()})", agent_text())
     return _environment().get_template("shared.ps1.j2").render(parts=[*parts, _part(_tables()), agent])
 
 

@@ -31,14 +31,14 @@ from winhost.paths.path_request import parse_request
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
-from winhost.resources.windows import windows_scripts
+from winhost.resources.windows.parts import WindowsScripts
 
 
 def connector_for(host: AnyHost) -> Connector:
     """How to reach it and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
-    windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
+    windows = WindowsConnector(host, WindowsScripts(), misfit)
     agent = linux_scripts.session_text()
     return TwoSystems(
         WindowsWithLinux(windows, with_ssh_key(host), tuple(LINUX), agent, _open_linux),
@@ -88,7 +88,7 @@ def serving_wire(host: AnyHost) -> SshWire:
     if isinstance(host, LinuxHost):
         return SshWire(target_of(host), program)
     try:
-        windows = WindowsConnector(host, windows_scripts.session_text(), misfit).open()
+        windows = WindowsConnector(host, WindowsScripts(), misfit).open()
     except Unreachable:
         beside = linux_beside(host)
         if beside is None:

@@ -1,5 +1,6 @@
 """One call of the agent in a powershell.exe of its own: what goes in, and what came out. Whoever carries both."""
 
+import json
 from base64 import b64decode, b64encode
 from importlib.resources import files
 
@@ -18,8 +19,9 @@ def encoded_command() -> str:
     return b64encode(text.encode("utf-16-le")).decode()
 
 
-def input_of(scripts: str, request: str) -> bytes:
-    return b"".join(b64encode(text.encode()) + b"\r\n" for text in (scripts, request))
+def input_of(script: str, request: str) -> bytes:
+    """One line of JSON in ASCII, which every code page has. In base64 the script would be a third longer."""
+    return json.dumps({"script": script, "request": request}).encode("ascii") + b"\r\n"
 
 
 def answer_of(host: str, at: str, stdout: bytes, stderr: bytes, code: int) -> str:

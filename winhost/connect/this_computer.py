@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
+from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable
 from winhost.model.fleet import Host
 
@@ -22,7 +23,7 @@ _MISSING = "there is no powershell.exe"
 class LocalWire:
     """`scripts`: as PsrpWire has them."""
 
-    def __init__(self, target: Host, scripts: str) -> None:
+    def __init__(self, target: Host, scripts: Scripts) -> None:
         """Raises Unreachable."""
         self.host = target.name
         self._scripts = scripts
@@ -30,6 +31,9 @@ class LocalWire:
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
+        return ask(self._scripts, request, lambda parts, request: self._run(self._scripts.text(parts), request, within))
+
+    def _run(self, script: str, request: str, within: float) -> str:
         try:
             process = subprocess.Popen(  # noqa: S603 - Windows' own, no shell
                 [self._program, *OPTIONS, encoded_command()],
@@ -41,7 +45,7 @@ class LocalWire:
         except OSError as error:
             raise SessionDropped(self.host, f"powershell.exe cannot be started ({error.strerror})", at=_AT) from None
         try:
-            stdout, stderr = process.communicate(input_of(self._scripts, request), timeout=within)
+            stdout, stderr = process.communicate(input_of(script, request), timeout=within)
         except subprocess.TimeoutExpired:
             # To end it would end a change half-way. Whoever asks next finds out what became of it.
             threading.Thread(target=process.communicate, daemon=True).start()

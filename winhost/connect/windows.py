@@ -5,6 +5,7 @@ import logging
 from winhost.connect.agent import Agent, Fits, Wire, anything
 from winhost.connect.guard import place
 from winhost.connect.logged import brief, logged
+from winhost.connect.sent_parts import Scripts
 from winhost.core.dataclass import dataclass
 from winhost.model.fleet import Host, WireKind
 
@@ -13,10 +14,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WindowsConnector:
-    """Opens sessions on one host of the fleet; `scripts`: see PsrpWire; `fits`: see Agent."""
+    """Opens sessions on one host of the fleet; `scripts`: what the wire sends of the agent; `fits`: see Agent."""
 
     target: Host
-    scripts: str
+    scripts: Scripts
     fits: Fits = anything
 
     @property

@@ -1,9 +1,10 @@
 """The wire to a Windows host that opens no PowerShell session: its remote shell, through pywinrm.
 
-Each call is a powershell.exe of its own, which is sent the agent again: slower than a runspace, and never preferred.
+Each call is a powershell.exe of its own, and takes along all that it needs of the agent: slower than a runspace, and
+never preferred.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
 from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, quieten, translated
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
+from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import Failure, SessionDropped, Unreachable, one_line
 from winhost.model.fleet import Auth, Host
 
@@ -26,7 +28,7 @@ _UTF8 = 65001
 class WinrsWire:
     """One remote shell. `scripts`: as PsrpWire has them. Raises what that raises."""
 
-    def __init__(self, target: Host, scripts: str) -> None:
+    def __init__(self, target: Host, scripts: Scripts) -> None:
         self.host = target.name
         self._target = target
         self._scripts = scripts
@@ -44,7 +46,7 @@ class WinrsWire:
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
         self._guard.begin(within)
-        return translated(self._library, self._target, SessionDropped, lambda: self._call(request))
+        return translated(self._library, self._target, SessionDropped, lambda: ask(self._scripts, request, self._call))
 
     def close(self) -> None:
         """Close the shell, unless a call may still run in it: that would be ended half-way; see PsrpWire."""
@@ -62,18 +64,18 @@ class WinrsWire:
             transport.setup_encryption(session)
         return self._protocol.open_shell(noprofile=True, codepage=_UTF8)
 
-    def _call(self, request: str) -> str:
+    def _call(self, parts: Sequence[str], request: str) -> str:
         self._in_use = True
-        stdout, stderr, code = self._run(request)
+        stdout, stderr, code = self._run(self._scripts.text(parts), request)
         self._in_use = False
         return answer_of(self.host, self._guard.at, stdout, stderr, code)
 
-    def _run(self, request: str) -> tuple[bytes, bytes, int]:
+    def _run(self, script: str, request: str) -> tuple[bytes, bytes, int]:
         # The input as a pipe: in console mode a Ctrl-C in the bytes would be one.
         command = self._protocol.run_command(
             self._shell, POWERSHELL, (*OPTIONS, encoded_command()), console_mode_stdin=False, skip_cmd_shell=True
         )
-        for piece, last in _pieces(input_of(self._scripts, request)):
+        for piece, last in _pieces(input_of(script, request)):
             self._protocol.send_command_input(self._shell, command, piece, end=last)
         ended = self._output(command)
         self._protocol.cleanup_command(self._shell, command)

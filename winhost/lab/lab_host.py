@@ -1,4 +1,4 @@
-"""A simulated host behind the endpoint: runspaces that know the agent's text and nothing else."""
+"""A simulated host behind the endpoint: runspaces that know the parts of the agent's text and nothing else."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.played_installer import play_installer
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.lab.wire.ssh_endpoint import SshServer
-from winhost.resources.windows.windows_scripts import session_text
+from winhost.resources.windows.parts import WindowsScripts, recognized
 
 INVOKE = "Invoke-Winhost"
 
@@ -25,31 +25,35 @@ class LabRunspace:
 
     def __init__(self, answers: AgentAnswers) -> None:
         self._answers = answers
-        self._defined = False
+        self._there: set[str] = set()  # the parts that were sent
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
-        """Takes the agent's own text with the first request, and then calls of what that defines."""
+        """Takes parts of the agent's own text with a request, and then calls of what they define."""
         if len(commands) != 1:
             raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
         (command,) = commands
         if command.is_script:
             self._define(command.text)
             return [self._answer(str(request), stop) for request in command.arguments]
-        if command.text.casefold() != INVOKE.casefold() or not self._defined:
+        if command.text.casefold() != INVOKE.casefold() or not self._there:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
         return [self._answer(str(command.parameters["Json"]), stop)]
 
     def _define(self, text: str) -> None:
-        if text != session_text():
+        parts = recognized(text)
+        if not parts:
             raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
-        self._prepare()
-        self._defined = True
+        self._prepare(parts)
+        self._there |= {*parts}
 
-    def _prepare(self) -> None:
+    def _prepare(self, parts: Sequence[str]) -> None:
         """Nothing to do: the answers are known without the text."""
 
     def _answer(self, request: str, stop: threading.Event) -> str:
+        if unsent := [part for part in WindowsScripts().needed(request) if part not in self._there]:
+            message = f"These parts of the agent were not sent: {', '.join(unsent)}."
+            raise PipelineError(message, "LabNotSent", "ObjectNotFound")
         try:
             return self._answers.invoke(request, stop)
         except HostDown:

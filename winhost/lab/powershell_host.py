@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from winhost.lab.lab_host import INVOKE, LabHost, LabRunspace
@@ -12,7 +12,7 @@ from winhost.lab.powershell.powershell_engine import EngineStopped, PowerShellEn
 from winhost.lab.powershell.standins import seams
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import ConnectionDropped
-from winhost.resources.windows.windows_scripts import agent_text
+from winhost.resources.windows.parts import definitions
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class EngineRunspace(LabRunspace):
         """Whether its process is there."""
         return self.engine.running
 
-    def _prepare(self) -> None:
-        for text in (agent_text(), seams()):
+    def _prepare(self, parts: Sequence[str]) -> None:
+        for text in (definitions(parts), seams()):
             self._ask({"script": text}, threading.Event())
 
     def _answer(self, request: str, stop: threading.Event) -> str:

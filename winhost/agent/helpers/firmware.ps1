@@ -295,10 +295,20 @@ public static class WinhostNative
 }
 '@
 
+function Add-WinhostNative {
+    Add-Type -TypeDefinition $script:WinhostNativeSource -ErrorAction Stop
+}
+
 function Import-WinhostNative {
-    if ($null -eq ('WinhostNative' -as [type])) {
-        Add-Type -TypeDefinition $script:WinhostNativeSource -ErrorAction Stop
+    if ($null -ne ('WinhostNative' -as [type])) {
+        return
     }
+    # A session that only reads is not sent the C#. The controller sends it when a read says that it needs it.
+    $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
+    if (@($functions.Name) -notcontains 'Add-WinhostNative') {
+        Stop-Winhost 'Winhost.PartNeeded' 'ResourceUnavailable' 'The C# that reads firmware variables and volumes was not sent.'
+    }
+    Add-WinhostNative
 }
 
 function Read-WinhostFirmwareKind {

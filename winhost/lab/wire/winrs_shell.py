@@ -1,16 +1,16 @@
 """Windows' remote shell (WinRS): programs with a standard input, two outputs and an exit code.
 
-The one program is powershell.exe with a text that reads an agent and its request from the standard input, in base64;
+The one program is powershell.exe with a text that reads parts of an agent and a request from the standard input;
 what it would do with them is asked of the host, as in a runspace of PowerShell remoting. MS-WSMV, section 3.1.4.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
+from base64 import b64encode
 from collections.abc import Callable
 
 from winhost.lab.wire.outbox import Outbox, Parcel, Stream
@@ -123,7 +123,8 @@ def _read(process: _Process) -> RemoteCommand:
     if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
         raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
     try:
-        script, request = (b64decode(line, validate=True).decode() for line in process.input.split())
-    except (NotBase64, ValueError) as error:
-        raise PipelineError(f"The input is not two lines of base64: {error}", "LabInput") from None
+        sent = json.loads(process.input.decode("ascii"))
+        script, request = sent["script"], sent["request"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PipelineError(f"The input is no line of JSON with a script and a request: {error}", "LabInput") from None
     return RemoteCommand(script, is_script=True, arguments=(request,))

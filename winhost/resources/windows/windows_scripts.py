@@ -10,12 +10,11 @@ from winhost.model.once import once
 
 AGENT = "agent.ps1"
 HELPERS = "helpers"  # the folder of what reaches past cmdlets for every resource: files, registry, programs
-_FIRST_CALL = "Invoke-Winhost -Json $args[0]\n"
 
 
 def files() -> dict[str, Traversable]:
-    """The agent, its helpers, then the resources by their folders, as `vm_mmio/script.ps1`: the order in which they are
-    sent.
+    """The agent, its helpers, then the resources by their folders, as `vm_mmio/script.ps1`: the order in which
+    they are sent.
     """
     root = packaged(__package__)
     folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
@@ -34,15 +33,14 @@ def _scripts(root: Traversable, folder: str) -> Iterator[tuple[str, Traversable]
             yield f"{folder}/{entry.name}", entry
 
 
+def texts() -> dict[str, str]:
+    return {name: script.read_bytes().decode("ascii").replace("\r\n", "\n") for name, script in files().items()}
+
+
 @once
 def agent_text() -> str:
     """All of them as one: definitions only. The same for every host and every call; values travel as JSON."""
-    return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files().values())
-
-
-def session_text() -> str:
-    """What a runspace gets, once, with its first request as the only argument: the agent, and that call of it."""
-    return f"{agent_text()}\n{_FIRST_CALL}"
+    return "\n".join(texts().values())
 
 
 def inside_script() -> str:
