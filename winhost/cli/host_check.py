@@ -15,7 +15,7 @@ from winhost.model.errors import UsageError, WinhostError
 from winhost.model.fleet import AnyHost, Host, LinuxHost, WireKind
 from winhost.resources.linux import linux_scripts
 from winhost.resources.shape import misfit
-from winhost.resources.windows import windows_scripts
+from winhost.resources.windows.parts import WindowsScripts
 
 NAME, PORT, TLS, HOST_KEY, LOGON = "name", "port", "TLS", "host key", "logon"
 SUDO, ADMINISTRATOR, POWERSHELL, SESSION = "root", "administrator", "PowerShell", "session"
@@ -149,7 +149,7 @@ def _of_windows(host: Host) -> Iterator[TriedStep]:
     local = how.kind is WireKind.LOCAL
     if not local:
         yield from _reached(host, host.address, how.port, how.connect_timeout)
-    with closing(WindowsConnector(host, windows_scripts.session_text(), misfit).open()) as agent:
+    with closing(WindowsConnector(host, WindowsScripts(), misfit).open()) as agent:
         session: Mapping[str, Any] = agent.get("Session", {}) or {}
     if not local:
         if how.tls:

@@ -11,7 +11,12 @@ from winhost.cli.outputs import answers
 
 # The hub is named twice, here and in winhost.hub, so that --help need not load it.
 hub_option = click.option(
-    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
+    "--hub",
+    metavar="URL",
+    envvar="WINHOST_HUB",
+    default="https://huggingface.co",
+    show_default=True,
+    help="A hub with the same API.",
 )
 token_option = click.option(
     "--token",
@@ -28,7 +33,7 @@ class ModelsGroup(WinhostGroup):
         return super().parse_args(ctx, ["show", *args] if option or not args else args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
+        return super().resolve_command(ctx, args if args and args[0] in self.commands else ["show", *args])
 
 
 @click.group(cls=ModelsGroup)
