@@ -90,6 +90,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert line("verify", plan).code == 0
     assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")
     made = here.state()
+    assert STAND_IN in line("chat", "Say hello").out
     again = line("up", *here.serves)
     assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
     other = line("up", "org/model", *here.serves)
