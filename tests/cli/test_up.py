@@ -85,7 +85,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert SAID in said.err
     assert not Path("fleet.yaml").exists()
     assert f"my-desk can serve {BEST} by wsl2/mirrored" in said.out
-    assert said.out.splitlines()[-1] == "winhost down"
+    assert said.out.splitlines()[-1] == "  winhost down"
     plan = folder_of(line) / "plan.json"
     assert line("verify", plan).code == 0
     assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")

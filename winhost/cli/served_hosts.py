@@ -156,7 +156,7 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
     yield f"Model:    {model}"
     yield f"API key:  {read}"
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello"}]})
-    yield post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
+    yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
 def lines_of_served(served: ServedHost, shell: Shell | None = None) -> Iterator[str]:
@@ -168,6 +168,6 @@ def lines_of_served(served: ServedHost, shell: Shell | None = None) -> Iterator[
         yield f"Models:   {', '.join(served.models)}"
         yield f"API key:  {SecretRef.parse(served.key) if served.key else 'the one that you named with --api-key'}"
         yield f"The endpoint listens on {served.listen} of {served.host}. A tunnel with its base URL, until Ctrl-C:"
-        yield command_line(("winhost", "open", served.host), shell)
+        yield "  " + command_line(("winhost", "open", served.host), shell)
     yield "Or talk to it here:"
-    yield command_line(("winhost", "chat", served.host, "Say hello"), shell)
+    yield "  " + command_line(("winhost", "chat", served.host, "Say hello"), shell)

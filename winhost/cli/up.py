@@ -268,7 +268,7 @@ def _show_end(host: AnyHost) -> None:
     for text in lines_of_served(served.told) if served else ():
         click.echo(visible(text))
     click.echo("To undo all of it:")
-    click.echo(visible(command_line(("winhost", "down", *here), own_shell())))
+    click.echo(f"  {visible(command_line(('winhost', 'down', *here), own_shell()))}")
 
 
 # ---- a new plan
@@ -298,9 +298,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
-        code = _applied(host, folder / PLAN, given, asked)
-        joining.show_made_keys(asked.output.shape)
-        return code
+        return _applied(host, folder / PLAN, given, asked, joining)
     finally:
         if set(store.runs_of(host.name)) == before:
             forget(folder)
@@ -416,7 +414,7 @@ def _only_data(plan: Plan) -> Any:
     return replace(asking, needed={"data": asking.needed["data"]}, maybe={})
 
 
-def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) -> int:
+def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, joining: PlannedStack) -> int:
     checked = read_plan(file)
 
     def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:

@@ -10,6 +10,7 @@ from winhost.model.units import MiB, size
 from winhost.resources.windows.assignable_device import owner
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
+_HASH = re.compile(r"(?<![0-9A-Za-z])([0-9a-f]{8})[0-9a-f]{28,}([0-9a-f]{4})(?![0-9A-Za-z])")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
 
 _MOST_HASHES = 3  # in a list
@@ -51,4 +52,4 @@ def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_v
 
 def shortened(text: str) -> str:
     """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
-    return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))
+    return _HASH.sub(r"\1…\2", _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text)))
