@@ -90,7 +90,8 @@ class Commands(WinhostGroup):
 def winhost(context: click.Context) -> int | None:
     """Turn a Windows GPU machine into a Linux LLM endpoint by the best path that it supports, reversibly.
 
-    Start with `winhost demo`, which needs no Windows machine, or with `winhost detect HOST`, which changes nothing.
+    Start with `winhost up`, which shows what it would change and asks once, or with `winhost demo`, which needs no
+    Windows machine.
     """
     context.color = colour()  # every command below asks this context
     if context.invoked_subcommand is not None:

@@ -24,10 +24,10 @@ from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.serving.serving_status import ModelStatus, ServingStatus
 
 _NOTHING = (
-    "Nothing is served yet, and no run is unfinished. Three commands to begin:",
-    "winhost demo",
-    "winhost host add USER@ADDRESS",
-    "winhost assess HOST",
+    "Nothing is served yet, and no run is unfinished. To begin:",
+    "winhost up                      # this machine; it asks before it changes anything",
+    "winhost host add USER@ADDRESS   # another machine",
+    "winhost demo                    # simulated ones",
 )
 _SAID = 200
 
