@@ -19,7 +19,7 @@ from winhost.hub.catalogue import Catalogue, Entry, catalogue, named
 from winhost.model.errors import WinhostError
 from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes, GiB, about
+from winhost.model.units import Bytes, GiB
 from winhost.model.workload import is_folder
 
 SHOWN = 12
@@ -88,7 +88,7 @@ def show(
         known = replace(known, entries=_meant(model, known, hub, reference))
     if not words and not facts_files:
         listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
-        show_results("models", output.shape, [("catalogue", listed)], _show_catalogue)
+        show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
         return 0
     codes = [0]
 
@@ -178,19 +178,18 @@ def _offered(each: Candidate) -> OfferedModel:
 # ---- for people
 
 
-def _show_catalogue(found: OfferedModels) -> None:
+def _show_catalogue(found: OfferedModels, wide: bool) -> None:
     rows = (
         (
             each.model,
             _stored(each),
-            f"{each.parameters / 1e9:.1f} B",
-            about(each.download),
-            f"{each.longest:,}",
-            each.released,
+            f"{each.download / GiB:.1f}",
+            *((_tokens(each.longest), f"{each.parameters / 1e9:.1f} B", each.released) if wide else ()),
         )
         for each in found.models
     )
-    table(("model", "weights", "parameters", "download", "context", "released"), rows)
+    # The longest name leaves no more room on a terminal of 80 columns.
+    table(("model", "weights", "GiB", *(("context", "parameters", "released") if wide else ())), rows)
     say(_read(found))
     say("Which of them fit a host: winhost models show HOST")
 

@@ -6,26 +6,35 @@ from winhost.engine.planning import PLANNERS
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import path_of
 from winhost.model.plan import RISKS, Plan
-from winhost.model.reason import Verdict
+from winhost.model.reason import Assessment, Severity, Verdict
 from winhost.resources.host import HostFacts
 
 # They take the machine itself, whatever they are worth on it.
 NEVER_UNASKED = ("dual-boot", "bare-metal")
 
 
-def _not_chosen(host: str, variant: str, verdict: Verdict, why: str | None) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it. why: None where no option works at all."""
+def _not_chosen(host: str, variant: str, verdict: Verdict, why: str) -> RefusedError:
+    """The best option is not one that is taken unless somebody names it."""
     here = visible(host)
     return RefusedError(
         "NotChosen",
-        what=f"no option works on {here} as it is"
-        if why is None
-        else f"the best option on {here} is {variant} ({verdict}), which has to be named",
+        what=f"the best option on {here} is {variant} ({verdict}), which has to be named",
         meaning=why,
-        hint=f"What would make one work: winhost assess {here}"
-        if why is None
-        else _how_to_name(here, path_of(variant), verdict),
+        hint=_how_to_name(here, path_of(variant), verdict),
         host=host,
+    )
+
+
+def _none_works(judged: Assessment, closest: Fit) -> RefusedError:
+    here = visible(judged.host)
+    reasons = next(each.every_reason for each in judged.every_variant if each.path == closest.variant)
+    why = next((each for each in reasons if each.severity is Severity.UNSUPPORTED), None)
+    return RefusedError(
+        "NotChosen",
+        what=f"no option works on {here} as it is",
+        meaning=f"{closest.variant}: {why.sentence} [{why.code}]" if why else None,
+        hint=f"What would make one work: winhost assess {here}",
+        host=judged.host,
     )
 
 
@@ -43,7 +52,7 @@ def recommended(facts: HostFacts) -> Fit:
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
-        raise _not_chosen(facts.host, best.variant, best.verdict, None)
+        raise _none_works(judged, best)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."
