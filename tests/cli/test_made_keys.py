@@ -7,6 +7,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -66,7 +67,7 @@ def test_a_plan_and_its_run_need_no_key_of_anybody(line: Line, lab: Lab, hub: St
     assert [stat.S_IMODE(file.stat().st_mode) for file in (api, ssh, api.parent)] == [0o600, 0o600, 0o700]
     key = api.read_text("utf-8")
     assert KEY.fullmatch(key)
-    assert f"To see it: cat {api}" in said.err
+    assert f"To see it:\n  cat {api}\n" in said.err
     done = line("apply", "plan.json", *ACCEPT)
     assert done.code == 0, done.err
     assert SAID in done.err.splitlines()[-1]
@@ -77,6 +78,33 @@ def test_a_plan_and_its_run_need_no_key_of_anybody(line: Line, lab: Lab, hub: St
     assert not [text for text in told if key in text or "PRIVATE KEY" in text]
     again = line("plan", host, *words, *serves, "-o", "plan.json", "--force")
     assert (again.code, api.read_text("utf-8")) == (0, key), again.err
+
+
+def test_each_of_several_hosts_has_keys_of_its_own(line: Line, hub: StandInHub) -> None:
+    serves = ("--workload", workload(line.folder), "--hub", hub.url, "--engine-image", IMAGE.pinned)
+    hosts = [line.facts(name) for name in ("win11-pro-1gpu", "win11-pro-2xl20-wddm")]
+    said = line("plan", *hosts, "--path", "wsl2", *serves, "-o", "plans/")
+    assert said.code == 0, said.err
+    for host, other in (("desk-01", "ai-02"), ("ai-02", "desk-01")):
+        plan = Path(f"plans/{host}.json").read_text("utf-8")
+        keys = [kept(line, each, "api-key").read_text("utf-8") for each in (host, other)]
+        assert [sha256(key.encode()).hexdigest() in plan for key in keys] == [True, False]
+        lines = [ssh_key(each, None).line for each in (host, other)]
+        assert [public in plan for public in lines] == [True, False]
+
+
+def test_an_endpoint_of_the_local_network_is_open_to_the_networks_of_its_windows(line: Line, hub: StandInHub) -> None:
+    serves = ("--workload", workload(line.folder, "lan"), "--hub", hub.url, "--engine-image", IMAGE.pinned)
+    words = ("plan", line.facts("win11-pro-1gpu"), "--path", "wsl2", *serves, "-o", "plan.json", "--json", "--force")
+    assert "--plain-http" in line(*words).json["results"][0]["error"]["what"], "TLS is never left out by itself"
+    said = line(*words, "--plain-http")
+    assert said.code == 0, said.err
+    plan = said.result["plan"]
+    assert plan["request"]["playbook"]["settings"]["endpoint"]["allow"] == ["192.168.1.0/24"]
+    assert any("open to 192.168.1.0/24, the host's own networks" in note for note in plan["notes"])
+    named = line(*words, "--plain-http", "--allow", "10.20.0.0/16").result["plan"]
+    assert named["request"]["playbook"]["settings"]["endpoint"]["allow"] == ["10.20.0.0/16"]
+    assert not any("own networks" in note for note in named["notes"])
 
 
 def test_nothing_is_served_where_nobody_is_let_in() -> None:

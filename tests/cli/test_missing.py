@@ -94,3 +94,11 @@ def test_what_could_not_be_reached_is_told_at_once(line: Line) -> None:
     assert said.code == 2
     assert [each.partition(":")[0] for each in things(said.err)] == ["docker.io/vllm/vllm-openai", "org/model"]
     assert REGISTRY in things(said.err)[0]
+
+
+def test_a_profile_tells_all_that_is_wrong_with_its_words(line: Line) -> None:
+    (line.folder / "w.yaml").write_text("schema: winhost.workload/1\nmodels: {chat: {}}\n", "utf-8")
+    words = ("--workload", "w.yaml", "--path", "dda", "--profile", "wsl2")
+    told = things(line("serve", "profile", *words).err)
+    assert len(told) == 3
+    assert all(a in b for a, b in zip(("no facts are named", "nothing of its size", "contradicts"), told, strict=True))

@@ -78,7 +78,7 @@ def test_a_key_that_nobody_named_is_made_and_only_its_hash_is_printed(line: Line
     file = workload(line.folder)
     found = line("render", "compose", str(file), *MACHINE, "--digest", DIGEST)
     made = line.folder / "state/keys/stated.api-key"
-    assert (found.code, f"To see it: cat {made}" in found.err) == (0, True)
+    assert (found.code, f"To see it:\n  cat {made}\n" in found.err) == (0, True)
     key = made.read_text("utf-8")
     assert sha256(key.encode()).hexdigest() in found.out
     assert key not in found.out + found.err

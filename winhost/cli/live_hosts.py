@@ -38,12 +38,11 @@ def connector_for(host: AnyHost) -> Connector:
     """How to reach it and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
-    host = with_ssh_key(host)
     windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
     agent = linux_scripts.session_text()
     return TwoSystems(
-        WindowsWithLinux(windows, host, tuple(LINUX), agent, _open_linux),
-        host,
+        WindowsWithLinux(windows, with_ssh_key(host), tuple(LINUX), agent, _open_linux),
+        with_ssh_key(host),
         RememberedWindows(Store(), host.name),
         agent,
         linux_scripts.boot_text(),
@@ -79,9 +78,8 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
     beside = linux_beside(host) if runs_linux(facts) else None
     if beside is not None:
         return "dual-boot", (beside,)
-    return "dda" if running_guests(facts.resources) else "wsl2", linux_targets(
-        with_ssh_key(host), facts.resources, "probe"
-    )
+    path = "dda" if running_guests(facts.resources) else "wsl2"
+    return path, linux_targets(with_ssh_key(host), facts.resources, "probe")
 
 
 def serving_wire(host: AnyHost) -> SshWire:

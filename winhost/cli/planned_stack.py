@@ -1,7 +1,7 @@
 """What a workload is served by, joined to the playbook of a host's path."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import cast
@@ -116,6 +116,8 @@ class PlannedStack:
         image = None if self.parts.own_program else self.parts.image
         offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
         joined = _with_entries(target, found.entries)
+        if beyond and not self.words.allow:
+            found = replace(found, notes=(*found.notes, _own_networks(allow)))
         return target.request.with_playbook(joined).with_options(asks_with=asks_with, offline=offline), found
 
     def _join_cluster(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, ClusterStack]:
@@ -130,6 +132,8 @@ class PlannedStack:
             found = cluster_stack(target.facts, wanted)
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
+        if wanted.cluster.allow != self.words.allow:
+            found = replace(found, notes=(*found.notes, _own_networks(wanted.cluster.allow)))
         return target.request.with_playbook(_with_entries(target, found.entries)), found
 
     def _request(
@@ -155,6 +159,10 @@ class PlannedStack:
             gateway_wheels=of_gateway,
             engine_wheels=of_engine,
         )
+
+
+def _own_networks(allow: tuple[str, ...]) -> str:
+    return f"the endpoint is open to {', '.join(allow)}, the host's own networks; others take --allow NETWORK"
 
 
 def _with_entries(target: StackTarget, entries: Sequence[Json]) -> Playbook:

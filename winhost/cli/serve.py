@@ -7,6 +7,7 @@ import click
 import yaml
 
 from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.show_profile import show_serving
@@ -69,20 +70,29 @@ def profile(
     output: Output,
 ) -> int:
     """Print the settings of vLLM for each model, ready to copy, with the reason of each line."""
-    file = named_facts(facts, facts_file, "--target")
-    if file is None:
-        raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
-    known = HostFacts(read_facts(file))
-    if path and known.is_linux:
-        raise click.BadParameter("is for a Windows host, and this is a Linux already", param_hint="--path")
+    faults = Faults()
+    known = faults.of(lambda: _named_target(facts, facts_file))
+    workload = faults.of(lambda: load_workload(workload_file))
+    if path and known and known.is_linux:
+        faults.add(f"--path {path} is for a Windows host, and this is a Linux already: leave it out")
     if path and named and base_of(named) not in (path, "bare-metal"):
-        raise click.BadParameter(f"contradicts --profile {named}", param_hint="--path")
-    workload = load_workload(workload_file)
+        faults.add(f"--path {path} contradicts --profile {named}: leave one out")
+    faults.refuse()
+    assert known is not None
+    assert workload is not None
     if "vllm" not in workload.versions:  # as a plan does, whose image this is
         workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
     found = serving(known, workload, named, read_speed, path)
     show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
     return 0
+
+
+def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
+    """Raises click's UsageError, UsageError (FileFaults)."""
+    file = named_facts(facts, facts_file, "--target")
+    if file is None:
+        raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
+    return HostFacts(read_facts(file))
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:

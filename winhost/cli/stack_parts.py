@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from winhost.cli.foreign_errors import Faults
 from winhost.cli.output import say
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import Shell, command_line, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -23,6 +23,7 @@ from winhost.hub.hub_repository import HUB, NotListed
 from winhost.images.image_names import ImageName
 from winhost.images.image_registry import PLATFORM, resolve
 from winhost.images.saved_image import SavedImage, read_saved
+from winhost.model.errors import visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
@@ -266,13 +267,17 @@ class StackParts:
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     """On stderr, after all else: where each is, and once, on a terminal, a key that was made now."""
+    shell = own_shell()
     for host, each in keys.items():
+        whose = f"API key of {each.name} for {host}"
         if each.made and shape in ("table", "wide") and sys.stderr.isatty():
-            say(f"API key of {each.name} for {host}, shown only now: {each.made.reveal()}", hang=2, err=True)
+            say(f"{whose}, shown only now:", err=True)
+            click.echo(f"  {each.made.reveal()}", err=True)
         service, _, user = each.key.target.rpartition("/")
-        words = ("cat", each.key.target) if each.key.scheme == "file" else ("keyring", "get", service, user)
-        again = command_line(words, own_shell())
-        say(f"API key of {each.name} for {host}: {each.key}. To see it: {again}", hang=2, err=True)
+        show = "type" if shell is Shell.CMD else "cat"
+        words = (show, each.key.target) if each.key.scheme == "file" else ("keyring", "get", service, user)
+        say(f"{whose}: {each.key}. To see it:", hang=2, err=True)
+        click.echo(f"  {visible(command_line(words, shell))}", err=True)  # in one line, to be copied
 
 
 def pinned_image(name: ImageName) -> EngineImage:
