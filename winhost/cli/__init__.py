@@ -43,6 +43,7 @@ COMMANDS = {
     "lint": "Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it.",
     "install": "Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
+    "status": "Show what is served where, how it is, and what is unfinished.",
     "chat": "Talk to a model that is served, as its answer comes.",
     "open": "Open a port on this computer that leads to what HOST serves.",
     "render": "Print what serves a workload as files for a deployment of your own.",
@@ -82,16 +83,21 @@ class Commands(WinhostGroup):
         show_codes("", formatter)
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="winhost")
 @log_options("WINHOST_DEBUG")
 @click.pass_context
-def winhost(context: click.Context) -> None:
+def winhost(context: click.Context) -> int | None:
     """Turn a Windows GPU machine into a Linux LLM endpoint by the best path that it supports, reversibly.
 
     Start with `winhost demo`, which needs no Windows machine, or with `winhost detect HOST`, which changes nothing.
     """
     context.color = colour()  # every command below asks this context
+    if context.invoked_subcommand is not None:
+        return None
+    from winhost.cli.status import overview  # with the engine, which `--help` does without
+
+    return overview()
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:

@@ -37,9 +37,16 @@ class Targets:
         fleet = known_fleet(fleet_file)
         return cls(fleet, read_journals(Store(), fleet))
 
+    @classmethod
+    def without_fleet(cls) -> "Targets":
+        return cls(None, read_journals(Store(), None))
+
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.journals.serving, *(each.name for each in (self.fleet or _NONE).hosts))))
+        unfinished = (each.host for each in self.journals.unfinished)
+        return tuple(
+            dict.fromkeys((*self.journals.serving, *unfinished, *(each.name for each in (self.fleet or _NONE).hosts)))
+        )
 
     def named(self, word: str) -> str:
         """The host that a word means. Raises UsageError."""

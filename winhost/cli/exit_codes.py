@@ -76,6 +76,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},
     "serve logs": _UNREACHED,
     "serve test": {0: "every request was answered as it should be", 1: "one was not", **_UNREACHED},
+    "status": {4: "something does not serve", **_UNREACHED},
     "chat": {1: "failure, or no whole answer", **_UNREACHED},
     "open": _UNREACHED,
     "serve down": {0: "stopped", 1: "something did not stop in time", **_UNREACHED},

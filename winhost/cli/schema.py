@@ -6,11 +6,14 @@ from typing import Any
 from winhost.cli.apply import Checked
 from winhost.cli.bmc_install import InsertedMedia
 from winhost.cli.bundle import Bundled
+from winhost.cli.chat import Chatted
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import print_json
 from winhost.cli.explain import Code
 from winhost.cli.fetch import FetchedFolder
 from winhost.cli.formats import schema_of
+from winhost.cli.host import ListedHost
+from winhost.cli.host_check import CheckedHost
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
@@ -29,6 +32,7 @@ from winhost.cli.serve import Profiled
 from winhost.cli.serve_change import ServingChange
 from winhost.cli.serve_logs import ServingLine
 from winhost.cli.serve_test import TestedServing
+from winhost.cli.status import HostNow
 from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
 from winhost.compat.assess_answer import Brief, Full
@@ -90,6 +94,10 @@ RESULTS: Mapping[str, Any] = {
     "serving-change": ServingChange,
     "serving-log": ServingLine,
     "serving-test": TestedServing,
+    "hosts": ListedHost,
+    "host-test": CheckedHost,
+    "chat": Chatted,
+    "status": HostNow,
     "lab": ListedLabHost,
     "draft": Drafted,
     "fetched": FetchedFolder,

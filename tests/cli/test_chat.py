@@ -1,0 +1,154 @@
+"""winhost chat, open, status and winhost alone, with an endpoint of a simulated Linux behind real SSH."""
+
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.cli.test_one_plan_to_endpoint import ACCEPT
+from tests.processes import PATIENCE_S, exit_code, started
+from tests.serving.one_plan import KEY, hub_of_model, workload
+from tests.serving.stacks import IMAGE
+from winhost.cli import run
+from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.running_lab import Lab
+
+LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A Linux that serves, its fleet.yaml and journals in the lab's folder."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch, Lab([LINUX], folder, scale=0.001) as lab, hub_of_model() as hub:
+        patch.setenv("ALICE", KEY)
+        patch.setenv("WINHOST_STATE", str(folder / "state"))
+        patch.setenv("WINHOST_FLEET", str(folder))
+        words = ("--workload", str(workload(folder)), "--api-key", "alice=env:ALICE", "--hub", hub.url)
+        plan = str(folder / "plan.json")
+        assert run(["plan", "llm-01", *words, "--engine-image", IMAGE.pinned, "-o", plan]) == 0
+        assert run(["apply", plan, *ACCEPT]) == 0
+        yield lab
+
+
+@pytest.fixture
+def there(served: Lab, line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
+    monkeypatch.setenv("ALICE", KEY)
+    monkeypatch.setenv("WINHOST_STATE", str(served.folder / "state"))
+    monkeypatch.setenv("WINHOST_FLEET", str(served.folder))
+    return line
+
+
+def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("Say hello",), ("llm-01", "Say hello"), ("LLM-01", "Say hello", "--model", "chat")):
+        assert there("chat", *words).out == f"{STAND_IN}\n"
+    for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
+        assert there("chat", *words).out == f"{STAND_IN}\n"
+    found = there("chat", "Say hello", "--json").result
+    assert (found["text"], found["host"], found["url"], found["finish_reason"]) == (STAND_IN, "llm-01", None, "stop")
+
+
+def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kind(*words: str) -> tuple[int, str]:
+        said = there("chat", *words, "--json")
+        return said.code, said.result["error"]["kind"]
+
+    assert kind("other", "Hi") == (2, "NoSuchHost")
+    assert kind("Hi", "--model", "nope") == (2, "NoSuchModel")
+    assert kind(" ") == (2, "NoPrompt")
+    assert kind("Hi", "--api-key", "cmd:echo no-such-key") == (1, "ApiKeyRefused")
+    monkeypatch.delenv("ALICE")
+    assert kind("Hi") == (2, "SecretUnreadable")
+    monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
+    assert kind("Hi") == (1, "NothingHere")
+    monkeypatch.setenv("ALICE", KEY)
+    assert there("chat", "llm-01", "Hi", "--api-key", "env:ALICE").out == f"{STAND_IN}\n"  # set up from elsewhere
+    assert kind("llm-01", "Hi") == (2, "NoApiKey")
+
+
+def test_a_conversation_goes_on_until_it_is_ended(there: Line) -> None:
+    import pty
+
+    child, main = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "winhost", "chat"], {**os.environ, "NO_COLOR": "1"})
+    text, answers = "", [b"Hello\n", b"Again\n", b"\x04"]
+    try:
+        while got := os.read(main, 65536).decode():
+            text += got
+            if text.endswith(">>> ") and answers:
+                os.write(main, answers.pop(0))
+    except OSError:
+        pass  # it has ended
+    os.close(main)
+    assert exit_code(child) == 0
+    assert text.count(STAND_IN) == 2
+    assert "chat on llm-01. Ctrl-C stops an answer, Ctrl-D ends." in text
+
+
+def test_many_come_through_an_open_port_until_it_is_closed(there: Line) -> None:
+    with started(
+        [sys.executable, "-m", "winhost", "open", "llm-01"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as opened:
+        assert opened.stdout
+        lines = [opened.stdout.readline() for _ in range(5)]
+        port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/v1$", lines[1].strip())[0])
+        assert "API key:  env:ALICE" in lines[3]
+        assert 'Bearer $ALICE"' in lines[4]
+
+        def ask(number: int) -> bytes:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            body = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": str(number)}]}
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Authorization": f"Bearer {KEY}"})
+            return connection.getresponse().read()  # to its end, which only closing tells
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = [*pool.map(ask, range(24))]
+        assert {each.rstrip().rpartition(b"\n")[2] for each in answers} == {b"data: [DONE]"}
+        opened.send_signal(signal.SIGINT)
+        assert opened.wait(PATIENCE_S) == 130
+
+
+def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = there("status", "--json").result
+    assert (found["host"], found["serves"], found["reached"], found["url"]) == ("llm-01", True, True, None)
+    assert found["next"] == "winhost chat llm-01 'Say hello'"
+    assert [(each["model"], each["state"]) for each in found["models"]] == [("chat", "serving")]
+    quick = there()
+    assert quick.code == 0
+    assert "llm-01: serves since" in quick.out
+    assert "chat: not asked" in quick.out
+    assert quick.out.splitlines()[-1] == "All commands: winhost --help"
+    monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
+    assert "winhost host add USER@ADDRESS" in there().out
+    assert there("status").code == 0
+    assert there("status", "--json").results == []
+    monkeypatch.delenv("WINHOST_FLEET")
+    assert "Nothing is served yet" in there().out
+    Path("fleet.yaml").write_text("schema: winhost.fleet/1\nhosts: 5\n")
+    assert there().code == 0
+
+
+def test_a_host_that_is_gone_is_shown(there: Line, served: Lab) -> None:
+    text = served.fleet_file.read_text()
+    try:
+        served.fleet_file.write_text(re.sub(r"port: \d+", "port: 1", text))
+        said = there("status")
+        assert said.code == 5
+        assert "llm-01: not reached; it served since" in said.out
+        assert "Next: winhost host test llm-01" in said.out
+        assert there("chat", "Hi").code == 5
+    finally:
+        served.fleet_file.write_text(text)

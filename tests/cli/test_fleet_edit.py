@@ -1,0 +1,75 @@
+"""fleet.yaml with one host more or less: all other lines are as they were."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.errors import raises
+from tests.rows import each_row
+from winhost.cli.fleet_edit import added, removed, write_added
+from winhost.model.fleet import Host
+from winhost.model.fleetfile import load_fleet
+
+ENTRY = {"address": "10.0.0.5", "transport": {"user": "CORP\\me", "password": "keyring:winhost/new"}}
+BLOCK = [
+    "  new:",
+    "    address: 10.0.0.5",
+    "    transport:",
+    "      user: CORP\\me",
+    "      password: keyring:winhost/new",
+]
+TEXTS = {
+    "none": "",
+    "comments": "# ours\nschema: winhost.fleet/1\nhosts:  # all\n  # the first\n  b:\n    groups: [x] # why\n\n# end\n",
+    "no end of line": "schema: winhost.fleet/1\nhosts:\n  b:",
+    "not the last part": "schema: winhost.fleet/1\nhosts:\n  b: {}\n  a:\n    groups:\n      - x\n\n"
+    "defaults:\n  transport: {port: 5985}\n",
+    "no hosts": "schema: winhost.fleet/1\nhosts: {}  # none yet\n",
+    "four spaces": "schema: winhost.fleet/1\nhosts:\n    b:\n        address: c\n",
+}
+
+
+@each_row(("name", "text"), TEXTS.items())
+def test_a_host_is_added_and_nothing_else_changes(name: str, text: str) -> None:
+    new = added(text, "new", ENTRY)
+    before, after = text.splitlines(), new.splitlines()
+    own = [line.strip() for line in BLOCK]
+    if name == "no hosts":
+        assert after[1] == "hosts:  # none yet"
+        before, after = before[:1], [after[0], *after[2:]]
+    start = next(number for number, line in enumerate(after) if line.strip() == "new:")
+    assert [line.strip() for line in after[start : start + len(own)]] == own
+    rest = after[:start] + after[start + len(own) :]
+    assert rest == (before or ["schema: winhost.fleet/1", "hosts:"])
+    if name not in ("none", "no hosts"):
+        assert removed(new, "new").splitlines() == before
+
+
+def test_the_last_host_leaves_a_file_that_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    host = write_added(file, "new", ENTRY)
+    assert isinstance(host, Host)
+    assert host.transport.user == "CORP\\me"
+    file.write_text(removed(file.read_text(), "new"))
+    assert load_fleet(file).hosts == ()
+    assert write_added(file, "new", ENTRY) == host
+
+
+@pytest.mark.parametrize("text", ["schema: winhost.fleet/1\nhosts: {b: {}}\n"])
+def test_a_form_that_is_not_changed_is_left_and_the_lines_are_given(text: str) -> None:
+    with raises("FleetNotEdited") as caught:
+        added(text, "new", ENTRY)
+    assert "\n".join(BLOCK) in (caught.value.hint or "")
+
+
+def test_a_host_that_does_not_fit_leaves_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    text = "schema: winhost.fleet/1\ndefaults:\n  transport: {auth: basic}\n"
+    text += "hosts:\n  b:\n    transport: {user: a, password: env:X}\n"
+    file.write_text(text)
+    with raises("FileFaults"):
+        write_added(file, "new", {"address": "10.0.0.5", "transport": {"tls": False}})
+    assert file.read_text() == text
+    with raises("FleetNotEdited"):
+        write_added(file, "new", {"address": "not an address"})
+    assert [*tmp_path.iterdir()] == [file]

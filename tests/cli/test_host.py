@@ -1,0 +1,182 @@
+"""winhost host: on simulated hosts, with somebody at a terminal who types a password, and with scripts."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.errors import raises
+from tests.processes import exit_code
+from winhost.cli import host_add, host_check
+from winhost.cli.host_add import NewHost, add_host
+from winhost.lab.running_lab import Lab
+from winhost.model.fleet import Host, LinuxHost
+from winhost.model.fleetfile import load_fleet
+from winhost.model.secrets import Secret, TypedSecret
+
+LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
+
+
+@pytest.fixture
+def desk(lab: Lab) -> Host:
+    """A host that the lab's own fleet.yaml has; another file is written here."""
+    (host,) = (each for each in load_fleet(lab.fleet_file).hosts if each.name == "desk-01")
+    assert isinstance(host, Host)
+    return host
+
+
+def account(host: Host) -> tuple[str, ...]:
+    return f"LAB\\admin@{host.address}", "--port", str(host.transport.port), "--name", "mine", "--fleet", "mine.yaml"
+
+
+def test_a_host_is_added_tested_listed_and_removed(line: Line, lab: Lab, desk: Host) -> None:
+    assert desk.transport.password
+    said = line("host", "add", *account(desk), "--group", "desks", "--password", desk.transport.password.written)
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[-1] == "  winhost assess mine --fleet mine.yaml"
+    assert line("assess", "mine", "--fleet", "mine.yaml").code in (0, 3)
+    (listed,) = line("host", "list", "--fleet", "mine.yaml", "--json").results
+    assert (listed["host"], listed["groups"], listed["user"]) == ("mine", ["desks"], "LAB\\admin")
+    tested = line("host", "test", "--fleet", "mine.yaml", "--json").result
+    assert tested["ready"]
+    assert {each["step"]: each["works"] for each in tested["steps"]} == dict.fromkeys(
+        ("name", "port", "logon", "session", "administrator", "PowerShell"), True
+    )
+    assert line("host", "add", *account(desk), "--password", "env:X").code == 2  # it is there
+    assert line("host", "remove", "mine", "--fleet", "mine.yaml").code == 2  # nobody confirms
+    assert line("host", "remove", "mine", "--yes", "--fleet", "mine.yaml").code == 0
+    assert line("host", "list", "--fleet", "mine.yaml", "--json").results == []
+
+
+def test_what_fails_is_named_and_nothing_is_written(
+    line: Line, lab: Lab, desk: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG", "Canary-of-a-password")
+    said = line("host", "add", *account(desk), "--password", "env:WRONG")
+    assert said.code == 5
+    assert "✗ logon" in said.out
+    assert "✓ port" in said.out
+    assert "Canary" not in said.out + said.err
+    assert not Path("mine.yaml").exists()
+    lab.endpoints["desk-01"].stop()
+    said = line("host", "test", "desk-01")
+    assert said.code == 5
+    assert "✗ port" in said.out
+    assert "- logon          not tried" in said.out
+
+
+def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk: Host) -> None:
+    session = {
+        "user": "DESK\\o'neil",
+        "administrator": False,
+        "language_mode": "ConstrainedLanguage",
+        "powershell": "5.1",
+    }
+    administrator = host_check._administrator(session, local=False)
+    assert (administrator.works, "'DESK\\o''neil'" in (administrator.do or "")) == (False, True)
+    assert host_check._administrator({"administrator": {"unknown": {}}}, local=False).works is None
+    powershell = host_check._powershell(session)
+    assert (powershell.works, "needs FullLanguage" in powershell.found) == (False, True)
+
+
+def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Path) -> None:
+    with Lab([LINUX], tmp_path, scale=0.001) as lab:
+        (host,) = load_fleet(lab.fleet_file).hosts
+        assert isinstance(host, LinuxHost)
+        words = ("host", "add", f"root@{host.address}", "--linux", "--port", host.login.port, "--name", "llm")
+        words = (*words, "--key", f"{lab.folder}/ssh-key", "--fleet", "mine.yaml")
+        said = line(*words)
+        assert said.code == 2
+        shown = said.err.partition("--host-key ")[2].split()[0]
+        assert line(*words, "--host-key", "SHA256:" + "A" * 43).code == 2
+        said = line(*words, "--host-key", shown)
+        assert said.code == 0, said.err
+        (added,) = load_fleet(Path("mine.yaml")).hosts
+        assert isinstance(added, LinuxHost)
+        assert added.login.host_key == (host.login.host_key or "").strip()
+        assert line("host", "test", "llm", "--fleet", "mine.yaml").code == 0
+
+
+def test_a_password_is_typed_and_goes_to_the_keyring_alone(lab: Lab, desk: Host, tmp_path: Path) -> None:
+    """On a terminal, with a keyring that keeps what it is given in a file of its own."""
+    import pty
+
+    assert desk.transport.password
+    password = desk.transport.password.resolve().reveal()
+    (tmp_path / "keyring.py").write_text(
+        "from types import SimpleNamespace\n"
+        "def get_keyring(): return SimpleNamespace(priority=5)\n"
+        "def set_password(*words):\n"
+        f"    open({str(tmp_path / 'kept')!r}, 'w').write('%s/%s %s' % words)\n"
+    )
+    child, main = pty.fork()
+    if child == 0:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"}
+        os.chdir(tmp_path)
+        words = ("host", "add", *account(desk))
+        os.execve(sys.executable, [sys.executable, "-m", "winhost", *words], environment)
+    text, answers = "", {"127.0.0.1: ": password, "[Y/n]: ": "y"}
+    try:
+        while got := os.read(main, 65536).decode():
+            text += got
+            for question in [each for each in answers if text.rstrip("\r\n").endswith(each)]:
+                os.write(main, answers.pop(question).encode() + b"\n")
+    except OSError:
+        pass  # it has ended
+    os.close(main)
+    assert exit_code(child) == 0, text
+    assert password not in text
+    assert (tmp_path / "kept").read_text() == f"winhost/mine {password}"
+    file = (tmp_path / "mine.yaml").read_text()
+    assert "password: keyring:winhost/mine" in file
+    assert password not in file
+    assert not stat.S_IMODE((tmp_path / "mine.yaml").stat().st_mode) & 0o077
+
+
+def test_without_a_keyring_the_file_refers_to_a_variable(
+    line: Line, lab: Lab, desk: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert desk.transport.password
+    typed = TypedSecret("typed", "password", Secret(desk.transport.password.resolve().reveal()))
+    monkeypatch.setattr(host_add, "_typed", lambda question: typed)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    new = NewHost(f"LAB\\admin@{desk.address}", "mine-2", port=desk.transport.port)
+    added = add_host(new, Path("mine.yaml"))
+    assert isinstance(added.host, Host)
+    assert str(added.host.transport.password) == "env:MINE_2_PASSWORD"
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    used = add_host(NewHost(new.account, "once", port=new.port), Path("mine.yaml"), ask_to_add=True)
+    assert used.file is None
+    assert isinstance(used.host, Host)
+    assert used.host.transport.password == typed
+    assert "once" not in Path("mine.yaml").read_text()
+
+
+def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring = ModuleType("keyring")
+    keyring.get_keyring = lambda: SimpleNamespace(priority=1)  # type: ignore[attr-defined]
+
+    def refuse(service: str, user: str, value: str) -> None:
+        raise ValueError(value)
+
+    keyring.set_password = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    why = host_add._put("mine", TypedSecret("typed", "password", Secret("Canary")))
+    assert why == "the keyring refused (ValueError)"
+
+
+@pytest.mark.parametrize("word", ["me", "@10.0.0.5", "me@", "me@a b", "me@[::1", "me@host:x"])
+def test_what_is_no_account_is_told(word: str) -> None:
+    with raises("NotAnAccount"):
+        add_host(NewHost(word), Path("mine.yaml"))
+
+
+def test_a_document_has_no_secret(line: Line, lab: Lab) -> None:
+    said = line("host", "list", "--json")
+    assert said.code == 0
+    assert (lab.folder / "password").read_text() not in json.dumps(said.json)

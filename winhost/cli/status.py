@@ -1,0 +1,236 @@
+"""winhost status: what is served where and how it is, what is unfinished, and the next command; from here."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from winhost.cli.endpoint import Targets
+from winhost.cli.envelope import show_results
+from winhost.cli.live_hosts import serving_wire
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.watch import watching
+from winhost.connect.wire_errors import NotAvailable
+from winhost.core.dataclass import dataclass
+from winhost.engine.many import stream
+from winhost.engine.run_state import RunState
+from winhost.engine.serving_session import ServingSession
+from winhost.model.durations import render_age
+from winhost.model.errors import Exit, UsageError, WinhostError
+from winhost.serving.serving_status import ModelStatus, ServingStatus
+
+_NOTHING = (
+    "Nothing is served yet, and no run is unfinished. Three commands to begin:",
+    "winhost demo",
+    "winhost host add USER@ADDRESS",
+    "winhost assess HOST",
+)
+_SAID = 200
+
+
+@dataclass(frozen=True)
+class ModelNow:
+    """state: serving, asleep, or as `winhost serve status` has it, for so many seconds; None where it was not asked."""
+
+    model: str
+    state: str | None
+    seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """changed: how many resources are not as they were found."""
+
+    run: str
+    state: str
+    changed: int
+    why: str
+
+
+@dataclass(frozen=True)
+class HostNow:
+    """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
+    where nothing is served; reached: None where it was not asked; trouble: the last error; next: the command to type.
+    """
+
+    host: str
+    run: str | None
+    since: str | None
+    url: str | None
+    reached: bool | None
+    serves: bool | None
+    models: tuple[ModelNow, ...]
+    unfinished: tuple[UnfinishedRun, ...]
+    trouble: str | None
+    next: str
+
+
+def status(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: Output) -> int:
+    """Show what is served where, and how it is."""
+    targets = Targets.read(fleet_file)
+    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
+    names = tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
+    codes = [0]
+
+    def results() -> Iterator[tuple[str, HostNow | WinhostError]]:
+        with watching(reads=True) as watch:
+            watch.hosts = len(names)
+
+            def ask(name: str) -> "tuple[ServingStatus | None, WinhostError | None]":
+                with watch.reading(name):
+                    return _asked(name, targets)
+
+            for done in watch.results(stream(names, ask, at_once=at_once, leave=True)):
+                found, error = done.given if done.error is None else (None, done.error)
+                codes.append(_code(found, error))
+                yield done.item, _now(done.item, targets, found, error)
+
+    if not names and output.form is None and output.shape != "name":
+        _show_beginning()
+        return 0
+    show_results("status", output.shape, results(), _show)
+    return max(codes)
+
+
+def overview() -> int:
+    """Of bare `winhost`: by the journals alone, so that it is quick."""
+    try:
+        targets = Targets.read(None)
+    except UsageError as error:  # of a fleet.yaml with faults
+        say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
+        targets = Targets.without_fleet()
+    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
+    names = tuple(dict.fromkeys(known))
+    if not names:
+        _show_beginning()
+    for name in names:
+        _show(_now(name, targets, None, None))
+    if names:
+        say("By the journals of this computer; winhost status asks the hosts.")
+    say("All commands: winhost --help")
+    return 0
+
+
+def _show_beginning() -> None:
+    say(_NOTHING[0])
+    for line in _NOTHING[1:]:
+        click.echo(f"  {line}")
+
+
+def _asked(name: str, targets: Targets) -> "tuple[ServingStatus | None, WinhostError | None]":
+    """One that cannot be asked is shown with the reason."""
+    host, run = targets.host(name), targets.journals.serving.get(name)
+    if host is None:
+        return None, UsageError("NoSuchHost", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
+    try:
+        with closing(ServingSession(lambda: serving_wire(host))) as session:
+            deployed = parse_deployed(name, session.deployed())
+            return ServingTarget(name, session, deployed).status(), None
+    except NotAvailable:
+        return None, None if run is None else nothing_served(name, "nothing is served any more: its Linux is not there")
+    except WinhostError as error:
+        return None, None if run is None and error.code == "NothingServed" else error
+
+
+def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
+    if error is not None:
+        return int(error.exit_code)
+    return int(Exit.DRIFT) if found is not None and not found.serves else 0
+
+
+def _now(name: str, targets: Targets, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
+    run = targets.journals.serving.get(name)
+    told = run.told if run else None
+    unfinished = tuple(map(_unfinished, (each for each in targets.journals.unfinished if each.host == name)))
+    models = (
+        tuple(map(_model, found.models))
+        if found
+        else tuple(ModelNow(each, None) for each in told.models)
+        if told
+        else ()
+    )
+    troubled = [each for each in found.models if not each.serves] if found else []
+    trouble = error.what if error else None
+    if troubled:
+        trouble = "; ".join(f"{each.model}: {each.state}" for each in troubled)
+    elif found and not found.serves:
+        trouble = f"the gateway: {found.gateway.state}"
+    elif unfinished and not error:
+        trouble = unfinished[0].why
+    words = _next(name, unfinished, found, troubled, error, bool(models))
+    return HostNow(
+        name,
+        told.run if told else None,
+        told.since if told else None,
+        told.url if told else None,
+        False if error else True if found else None,
+        found.serves if found else None,
+        models,
+        unfinished,
+        trouble[:_SAID] if trouble else None,
+        command_line(("winhost", *words), own_shell()),
+    )
+
+
+def _next(
+    name: str,
+    unfinished: Sequence[UnfinishedRun],
+    found: ServingStatus | None,
+    troubled: Sequence[ModelStatus],
+    error: WinhostError | None,
+    served: bool,
+) -> tuple[str, ...]:
+    if error is not None:
+        return ("host", "test", name) if error.code != "NoSuchHost" else ("host", "add", "USER@ADDRESS", "--name", name)
+    if unfinished:
+        return ("rollback" if unfinished[0].state == "was going back" else "resume", unfinished[0].run)
+    if troubled:
+        return ("serve", "logs", name, "--model", troubled[0].model)
+    if found is not None and not found.serves:
+        return ("serve", "logs", name, "--gateway")
+    return ("chat", name, "Say hello") if served else ("assess", name)
+
+
+def _unfinished(record: RunState) -> UnfinishedRun:
+    state = "was going back" if record.going_back else "interrupted"
+    changed = sum(not touched.is_restored for touched in record.touched.values())
+    where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
+    why = record.stopped.why if record.stopped else f"it ended {where}"
+    return UnfinishedRun(record.run, state, changed, why)
+
+
+def _model(each: ModelStatus) -> ModelNow:
+    """Asleep is what the gateway wakes, by itself, for a request."""
+    asleep = each.state == "stopped" and each.takes_turns
+    turn = each.turn.state if each.turn else None
+    state = turn if turn and each.state == "serving" else "asleep" if asleep else each.state
+    return ModelNow(each.model, state, each.seconds)
+
+
+_COLOURS: dict[bool | None, str | None] = {True: "green", False: "red", None: None}
+
+
+def _show(now: HostNow) -> None:
+    """For people: some lines for each host."""
+    head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
+    if now.models:
+        where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
+        since = f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
+        does = (
+            "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
+        )
+        head(f"{now.host}: {does}{since}, {where}")
+    else:
+        head(f"{now.host}: serves nothing")
+    for each in now.models:
+        age = f" for {render_age(each.seconds)}" if each.seconds is not None and each.state else ""
+        say(f"  {each.model}: {each.state or 'not asked'}{age}")
+    for run in now.unfinished:
+        say(f"  {run.run}: {run.state}, {run.changed} changes", hang=4)
+    if now.trouble:
+        say(f"  {now.trouble}", hang=4)
+    click.echo(f"  Next: {now.next}")
