@@ -25,9 +25,9 @@ from winhost.serving.serving_status import ModelStatus, ServingStatus
 
 _NOTHING = (
     "Nothing is served yet, and no run is unfinished. Three commands to begin:",
-    "winhost demo",
-    "winhost host add USER@ADDRESS",
-    "winhost assess HOST",
+    "winhost up                       # on this machine",
+    "winhost host add USER@ADDRESS    # or on another one",
+    "winhost demo                     # or in a simulation",
 )
 _SAID = 200
 
