@@ -32,10 +32,8 @@ def agree(*words: object, password: str = "") -> Talk:
     return talk(*words, answers=None, password=password)
 
 
-def talk(
-    *words: object, answers: Sequence[str] | None = (), width: int = 4000, password: str | None = None
-) -> Talk:
-    """Answer each question with the next of the answers; whoever is asked more often than that hangs up. None: agree."""
+def talk(*words: object, answers: Sequence[str] | None = (), width: int = 4000, password: str | None = None) -> Talk:
+    """Answer each question with the next of the answers; being asked more often ends it. None: agree."""
     import pty
 
     child, main = pty.fork()

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.terminal import agree
+from tests.cli.test_never_sleep import host_file
 from tests.cli.up_desk import HubOfAll
 from tests.connect.local_powershell import local_powershell
 from tests.house.test_docs import FENCED, PAGES
@@ -52,6 +53,7 @@ NOT_TYPED = {
 }
 """By how a line begins, and why."""
 
+FRESH, WITH_VM = "server2025-3gpu", "server2025-role-installed"
 ASK = ("up", "down", "host add", "apply", "rollback")
 FIND = ("lint",)  # exits with 1, for the files above have faults
 INSTEAD = {
@@ -61,7 +63,19 @@ INSTEAD = {
 }
 """Of Ubuntu's image, which would be downloaded, and of a registry, which would be asked."""
 
-CHANGE = ("apply", "boot", "demo", "down", "host add", "host remove", "models refresh", "open", "resume", "rollback", "up")
+CHANGE = (
+    "apply",
+    "boot",
+    "demo",
+    "down",
+    "host add",
+    "host remove",
+    "models refresh",
+    "open",
+    "resume",
+    "rollback",
+    "up",
+)
 """What is printed of these is only parsed: the pages themselves go on with most of them, tests of up with others."""
 PRINTED = re.compile(r"^ *(?:[^\n]*: )?(winhost [a-z][^;\n]*?)[. ]*(?:;.*)?$", re.MULTILINE)
 OPEN = re.compile(r"\b(?:CODE|HOST|NAME|USER@ADDRESS|survey.txt|displays.xml)\b")
@@ -93,7 +107,6 @@ class Page:
         else:
             here = self.line(*words)
             code, said = here.code, here.out + here.err
-        with open("/tmp/printed/out.txt", "a") as f: f.write(f"$$ {typed}\n{code}\n{said[-1500:]}\n")
         if code != (1 if typed.startswith(FIND) else 0):
             self.faults.append(f"{typed}: {code}\n{said[-1500:]}")
         for each in PRINTED.findall(said):
@@ -110,7 +123,6 @@ class Page:
         else:
             told = self.line(*words)
             fault = told.err if told.code else ""
-        with open("/tmp/printed/out.txt", "a") as f: f.write(f"    $$ {command}\n{fault}\n")
         if fault:
             self.faults.append(f"{command}, printed by {after}: {fault}")
 
@@ -156,7 +168,7 @@ def not_taken(words: list[str]) -> str:
 
 
 @contextmanager
-def page_with(server: str, line: Line, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+def page_with(server: Path, line: Line, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     programs = line.folder / "programs"
     programs.mkdir()
     imports = ROOT / "tests/data/imports/synthetic"
@@ -174,7 +186,7 @@ def page_with(server: str, line: Line, monkeypatch: pytest.MonkeyPatch) -> Itera
     shutil.copy(imports / "computer-info-win11-pro.json", "info.json")
     files = {"config.json": json.dumps(QWEN).encode(), "model.safetensors": safetensors(WEIGHTS)}
     with (
-        Lab([find("win11-pro-1gpu"), find(server)], line.folder / "lab", scale=0.001) as lab,
+        Lab([find("win11-pro-1gpu"), server], line.folder / "lab", scale=0.001) as lab,
         serving(HubOfAll(files=files, sizes={"model.safetensors": 5_000_000_000})) as hub,
         local_powershell(programs, lab.hosts["desk-01"]),
     ):
@@ -201,17 +213,18 @@ def lines_of(page: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "server"),
     [
-        ("README.md", "server2025-3gpu"),
-        ("docs/my-desktop.md", "server2025-3gpu"),
-        ("docs/my-servers.md", "server2025-3gpu"),
-        ("docs/no-access.md", "server2025-3gpu"),
-        ("docs/cli.md", "server2025-role-installed"),
+        ("README.md", FRESH),
+        ("docs/my-desktop.md", FRESH),
+        ("docs/my-servers.md", FRESH),
+        ("docs/no-access.md", FRESH),
+        ("docs/cli.md", WITH_VM),
     ],
 )
 def test_each_command_works_as_it_is_printed(
     line: Line, name: str, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with page_with(server, line, monkeypatch) as page:
+    of_lab = find(server) if server == FRESH else host_file(line.folder, server)
+    with page_with(of_lab, line, monkeypatch) as page:
         page.write_fleet(servers=name in ("docs/my-servers.md", "docs/cli.md"))
         for text in lines_of(name):
             if not text.startswith(tuple(NOT_TYPED)):

@@ -71,7 +71,9 @@ class Targets:
                 "NothingHere",
                 what="nothing is served, by the journals of this computer",
                 meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=f"Plan one: winhost assess {named}" if named else "Add a host: winhost host add USER@ADDRESS",
+                hint=f"Serve a model on it: winhost up --on {named}"
+                if named
+                else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:
             what = f"{len(serving)} hosts serve: {', '.join(serving)}"

@@ -103,7 +103,9 @@ def nothing_served(host: str, why: str) -> WinhostError:
 
 def no_linux(host: str, lacking: NotAvailable) -> WinhostError:
     """There is none yet, or it does not run."""
-    return lacking if lacking.hint else nothing_served(host, f"nothing is served: there is no Linux yet ({lacking.needs})")
+    return (
+        lacking if lacking.hint else nothing_served(host, f"nothing is served: there is no Linux yet ({lacking.needs})")
+    )
 
 
 def parse_deployed(host: str, text: str | None) -> Deployed:
