@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.processes import exit_code
 
 _QUESTION = "[y/N]: "
-_ASKS = (_QUESTION, "[Y/n]: ", "[1]: ")  # how a question ends
+_ASKS = (_QUESTION, "[Y/n]: ", "[1]: ", " on 127.0.0.1: ")  # how a question ends, the last one for a password
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

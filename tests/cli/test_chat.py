@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,9 @@ def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPat
     assert kind("Hi", "--model", "nope") == (2, "NoSuchModel")
     assert kind(" ") == (2, "NoPrompt")
     assert kind("Hi", "--api-key", "cmd:echo no-such-key") == (1, "ApiKeyRefused")
+    with monkeypatch.context() as without:
+        without.delenv("WINHOST_FLEET")
+        assert kind("Hi") == (2, "NoWayThere")
     monkeypatch.delenv("ALICE")
     assert kind("Hi") == (2, "SecretUnreadable")
     monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
@@ -119,6 +123,13 @@ def test_many_come_through_an_open_port_until_it_is_closed(there: Line) -> None:
         assert {each.rstrip().rpartition(b"\n")[2] for each in answers} == {b"data: [DONE]"}
         opened.send_signal(signal.SIGINT)
         assert opened.wait(PATIENCE_S) == 130
+
+
+def test_a_port_that_is_taken_is_told(there: Line) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = there("open", "llm-01", "--port", taken.getsockname()[1])
+    assert said.code == 2
+    assert "Leave --port out" in said.err
 
 
 def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:

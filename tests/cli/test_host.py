@@ -14,7 +14,8 @@ from tests.errors import raises
 from tests.processes import exit_code
 from winhost.cli import host_add, host_check
 from winhost.cli.host_add import NewHost, add_host
-from winhost.lab.running_lab import Lab
+from winhost.lab.hostfile import find
+from winhost.lab.running_lab import ALL, Lab
 from winhost.model.fleet import Host, LinuxHost
 from winhost.model.fleetfile import load_fleet
 from winhost.model.secrets import Secret, TypedSecret
@@ -68,6 +69,20 @@ def test_what_fails_is_named_and_nothing_is_written(
     assert said.code == 5
     assert "✗ port" in said.out
     assert "- logon          not tried" in said.out
+
+
+def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL) as lab:
+        (host,) = load_fleet(lab.fleet_file).hosts
+        assert isinstance(host, Host)
+        assert host.transport.password
+        words = ("host", "add", *account(host), "--password", host.transport.password.written)
+        said = line(*words)
+        assert said.code == 5
+        assert "✗ TLS" in said.out
+        assert "--ca PATH" in said.out
+        assert line(*words, "--ca", host.transport.verify).code == 0
+        assert "✓ TLS" in line("host", "test", "mine", "--fleet", "mine.yaml").out
 
 
 def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk: Host) -> None:

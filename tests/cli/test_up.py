@@ -24,7 +24,7 @@ from winhost.cli import this_machine
 from winhost.cli.show_up import LINES
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
-from winhost.lab.running_lab import Lab
+from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -90,6 +90,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert line("verify", plan).code == 0
     assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")
     made = here.state()
+    assert STAND_IN in line("chat", "Say hello").out
     again = line("up", *here.serves)
     assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
     other = line("up", "org/model", *here.serves)
@@ -235,6 +236,31 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     back = talk("down", answers=["y", "y"])
     assert back.code == 0
     assert differences(before, here.state()) == {"Wsl"}
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+def test_a_host_by_user_and_address_is_asked_for_its_password_and_added(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
+        ((name, host),) = lab.hosts.items()
+        before = host.machine.settled_state()
+        account = f"{USER}@127.0.0.1:{lab.endpoints[name].port}"
+        words = ("up", "--on", account, "--set", "new_vm.vhdx.source=./noble.vhdx", "--hub", hub.url, *IMAGE)
+        (tmp_path / "noble.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
+        password = (lab.folder / "password").read_text("utf-8")
+        refused = talk(*words, answers=["wrong"])
+        assert (refused.code, "refused the logon" in refused.text) == (5, True)
+        told = talk(*words, answers=[password, "y", "1", "n"])
+        assert (told.code, password in told.text) == (130, False)
+        assert "Begin" in told.questions[-1]
+        added = (tmp_path / "config/winhost/fleet.yaml").read_text("utf-8")
+        assert (f"user: {USER}" in added, password in added) == (True, False)
+        monkeypatch.setenv("_127_0_0_1_PASSWORD", password)
+        known = talk(*words, answers=["1", "n"])
+        assert (known.code, host.machine.settled_state()) == (130, before)
 
 
 @pytest.mark.real

@@ -41,6 +41,9 @@ CatalogueUnusable
 NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoPublicHalf KeyLost
+NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
+ NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
+FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
 """
 
 

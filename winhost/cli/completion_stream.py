@@ -123,16 +123,20 @@ class Asking:
         said = self._clean(self._message(body) or f"HTTP status {status}")
         if status == 503:
             return NotNow(self.host, said, float(after) if after and re.fullmatch(r"\d{1,4}", after) else 5)
-        code, what, hint = "NotCompleted", f"{self.host} refused the request ({status}): {said}", None
         if status == 401:
-            code, what = "ApiKeyRefused", f"{self.host} does not take the API key {self.reference}: {said}"
-            hint = f"Name one that it takes, by its reference: winhost chat {self.host} --api-key env:NAME"
-        elif status == 429:
-            code, what = "RateLimited", f"{self.host} takes no more of this API key now: {said}"
-            hint = f"Wait {after} s, and ask again" if after and after.isdecimal() else "Wait a little, and ask again"
-        elif status == 404:
-            hint = f"See which models there are: winhost status {self.host}"
-        return WinhostError(code, what=what, hint=hint, host=self.host)
+            return WinhostError(
+                "ApiKeyRefused",
+                what=f"{self.host} does not take the API key {self.reference}: {said}",
+                hint=f"Name one that it takes, by its reference: winhost chat {self.host} --api-key env:NAME",
+                host=self.host,
+            )
+        if status == 429:
+            wait = f"{after} s" if after and after.isdecimal() else "a little"
+            what = f"{self.host} takes no more of this API key now: {said}"
+            return WinhostError("RateLimited", what=what, hint=f"Wait {wait}, and ask again", host=self.host)
+        hint = f"See which models there are: winhost status {self.host}" if status == 404 else None
+        what = f"{self.host} refused the request ({status}): {said}"
+        return WinhostError("NotCompleted", what=what, hint=hint, host=self.host)
 
     def _message(self, body: bytes) -> str | None:
         try:

@@ -1,6 +1,5 @@
 """winhost host: the hosts of fleet.yaml, without an editor."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from winhost.cli.host_check import CheckedHost, HostCheck, check_host, show_chec
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
+from winhost.cli.running import begin
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.many import stream
-from winhost.model.errors import Exit, UsageError, WinhostError, did_you_mean, visible
+from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.fleet import AnyHost, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
 
@@ -97,17 +97,11 @@ def _listed(host: AnyHost) -> ListedHost:
 def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
     """Take a host out of fleet.yaml."""
     file = find_fleet(fleet_file)
-    known = [each.name for each in load_fleet(file).hosts]
-    if name not in known:
-        raise UsageError(
-            "UnknownHost",
-            what=f"no host '{visible(name)}' in {visible(file.name)}{did_you_mean(name, known)}",
-            hint="winhost host list shows all",
-        )
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("NotAsked", what=f"nobody is there to confirm that {name} goes", hint="Add --yes.")
-        click.confirm(f"Take {name} out of {visible(str(file))}?", abort=True, err=True)
+    chosen = load_fleet(file).select([name])
+    if len(chosen) > 1 or name.startswith("@"):
+        raise click.BadParameter(f"{name!r} is more than one host: name each", param_hint="NAME")
+    name = chosen[0].name
+    begin(f"Take {name} out of {visible(str(file))}?", yes)
     write_removed(file, name)
     say(f"{name} is no more in {visible(str(file))}. Nothing was changed on it, and no key or password was deleted.")
     return 0

@@ -61,7 +61,7 @@ class AddedHost:
 def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False) -> AddedHost:
     """Asks on the terminal, tells what it does on stderr. ask_to_add: it may also be used this once.
 
-    Raises UsageError (HostThere, NotAsked, HostKeyUnknown), the WinhostError of a host that cannot be used.
+    Raises UsageError (HostThere, NobodyTypes, HostKeyUnconfirmed), the WinhostError of a host that cannot be used.
     """
     user, address, port = _account(new.account)
     name = _name(new.name or address)
@@ -77,9 +77,9 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     entry = _with_reference(entry, host, name, new)
     if new.groups:
         entry = {**entry, "groups": list(new.groups)}
-    added = write_added(file, name, entry)
+    write_added(file, name, entry)
     say(f"{name} is in {visible(str(file))}", err=True)
-    return AddedHost(added, file)
+    return AddedHost(host, file)  # with the password as it was typed: the reference may be to a variable not set yet
 
 
 def _account(text: str) -> tuple[str, str, int | None]:
@@ -112,7 +112,7 @@ def _refuse_known(file: Path, name: str, named: bool) -> None:
         raise UsageError(
             "HostThere",
             what=f"{name} is in {visible(str(file))} already",
-            hint=f"Try it: winhost host test {name}. Or {'choose another name' if named else 'name it'} with --name",
+            hint=f"Try it: winhost host test {name}\nOr give this one {'another' if named else 'a'} name: --name NAME",
         )
 
 
@@ -206,14 +206,14 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
 
 
 def _host_key(new: NewHost, name: str, login: Login) -> str | None:
-    """None where known_hosts has it. Raises UsageError (HostKeyUnknown), Unreachable."""
+    """None where known_hosts has it. Raises UsageError (HostKeyUnconfirmed), Unreachable."""
     if known_keys(name, "", login).keys:
         return None
     shown = shown_host_key(login.address, login.port)
     if shown is None:
         why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
         hint = "On the machine: systemctl status ssh"
-        raise Unreachable(name, why, code="NotThere", hint=hint)
+        raise Unreachable(name, why, code="NoSshServer", hint=hint)
     seen = fingerprint(public_data(shown))
     if new.host_key is not None:
         if new.host_key not in (seen, shown):
@@ -230,7 +230,7 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
 
 def _unconfirmed(name: str, why: str, hint: str = "") -> UsageError:
     more = "On the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
-    return UsageError("HostKeyUnknown", what=f"{name} was not added: {why}", hint=hint or more, host=name)
+    return UsageError("HostKeyUnconfirmed", what=f"{name} was not added: {why}", hint=hint or more, host=name)
 
 
 def _proofs(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
@@ -260,10 +260,10 @@ def _given(new: NewHost) -> SecretRef | None:
 
 
 def _typed(question: str) -> SecretRef:
-    """Raises UsageError (NotAsked), click.Abort for Ctrl-C."""
+    """Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
     if not sys.stdin.isatty():
         raise UsageError(
-            "NotAsked",
+            "NobodyTypes",
             what="nobody is there to type the password",
             hint="Say where it is: --password env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER",
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from winhost.cli.first_completion import deployed_by
 from winhost.cli.lan_completion import reached_address
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.this_machine import own_name, this_machine
 from winhost.connect.ssh import target_of
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
@@ -116,6 +117,7 @@ class Journals:
 def read_journals(store: Store, fleet: Fleet | None) -> Journals:
     """A journal that cannot be read tells nothing here: `winhost runs` says why."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
+    hosts.setdefault(own_name(), this_machine())
     serving: dict[str, ServingRun] = {}
     unfinished: list[RunState] = []
     for name in reversed(store.runs()):
