@@ -168,7 +168,8 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         return said.code, said.err
 
     rows = (
-        (("win11-no-gpu",), 3, "no option works"),
+        (("win11-no-gpu",), 3, "It has no GPU."),
+        (("win11-intel-arc-only",), 3, "none of its GPUs is NVIDIA's: Intel"),
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),

@@ -220,7 +220,8 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
             raise _unconfirmed(name, f"it shows {seen}, and not the key of --host-key")
         return shown
     say(f"{login.address} shows the host key {seen} (ssh-ed25519).", err=True)
-    say("  Compare it on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
+    say("  Compare it on the machine itself:", err=True)
+    click.echo("  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)  # a command is copied whole
     if not sys.stdin.isatty():
         raise _unconfirmed(name, "nobody is there to confirm its host key", f"Give it: --host-key {seen}")
     if not click.confirm("Is it the same?", err=True):

@@ -1,7 +1,9 @@
 """The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
 
 from winhost.compat.assess import assess
+from winhost.compat.common import no_card, no_cuda
 from winhost.compat.needs import Fit, Needs, fits
+from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import path_of
@@ -13,20 +15,40 @@ from winhost.resources.host import HostFacts
 NEVER_UNASKED = ("dual-boot", "bare-metal")
 
 
-def _not_chosen(host: str, variant: str, verdict: Verdict, why: str | None) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it. why: None where no option works at all."""
+def _not_chosen(host: str, variant: str, verdict: Verdict, why: str) -> RefusedError:
+    """The best option is not one that is taken unless somebody names it."""
     here = visible(host)
     return RefusedError(
         "NotChosen",
-        what=f"no option works on {here} as it is"
-        if why is None
-        else f"the best option on {here} is {variant} ({verdict}), which has to be named",
+        what=f"the best option on {here} is {variant} ({verdict}), which has to be named",
         meaning=why,
-        hint=f"What would make one work: winhost assess {here}"
-        if why is None
-        else _how_to_name(here, path_of(variant), verdict),
+        hint=_how_to_name(here, path_of(variant), verdict),
         host=host,
     )
+
+
+def _none_works(facts: HostFacts) -> RefusedError:
+    here = visible(facts.host)
+    return RefusedError(
+        "NotChosen",
+        what=f"no option works on {here} as it is",
+        meaning=_lacking_gpu(facts),
+        hint=f"What would make one work: winhost assess {here}",
+        host=facts.host,
+    )
+
+
+def _lacking_gpu(facts: HostFacts) -> str | None:
+    """Said first, whatever else stands in the way."""
+    if facts.is_linux:
+        return None
+    try:
+        if no_card(facts):
+            return "It has no GPU."
+        others = no_cuda(facts)
+    except MissingFact:
+        return None
+    return f"winhost serves with CUDA, and none of its GPUs is NVIDIA's: {visible(others)}." if others else None
 
 
 def _how_to_name(host: str, path: str, verdict: Verdict) -> str:
@@ -43,7 +65,7 @@ def recommended(facts: HostFacts) -> Fit:
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
-        raise _not_chosen(facts.host, best.variant, best.verdict, None)
+        raise _none_works(facts)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."
