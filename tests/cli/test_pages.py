@@ -18,7 +18,7 @@ from tests.cli.terminal import agree
 from tests.cli.test_never_sleep import host_file
 from tests.cli.up_desk import HubOfAll
 from tests.connect.local_powershell import local_powershell
-from tests.house.test_docs import FENCED, PAGES
+from tests.house.test_docs import FENCED, PAGES, take
 from tests.hub.stand_in_hub import safetensors, serving
 from winhost.cli import winhost
 from winhost.lab.hostfile import expand, find
@@ -155,13 +155,8 @@ class Page:
 
 def not_taken(words: list[str]) -> str:
     """Why the command line does not parse."""
-    context = click.Context(winhost)
     try:
-        while isinstance(context.command, click.Group):
-            _, inner, words = context.command.resolve_command(context, words)
-            assert inner is not None
-            context = click.Context(inner, parent=context)
-        context.command.make_context("", words).close()
+        take(words)
     except click.ClickException as error:
         return error.format_message()
     return ""

@@ -231,6 +231,8 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     assert len(screen) <= LINES
     assert not [text for text in screen if len(text) > width and not text.startswith("All steps")]
     assert screen[-1].startswith("Begin, which approves restart, network?")
+    agreed = screen[next(number for number, text in enumerate(screen) if text.startswith("Others")) :]
+    assert not [text for text in agreed if "…" in text]
     done = talk("up", *here.serves, answers=["2", "y"])
     assert done.code == 0
     assert len(done.questions) == 1

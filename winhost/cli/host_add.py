@@ -301,7 +301,8 @@ def _kept(secret: TypedSecret, name: str) -> str:
     if why:
         say(f"The password is not kept: {why}.", err=True)
     example = f"$env:{variable} = Read-Host" if sys.platform == "win32" else f"read -rs {variable}; export {variable}"
-    say(f"fleet.yaml refers to env:{variable}. In each shell that runs winhost: {example}", err=True)
+    say(f"fleet.yaml refers to env:{variable}. In each shell that runs winhost:", err=True)
+    click.echo(f"  {example}", err=True)
     say("  A program that prints the password does as well: password: cmd:PROGRAM ARGUMENTS", err=True)
     return f"env:{variable}"
 

@@ -74,7 +74,7 @@ def show_check(checked: CheckedHost) -> None:
         mark = {True: "✓", False: "✗", None: "-"}[each.works]
         say(f"  {mark} {each.step.ljust(width)}  {each.found}", hang=width + 6)
         for line in each.do.split("\n") if each.do else ():
-            say(f"{' ' * (width + 6)}{line}", hang=width + 6)
+            say(f"{' ' * (width + 6)}{line}")
 
 
 def _planned(host: AnyHost) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ def _show(now: HostNow) -> None:
         age = f" for {render_age(each.seconds)}" if each.seconds is not None and each.state else ""
         say(f"  {each.model}: {each.state or 'not asked'}{age}")
     for run in now.unfinished:
-        say(f"  {run.run}: {run.state}, {run.changed} changes", hang=4)
+        say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
     click.echo(f"  Next: {now.next}")

@@ -24,7 +24,7 @@ class ModelsGroup(WinhostGroup):
         return super().parse_args(ctx, ["show", *args] if option or not args else args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
+        return super().resolve_command(ctx, args if args and args[0] in self.commands else ["show", *args])
 
 
 @click.group(cls=ModelsGroup)
