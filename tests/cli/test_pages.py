@@ -20,7 +20,7 @@ from tests.cli.up_desk import HubOfAll
 from tests.connect.local_powershell import local_powershell
 from tests.house.test_docs import FENCED, PAGES, take
 from tests.hub.stand_in_hub import safetensors, serving
-from winhost.cli import winhost
+from winhost.cli import COMMANDS
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -62,6 +62,31 @@ INSTEAD = {
     "render kubernetes": ("--no-device-plugin",),
 }
 """Of Ubuntu's image, which would be downloaded, and of a registry, which would be asked."""
+
+LINUX = (
+    "host test llm-01",
+    "detect llm-01",
+    "assess llm-01",
+    "models llm-01",
+    "workload init Qwen/Qwen2.5-7B-Instruct -o my.yaml",
+    "assess llm-01 --workload my.yaml",
+    "plan llm-01 --workload my.yaml -o plan.json",
+    "apply plan.json",
+    "status",
+    "verify plan.json",
+    "runs",
+    "runs RUN",
+    "serve status llm-01",
+    "serve test llm-01",
+    "rollback RUN",
+    "up --on llm-01",
+    "up --on llm-01",
+    "status",
+    "runs RUN",
+    "down llm-01",
+    "status",
+    "down llm-01",
+)
 
 CHANGE = (
     "apply",
@@ -114,7 +139,7 @@ class Page:
 
     def follow(self, command: str, after: str) -> None:
         """As winhost prints it."""
-        if command in self.followed or OPEN.search(command) or command.split()[1] not in winhost.commands:
+        if command in self.followed or OPEN.search(command) or command.split()[1] not in COMMANDS:
             return
         self.followed.add(command)
         words = shlex.split(command)[1:]
@@ -185,7 +210,7 @@ def page_with(server: Path, line: Line, monkeypatch: pytest.MonkeyPatch) -> Iter
         serving(HubOfAll(files=files, sizes={"model.safetensors": 5_000_000_000})) as hub,
         local_powershell(programs, lab.hosts["desk-01"]),
     ):
-        found = Page(lab, line, next(name for name in lab.hosts if name != "desk-01"))
+        found = Page(lab, line, next((name for name in lab.hosts if name != "desk-01"), "none"))
         for name, value in {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(line.folder / "home"),
@@ -229,7 +254,18 @@ def test_each_command_works_as_it_is_printed(
                     file.write(f"    ssh: {page.ssh(page.server)}\n")
             if text.startswith("winhost up --on"):
                 page.type("winhost down gpu-01")  # the page goes on with another way to the same
-        assert page.faults == []
+        assert not page.faults, "\n".join(page.faults)
+
+
+@pytest.mark.costly
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+def test_what_is_printed_on_the_way_through_a_linux_works(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    with page_with(ROOT / "examples/linux/ubuntu-2xh100.json", line, monkeypatch) as page:
+        Path("fleet.yaml").write_text(page.lab.fleet(), encoding="utf-8")
+        for text in LINUX:
+            page.type(f"winhost {text}")
+        assert not page.faults, "\n".join(page.faults)
+        assert {"winhost chat llm-01 'Say hello'", "winhost down llm-01"} <= page.followed
 
 
 def test_every_line_that_is_not_typed_is_on_a_page() -> None:

@@ -24,10 +24,10 @@ from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.serving.serving_status import ModelStatus, ServingStatus
 
 _NOTHING = (
-    "Nothing is served yet, and no run is unfinished. Three commands to begin:",
-    "winhost up                       # on this machine",
-    "winhost host add USER@ADDRESS    # or on another one",
-    "winhost demo                     # or in a simulation",
+    "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:",
+    "winhost up",
+    "winhost host add USER@ADDRESS",
+    "winhost demo",
 )
 _SAID = 200
 
