@@ -163,3 +163,32 @@ def test_a_host_that_is_gone_is_shown(there: Line, served: Lab) -> None:
         assert there("chat", "Hi").code == 5
     finally:
         served.fleet_file.write_text(text)
+
+
+def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
+    there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (journal,) = (served.folder / "state/runs").iterdir()
+    state = there.folder / "cut"
+    (state / "runs").mkdir(parents=True, mode=0o700)
+    state.chmod(0o700)
+    cut = state / "runs" / journal.name
+    cut.write_text("".join(journal.read_text().splitlines(keepends=True)[:-3]))
+    cut.chmod(0o600)
+    monkeypatch.setenv("WINHOST_STATE", str(state))
+    found = there("status", "--json").result
+    assert (found["next"], found["models"][0]["model"]) == (f"winhost resume {journal.stem}", "chat")
+    (unfinished,) = found["unfinished"]
+    assert (unfinished["run"], unfinished["state"]) == (journal.stem, "interrupted")
+    quick = there().out
+    assert "llm-01: serves nothing" in quick  # by the journal: it did not come to its end
+    assert f"Next: winhost resume {journal.stem}" in quick
+
+
+def test_what_was_rolled_back_serves_no_more(there: Line, served: Lab) -> None:
+    """The last one: it ends what the others ask."""
+    (journal,) = (served.folder / "state/runs").iterdir()
+    said = there("rollback", journal.stem, *ACCEPT)
+    assert said.code == 0, said.out
+    assert there("status", "--json").results == []
+    assert there("chat", "Hi").code == 1

@@ -70,6 +70,6 @@ def test_a_host_that_does_not_fit_leaves_the_file(tmp_path: Path) -> None:
     with raises("FileFaults"):
         write_added(file, "new", {"address": "10.0.0.5", "transport": {"tls": False}})
     assert file.read_text() == text
-    with raises("FleetNotEdited"):
+    with raises("UnfitEntry"):
         write_added(file, "new", {"address": "not an address"})
     assert [*tmp_path.iterdir()] == [file]

@@ -189,6 +189,9 @@ def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest
 def test_what_is_no_account_is_told(word: str) -> None:
     with raises("NotAnAccount"):
         add_host(NewHost(word), Path("mine.yaml"))
+    with raises("UnfitName") as caught:
+        add_host(NewHost("me@[2001:db8::1]"), Path("mine.yaml"))
+    assert "--name" in (caught.value.hint or "")
 
 
 def test_a_document_has_no_secret(line: Line, lab: Lab) -> None:

@@ -1,9 +1,12 @@
 """What is printed at the end: an address that leads there, a tunnel with its values, a request for the user's shell."""
 
 import json
+import os
 import shlex
 import socket
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +20,7 @@ from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
+from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH
 
 WAY = SshWay("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
@@ -100,6 +104,34 @@ def test_a_request_for_each_shell() -> None:
     assert "'" not in cmd.replace("it's", "")
     assert '-d "{\\"model\\": \\"org/it\'s\\"' in cmd
     assert "Bearer %API_KEY%" in cmd
+
+
+@pytest.mark.parametrize(
+    "reference", ["env:ALICE", "file:{}/a key's", "file:~/key", "cmd:echo secret", "keyring:a b/me"]
+)
+def test_a_request_reads_the_key_from_where_its_reference_says(reference: str, tmp_path: Path) -> None:
+    """In a real shell, with a `curl` that prints what it is given, and a `keyring`."""
+    for name in ("a key's", "key"):
+        (tmp_path / name).write_text("secret\n")
+    for name, does in (("curl", 'printf "%s\\n" "$@"'), ("keyring", '[ "$1 $2 $3" = "get a b me" ] && echo secret')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    line = post_with_key("http://x:1/v1", BODY, Shell.POSIX, SecretRef.parse(reference.format(tmp_path)))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "ALICE": "secret"}
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines()[:2] == ["-H", "Authorization: Bearer secret"]
+    assert "secret" not in line.replace("echo secret", "")
+
+
+def test_a_reference_is_read_as_powershell_does() -> None:
+    for reference, reads in (
+        ("env:ALICE", '"Bearer $env:ALICE"'),
+        ("file:/a b/key", "\"Bearer $(Get-Content '/a b/key')\""),
+        ("file:~/key", '"Bearer $(Get-Content $HOME/key)"'),
+        ("keyring:winhost/me", '"Bearer $(keyring get winhost me | Select-Object -First 1)"'),
+    ):
+        assert reads in post_with_key("http://x", BODY, Shell.POWERSHELL, SecretRef.parse(reference))
+    assert "%API_KEY%" in post_with_key("http://x", BODY, Shell.CMD, SecretRef.parse("keyring:winhost/me"))
 
 
 def test_words_are_quoted_as_each_shell_needs() -> None:

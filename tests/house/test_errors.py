@@ -42,8 +42,9 @@ NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoPublicHalf KeyLost
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
- NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
+NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
+LongPrompt NotAKey UnfitEntry UnfitName NotInFleet
 """
 
 

@@ -92,7 +92,9 @@ def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | No
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read(_MOST + 1).decode("utf-8", "replace")
         if len(prompt) > _MOST:
-            raise UsageError("NoPrompt", what="the prompt is longer than the gateway takes", hint="Give a shorter one.")
+            raise UsageError(
+                "LongPrompt", what="the prompt is longer than the gateway takes", hint="Give a shorter one."
+            )
     if prompt is not None and not prompt.strip():
         raise UsageError("NoPrompt", what="the prompt is empty", hint='For example: winhost chat "Say hello"')
     return host, prompt
@@ -127,7 +129,7 @@ class _Talk:
         key = secret_key(reference, "--api-key")
         shown = str(SecretRef.parse(reference))
         if not key or not key.isascii() or not key.isprintable():
-            raise UsageError("NoApiKey", what=f"what {shown} refers to is no API key", host=endpoint.host)
+            raise UsageError("NotAKey", what=f"what {shown} refers to is no API key", host=endpoint.host)
         self._asking = Asking(
             endpoint.host, self.model, endpoint.connect, key, shown, max_tokens, lambda: self._thinking()
         )

@@ -73,7 +73,7 @@ def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise UsageError(
-            "FleetNotEdited", what=f"{visible(name)}: {visible(first['msg'])}", hint="winhost host add --help"
+            "UnfitEntry", what=f"{visible(name)}: {visible(first['msg'])}", hint="winhost host add --help"
         ) from None
     before = _read(path)
     _write(path, added(before, name, entry), before)

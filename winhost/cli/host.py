@@ -117,10 +117,10 @@ def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: 
             watch.hosts = len(chosen)
 
             def one(host: AnyHost) -> HostCheck:
-                with watch.at(host.name, "testing"):
+                with watch.reading(host.name):
                     return check_host(host)
 
-            for done in stream(chosen, one, at_once=at_once, leave=True):
+            for done in watch.results(stream(chosen, one, at_once=at_once, leave=True)):
                 found = done.error or done.given
                 if isinstance(found, WinhostError):
                     codes.append(int(found.exit_code))

@@ -103,7 +103,7 @@ def _name(text: str) -> str:
     try:
         return host_name(short.lower() if text == text.lower() or "." in text else short)
     except ValueError as wrong:
-        raise UsageError("NotAnAccount", what=f"'{visible(short)[:80]}' {wrong}", hint="Name it with --name") from None
+        raise UsageError("UnfitName", what=f"'{visible(short)[:80]}' {wrong}", hint="Name it with --name") from None
 
 
 def _refuse_known(file: Path, name: str, named: bool) -> None:

@@ -72,7 +72,7 @@ def show_check(checked: CheckedHost) -> None:
     width = max(len(each.step) for each in checked.steps)
     for each in checked.steps:
         mark = {True: "✓", False: "✗", None: "-"}[each.works]
-        say(f"  {mark} {each.step.ljust(width)}  {each.found}", hang=width + 6)
+        say(f"  {mark} {each.step.ljust(width)}  {each.found}", hang=width + 4)
         for line in each.do.split("\n") if each.do else ():
             say(f"{' ' * (width + 6)}{line}")
 

@@ -125,7 +125,7 @@ def _asked(name: str, targets: Targets) -> "tuple[ServingStatus | None, WinhostE
     """One that cannot be asked is shown with the reason."""
     host, run = targets.host(name), targets.journals.serving.get(name)
     if host is None:
-        return None, UsageError("NoSuchHost", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
+        return None, UsageError("NotInFleet", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
     try:
         with closing(ServingSession(lambda: serving_wire(host))) as session:
             deployed = parse_deployed(name, session.deployed())
@@ -185,7 +185,7 @@ def _next(
     served: bool,
 ) -> tuple[str, ...]:
     if error is not None:
-        return ("host", "test", name) if error.code != "NoSuchHost" else ("host", "add", "USER@ADDRESS", "--name", name)
+        return ("host", "test", name) if error.code != "NotInFleet" else ("host", "add", "USER@ADDRESS", "--name", name)
     if unfinished:
         return ("rollback" if unfinished[0].state == "was going back" else "resume", unfinished[0].run)
     if troubled:
@@ -219,7 +219,7 @@ def _show(now: HostNow) -> None:
     head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
+        since = "" if now.serves is False else f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
         does = (
             "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
         )
