@@ -49,7 +49,7 @@ COMMANDS = {
     "render": "Print what serves a workload as files for a deployment of your own.",
     "schema": "Print the JSON Schema of a winhost file or output format.",
     "lab": "Simulate hosts behind a real remoting endpoint.",
-    "demo": "Show a complete job on simulated hosts, in under a minute.",
+    "demo": "Show complete jobs on simulated hosts, in under a minute.",
 }
 
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group

@@ -18,24 +18,18 @@ NEVER_UNASKED = ("dual-boot", "bare-metal")
 def _not_chosen(host: str, variant: str, verdict: Verdict, why: str) -> RefusedError:
     """The best option is not one that is taken unless somebody names it."""
     here = visible(host)
-    return RefusedError(
-        "NotChosen",
-        what=f"the best option on {here} is {variant} ({verdict}), which has to be named",
-        meaning=why,
-        hint=_how_to_name(here, path_of(variant), verdict),
-        host=host,
-    )
+    what = f"the best option on {here} is {variant} ({verdict}), which has to be named"
+    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict))
 
 
 def _none_works(facts: HostFacts) -> RefusedError:
     here = visible(facts.host)
-    return RefusedError(
-        "NotChosen",
-        what=f"no option works on {here} as it is",
-        meaning=_lacking_gpu(facts),
-        hint=f"What would make one work: winhost assess {here}",
-        host=facts.host,
-    )
+    what, hint = f"no option works on {here} as it is", f"What would make one work: winhost assess {here}"
+    return _refused(facts.host, what, _lacking_gpu(facts), hint)
+
+
+def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
+    return RefusedError("NotChosen", what=what, meaning=meaning, hint=hint, host=host)
 
 
 def _lacking_gpu(facts: HostFacts) -> str | None:
