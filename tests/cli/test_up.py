@@ -199,6 +199,7 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         assert "NVIDIA L40S; idle: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 5060 Ti" in done.out
         back = line("down", name, "--fleet", lab.fleet_file)
         assert "Disk of the new VM winhost of up to" in back.out
+        assert "which is looked at again once winhost's VM is gone" in " ".join(back.out.split())
         gone = line(*command_in(back.err, "without questions: "), "--fleet", lab.fleet_file)
         assert gone.code == 0, gone.err
         assert host.machine.settled_state() == before
