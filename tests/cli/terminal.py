@@ -27,18 +27,27 @@ class Talk:
         return [part.rpartition("\n")[2] for part in plain.split(_QUESTION)[:-1]]
 
 
-def talk(*words: object, answers: Sequence[str] = (), width: int = 4000) -> Talk:
-    """Answer each question with the next of the answers; whoever is asked more often than that hangs up."""
+def agree(*words: object, password: str = "") -> Talk:
+    """Take whatever is proposed."""
+    return talk(*words, answers=None, password=password)
+
+
+def talk(*words: object, answers: Sequence[str] | None = (), width: int = 4000, password: str | None = None) -> Talk:
+    """Answer each question with the next of the answers; being asked more often ends it. None: agree."""
     import pty
 
     child, main = pty.fork()
     if child == 0:
         environment = {**os.environ, "COLUMNS": str(width), "NO_COLOR": "1"}
         os.execve(sys.executable, [sys.executable, "-m", "winhost", *map(str, words)], environment)
-    left, text = list(answers), ""
+    left, text = list(answers or ()), ""
     while got := _read(main):
         text += got
-        if text.endswith(_ASKS):
+        if password is not None and text.endswith(": ") and "Password of " in text.rpartition("\n")[2]:
+            os.write(main, password.encode() + b"\n")
+        elif text.endswith(_ASKS) and answers is None:
+            os.write(main, b"1\n" if text.endswith("[1]: ") else b"y\n")
+        elif text.endswith(_ASKS):
             if not left:
                 os.close(main)
                 exit_code(child)

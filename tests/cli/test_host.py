@@ -163,8 +163,8 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
     new = NewHost(f"LAB\\admin@{desk.address}", "mine-2", port=desk.transport.port)
     added = add_host(new, Path("mine.yaml"))
     assert isinstance(added.host, Host)
-    assert added.host.transport.password is typed, "this process needs no variable"
-    assert "password: env:MINE_2_PASSWORD" in Path("mine.yaml").read_text()
+    assert added.host.transport.password is typed  # the variable is not set in this process
+    assert "password: env:MINE_2_PASSWORD" in Path("mine.yaml").read_text("utf-8")
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     used = add_host(NewHost(new.account, "once", port=new.port), Path("mine.yaml"), ask_to_add=True)
     assert used.file is None

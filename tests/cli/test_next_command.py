@@ -58,3 +58,13 @@ def test_documents_and_files_have_no_next_command(line: Line) -> None:
     facts = line.facts("win11-pro-1gpu")
     assert "recommended" in json.loads(line("assess", facts, "--json").out)["results"][0]
     assert "Next" not in line("assess", facts, "-o", "name").out
+
+
+def test_where_nothing_is_served_the_next_command_serves(line: Line, lab: Lab) -> None:
+    for words in (("serve", "logs"), ("serve", "status"), ("open",)):
+        told = line(*words, "gpu-03")
+        assert (told.code, "gpu-03: nothing is served" in told.err) == (1, True), told.err
+        assert told.err.splitlines()[-1] == "  Serve a model on it: winhost up --on gpu-03"
+    assert line("chat", "Say hello").err.splitlines()[-1] == "  Serve a model on it: winhost up --on gpu-03"
+    assert "  winhost up\n" in line("status").out
+    assert "  winhost up\n" in line().out

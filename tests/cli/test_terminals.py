@@ -116,6 +116,7 @@ def test_help_breaks_no_option_and_no_command(
         ("See winhost runs, which lists them.", "winhost runs,"),
         ("The command winhost lists nothing", "winhost lists"),
         ("With winhost facts import smi.xml you can go on", "winhost facts import smi.xml"),
+        ("Try it: winhost host test gpu-01; or not", "winhost host test gpu-01;"),
         ("Add --accept vm-stop,restart to it", "--accept vm-stop,restart"),
         ("Say -o plan.json", "-o plan.json"),
         ("Run (wsl.exe --update --pre-release) now", "wsl.exe --update --pre-release)"),

@@ -168,7 +168,8 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         return said.code, said.err
 
     rows = (
-        (("win11-no-gpu",), 3, "no option works"),
+        (("win11-no-gpu",), 3, "It has no GPU."),
+        (("win11-intel-arc-only",), 3, "none of its GPUs is NVIDIA's: Intel"),
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
@@ -198,6 +199,7 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         assert "NVIDIA L40S; idle: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 5060 Ti" in done.out
         back = line("down", name, "--fleet", lab.fleet_file)
         assert "Disk of the new VM winhost of up to" in back.out
+        assert "which is looked at again once winhost's VM is gone" in " ".join(back.out.split())
         gone = line(*command_in(back.err, "without questions: "), "--fleet", lab.fleet_file)
         assert gone.code == 0, gone.err
         assert host.machine.settled_state() == before
@@ -230,6 +232,8 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     assert len(screen) <= LINES
     assert not [text for text in screen if len(text) > width and not text.startswith("All steps")]
     assert screen[-1].startswith("Begin, which approves restart, network?")
+    agreed = screen[next(number for number, text in enumerate(screen) if text.startswith("Others")) :]
+    assert not [text for text in agreed if "…" in text]
     done = talk("up", *here.serves, answers=["2", "y"])
     assert done.code == 0
     assert len(done.questions) == 1

@@ -183,7 +183,7 @@ def test_without_a_file_it_is_said_where_was_looked_and_the_mend_is_valid(nowher
     with raises("NoFleet") as caught:
         find_fleet()
     assert str(caught.value) == f"no fleet.yaml: looked for fleet.yaml, then {nowhere / 'config' / 'fleet.yaml'}"
-    proposed = "\n".join(caught.value.hint.splitlines()[1:])
+    proposed = "\n".join(caught.value.hint.splitlines()[2:])
     assert load_fleet(written(nowhere, proposed)).hosts[0].name == "gpu-01"
 
 

@@ -67,8 +67,8 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     if linux is None or linux.disk is None or linux.label is None:
         raise _not_prepared(
             f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
-            "First: winhost plan HOST --path dual-boot, apply it, and read the host again: "
-            "winhost detect HOST -o facts",
+            f"First: winhost plan {visible(facts.host)} --path dual-boot, apply it, and read the host again: "
+            f"winhost detect {visible(facts.host)} -o facts",
         )
     disk = _disk(facts, linux.disk).state
     roles = {

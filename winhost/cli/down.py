@@ -115,7 +115,11 @@ class _Down:
             say(f"  {group}: {what}", hang=4)
         for each in _data(record, steps):
             say(f"  data: {each}", hang=4, fg="yellow")
-        for sentence in (*back.kept, *back.along):
+        role = _waiting_role(record, steps)
+        for sentence in back.kept:
+            again = ", which is looked at again once winhost's VM is gone"
+            say(f"  {sentence}{again if role and sentence.startswith(role) else ''}", hang=4)
+        for sentence in back.along:
             say(f"  {sentence}", hang=4)
         for lacks in back.missing:
             say(f"  {lacks.title}: cannot be checked: {lacks.why}", hang=4)
@@ -126,10 +130,17 @@ class _Down:
 
 
 def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
-    """With the restart that takes the Hyper-V role away: it goes once its VMs are gone, which no step shows yet."""
-    role = any(touched.resource == _ROLE and not touched.is_restored for touched in record.touched.values())
-    later = (RESTART,) if role and any(step.resource == "OwnVm" for step in steps) else ()
+    """With the restart that takes the Hyper-V role away."""
+    later = (RESTART,) if _waiting_role(record, steps) else ()
     return in_order((*(risk for step in steps for risk in step.risks), *later))
+
+
+def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
+    """The title of the Hyper-V role where it goes once its VMs are gone, which no step shows yet."""
+    if not any(step.resource == "OwnVm" for step in steps):
+        return None
+    standing = (each for each in record.touched.values() if each.resource == _ROLE and not each.is_restored)
+    return next((each.title for each in standing), None)
 
 
 def _exported(steps: Sequence[Step]) -> bool:

@@ -11,7 +11,7 @@ from threading import Lock
 from winhost.cli.lan_completion import LanEndpoint, NotForUs, allowed_networks, socket_through_ssh
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, read_journals
-from winhost.cli.serving_target import nothing_served, parse_deployed
+from winhost.cli.serving_target import no_linux, parse_deployed
 from winhost.cli.watch import watching
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
@@ -71,7 +71,9 @@ class Targets:
                 "NothingHere",
                 what="nothing is served, by the journals of this computer",
                 meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=f"Plan one: winhost assess {named}" if named else "Add a host: winhost host add USER@ADDRESS",
+                hint=f"Serve a model on it: winhost up --on {named}"
+                if named
+                else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:
             what = f"{len(serving)} hosts serve: {', '.join(serving)}"
@@ -186,7 +188,7 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
             try:
                 tunnel.wire()
             except NotAvailable as lacking:
-                raise nothing_served(name, f"nothing is served: there is no Linux yet ({lacking.needs})") from None
+                raise no_linux(name, lacking) from None
             deployed = run.deployed if run else _asked(name, tunnel)
 
         def connected(within: float) -> http.client.HTTPConnection:

@@ -220,7 +220,8 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
             raise _unconfirmed(name, f"it shows {seen}, and not the key of --host-key")
         return shown
     say(f"{login.address} shows the host key {seen} (ssh-ed25519).", err=True)
-    say("  Compare it on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
+    say("  Compare it on the machine itself:", err=True)
+    click.echo("  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)  # a command is copied whole
     if not sys.stdin.isatty():
         raise _unconfirmed(name, "nobody is there to confirm its host key", f"Give it: --host-key {seen}")
     if not click.confirm("Is it the same?", err=True):
@@ -300,7 +301,8 @@ def _kept(secret: TypedSecret, name: str) -> str:
     if why:
         say(f"The password is not kept: {why}.", err=True)
     example = f"$env:{variable} = Read-Host" if sys.platform == "win32" else f"read -rs {variable}; export {variable}"
-    say(f"fleet.yaml refers to env:{variable}. In each shell that runs winhost: {example}", err=True)
+    say(f"fleet.yaml refers to env:{variable}. In each shell that runs winhost:", err=True)
+    click.echo(f"  {example}", err=True)
     say("  A program that prints the password does as well: password: cmd:PROGRAM ARGUMENTS", err=True)
     return f"env:{variable}"
 

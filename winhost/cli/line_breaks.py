@@ -16,7 +16,9 @@ _USUAL = 80  # columns where nobody tells how many there are
 _VALUE = r"[^\s-]\S*"
 _OPTION = rf"--?[A-Za-z][\w-]*(?: {_VALUE})?"
 _CAPITAL = r"\S*[^a-z\s]\S*"  # what is no plain word of a sentence: RUN, gpu-01, plan.json, '@lab'
-_OURS = rf"winhost (?:(?:facts|lint|serve|lab) )?[a-z]+(?: (?:{_OPTION}|{_CAPITAL}))*"
+_OURS = (
+    rf"winhost (?:(?:facts|host|install|lab|lint|models|render|serve|workload) )?[a-z]+(?: (?:{_OPTION}|{_CAPITAL}))*"
+)
 _THEIRS = (
     rf"(?:[A-Z][a-z]+-[A-Z]\w+|wsl(?:\.exe)?|nvidia-smi|bcdedit)(?: (?:{_OPTION}|\||{_CAPITAL}|[a-z]+(?=[.,;)]|$)))+"
 )

@@ -55,6 +55,16 @@ facts_option = click.option(
 )
 
 
+# Its default is named here as well as in winhost.hub, so that --help need not load that.
+hub_option = click.option(
+    "--hub",
+    metavar="URL",
+    envvar="WINHOST_HUB",
+    default="https://huggingface.co",
+    help="A hub with the same API. Default: $WINHOST_HUB, or https://huggingface.co.",
+)
+
+
 def _need(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
 

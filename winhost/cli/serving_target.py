@@ -9,6 +9,7 @@ import click
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.watch import Watch
+from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
@@ -80,7 +81,11 @@ def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator
     session = ServingSession(lambda: serving_wire(host))
     try:
         with watch.at(host.name, "reading what is served"):
-            deployed = parse_deployed(host.name, session.deployed())
+            try:
+                text = session.deployed()
+            except NotAvailable as lacking:
+                raise no_linux(host.name, lacking) from None
+            deployed = parse_deployed(host.name, text)
         yield ServingTarget(host.name, session, deployed)
     finally:
         session.close()
@@ -91,8 +96,15 @@ def nothing_served(host: str, why: str) -> WinhostError:
     return WinhostError(
         "NothingServed",
         what=f"{host}: {why}",
-        hint=f"Plan it: winhost plan {host} --workload WORKLOAD -o plan.json; then: winhost apply plan.json",
+        hint=f"Serve a model on it: winhost up --on {host}",
         host=host,
+    )
+
+
+def no_linux(host: str, lacking: NotAvailable) -> WinhostError:
+    """There is none yet, or it does not run."""
+    return (
+        lacking if lacking.hint else nothing_served(host, f"nothing is served: there is no Linux yet ({lacking.needs})")
     )
 
 

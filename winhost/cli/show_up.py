@@ -21,7 +21,6 @@ from winhost.resources.host import Card
 LINES = 25  # of the screen, its question included
 _COLUMNS = 80
 _HEAD = 11  # columns of what a line is about
-_MOST_GROUPS = 9
 _WHOLE = "All steps"
 _MBIT = 100  # a second, for an estimate that says so
 _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "containers", "data")
@@ -61,18 +60,15 @@ def _cut(text: str, room: int | None) -> str:
     return text if room is None or len(text) <= room else text[: room - 1].rstrip() + "…"
 
 
-def _wrapped(text: str, width: int | None, most: int = 2) -> Iterator[str]:
-    """Not more lines than `most`: the last one is cut."""
-    if width is None:
-        yield text
-        return
-    lines = textwrap.wrap(text, width - _HEAD, break_long_words=False, break_on_hyphens=False) or [""]
-    yield from lines[: most - 1]
-    if len(lines) >= most:
-        yield " ".join(lines[most - 1 :])
-
-
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
+    """What somebody agrees to is told in full; the groups of changes get the lines that are left."""
+    before, after = [*_served(screen, width)], [*_consequences(screen, width)]
+    yield from before
+    yield from _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
+    yield from after
+
+
+def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     plan = screen.plan
     yield from _paragraph("Verdict", f"{plan.host} {screen.verdict}", width)
     yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
@@ -81,7 +77,9 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
     yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
-    yield from _changes(screen)
+
+
+def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     yield "Downloads", _downloads(screen)
     yield from _paragraph("Others", _noticed(screen), width)
     yield from _paragraph("Time", _time(screen), width)
@@ -91,7 +89,8 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, str]]:
-    for line in _wrapped(text, width):
+    room = width - _HEAD if width else max(len(text), 1)
+    for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
         yield head, line
         head = ""
 
@@ -101,7 +100,7 @@ def _memory(screen: Screen) -> str:
     return f", about {gib(memory)} on each GPU" if memory else ""
 
 
-def _changes(screen: Screen) -> Iterator[tuple[str, str]]:
+def _changes(screen: Screen, most: int) -> Iterator[tuple[str, str]]:
     groups: dict[str, list[str]] = {}
     for stage in screen.plan.stages:
         for group, what in group_changes(stage.steps):
@@ -112,7 +111,7 @@ def _changes(screen: Screen) -> Iterator[tuple[str, str]]:
         yield "Changes", "none: everything is already as planned"
         return
     shown = [*groups.items()]
-    rest = shown[_MOST_GROUPS:] if len(shown) > _MOST_GROUPS + 1 else []
+    rest = shown[most - 1 :] if len(shown) > most else []
     head = "Changes"
     for group, changed in shown[: len(shown) - len(rest)]:
         yield head, f"{group}: {'; '.join(changed)}"

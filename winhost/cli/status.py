@@ -24,10 +24,10 @@ from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.serving.serving_status import ModelStatus, ServingStatus
 
 _NOTHING = (
-    "Nothing is served yet, and no run is unfinished. To begin:",
-    "winhost up                      # this machine; it asks before it changes anything",
-    "winhost host add USER@ADDRESS   # another machine",
-    "winhost demo                    # simulated ones",
+    "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:",
+    "winhost up",
+    "winhost host add USER@ADDRESS",
+    "winhost demo",
 )
 _SAID = 200
 
@@ -230,7 +230,7 @@ def _show(now: HostNow) -> None:
         age = f" for {render_age(each.seconds)}" if each.seconds is not None and each.state else ""
         say(f"  {each.model}: {each.state or 'not asked'}{age}")
     for run in now.unfinished:
-        say(f"  {run.run}: {run.state}, {run.changed} changes", hang=4)
+        say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
     click.echo(f"  Next: {now.next}")

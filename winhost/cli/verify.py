@@ -139,8 +139,8 @@ def _notes(facts: HostFacts) -> Iterator[str]:
         return
     if updates in LACKING_UPDATES:
         yield (
-            f"Security updates of python3-aiohttp, with which the gateway runs: {LACKING_UPDATES[updates]}. Or let the "
-            f"gateway have locked wheels: winhost plan {facts.host} --workload WORKLOAD --gateway-wheels"
+            f"Security updates of python3-aiohttp, with which the gateway runs: {LACKING_UPDATES[updates]}. Or plan "
+            "its workload again with --gateway-wheels, which gives the gateway locked wheels"
         )
 
 

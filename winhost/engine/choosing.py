@@ -1,7 +1,9 @@
 """The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
 
 from winhost.compat.assess import assess
+from winhost.compat.common import no_card, no_cuda
 from winhost.compat.needs import Fit, Needs, fits
+from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import path_of
@@ -16,26 +18,37 @@ NEVER_UNASKED = ("dual-boot", "bare-metal")
 def _not_chosen(host: str, variant: str, verdict: Verdict, why: str) -> RefusedError:
     """The best option is not one that is taken unless somebody names it."""
     here = visible(host)
-    return RefusedError(
-        "NotChosen",
-        what=f"the best option on {here} is {variant} ({verdict}), which has to be named",
-        meaning=why,
-        hint=_how_to_name(here, path_of(variant), verdict),
-        host=host,
-    )
+    what = f"the best option on {here} is {variant} ({verdict}), which has to be named"
+    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict))
 
 
-def _none_works(judged: Assessment, closest: Fit) -> RefusedError:
-    here = visible(judged.host)
+def _none_works(facts: HostFacts, judged: Assessment, closest: Fit) -> RefusedError:
+    here = visible(facts.host)
+    what, hint = f"no option works on {here} as it is", f"What would make one work: winhost assess {here}"
+    return _refused(facts.host, what, _lacking_gpu(facts) or _first_reason(judged, closest), hint)
+
+
+def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
+    return RefusedError("NotChosen", what=what, meaning=meaning, hint=hint, host=host)
+
+
+def _lacking_gpu(facts: HostFacts) -> str | None:
+    """Said first, whatever else stands in the way."""
+    if facts.is_linux:
+        return None
+    try:
+        if no_card(facts):
+            return "It has no GPU."
+        others = no_cuda(facts)
+    except MissingFact:
+        return None
+    return f"winhost serves with CUDA, and none of its GPUs is NVIDIA's: {visible(others)}." if others else None
+
+
+def _first_reason(judged: Assessment, closest: Fit) -> str | None:
     reasons = next(each.every_reason for each in judged.every_variant if each.path == closest.variant)
     why = next((each for each in reasons if each.severity is Severity.UNSUPPORTED), None)
-    return RefusedError(
-        "NotChosen",
-        what=f"no option works on {here} as it is",
-        meaning=f"{closest.variant}: {why.sentence} [{why.code}]" if why else None,
-        hint=f"What would make one work: winhost assess {here}",
-        host=judged.host,
-    )
+    return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
 def _how_to_name(host: str, path: str, verdict: Verdict) -> str:
@@ -52,7 +65,7 @@ def recommended(facts: HostFacts) -> Fit:
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
-        raise _none_works(judged, best)
+        raise _none_works(facts, judged, best)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."

@@ -443,7 +443,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
     try:
         make_plan(facts, request.with_options(allow_unverified=True))
     except PlanRefused as refused:
-        return " ".join(refused.grounds.because)
+        return " ".join(each if each.endswith(".") else f"{each}." for each in refused.grounds.because)
     except WinhostError as error:
         return error.what
     return None

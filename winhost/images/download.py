@@ -25,7 +25,8 @@ _ATTEMPTS = 4  # in a row that bring nothing
 _BUSY = (429, 500, 502, 503, 504)
 _AGAIN = (
     "Run the command again: it goes on where this ended. Without internet, name a folder with a copy of the releases: "
-    "--image-mirror for a new VM (or --image ./FILE), --set system.mirror for Ubuntu beside Windows, --mirror for media"
+    "--image-mirror for a new VM (or --image ./FILE; of winhost up, --set new_vm.vhdx.source=./FILE.vhdx), "
+    "--set system.mirror for Ubuntu beside Windows, --mirror for media"
 )
 _GONE = "Older releases are removed from time to time: choose a newer one, or give a file and its SHA-256"
 _RANGE = re.compile(r"bytes (?:(\d{1,15})-\d{1,15}|\*)/(\d{1,15})")

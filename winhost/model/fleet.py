@@ -182,7 +182,8 @@ class Fleet:
 
 _MOST_KNOWN = 40
 
-_SMALLEST_FLEET = r"""write one:
+_SMALLEST_FLEET = r"""Add a host, which asks for its password and writes it: winhost host add USER@ADDRESS
+Or write one:
   schema: winhost.fleet/1
   hosts:
     gpu-01:

@@ -6,18 +6,9 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import at_once_option, facts_option, fleet_option, words_argument
+from winhost.cli.options import at_once_option, facts_option, fleet_option, hub_option, words_argument
 from winhost.cli.outputs import answers
 
-# The hub is named twice, here and in winhost.hub, so that --help need not load it.
-hub_option = click.option(
-    "--hub",
-    metavar="URL",
-    envvar="WINHOST_HUB",
-    default="https://huggingface.co",
-    show_default=True,
-    help="A hub with the same API.",
-)
 token_option = click.option(
     "--token",
     metavar="REF",

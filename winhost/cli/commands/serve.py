@@ -7,7 +7,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, yes_option
+from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, hub_option, yes_option
 from winhost.cli.outputs import answers
 
 
@@ -54,15 +54,12 @@ def profile(**options: Any) -> int:
     return run(**options)
 
 
-# The hub is named twice, here and in winhost.serving, so that --help need not load it.
 @serve.command()
 @click.argument("model", metavar="MODEL")
 @click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
 @click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
 @click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
-@click.option(
-    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
-)
+@hub_option
 def files(**options: Any) -> int:
     """Print the files of a model at one revision, as an entry of a playbook.
 

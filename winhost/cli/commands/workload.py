@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import WholeNumber
+from winhost.cli.options import WholeNumber, hub_option
 from winhost.cli.outputs import answers
 
 
@@ -14,7 +14,6 @@ def workload() -> None:
     """Draft what you want to serve from a model's own files."""
 
 
-# The hub is named twice, here and in winhost.hub, so that --help need not load it.
 @workload.command()
 @click.argument("model", metavar="MODEL")
 @click.option(
@@ -25,9 +24,7 @@ def workload() -> None:
     help="A branch, tag or commit; the file gets the commit that it leads to now.",
 )
 @click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
-@click.option(
-    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
-)
+@hub_option
 @click.option("--context", type=WholeNumber(1, 100_000_000), metavar="TOKENS", help="Of the longest sequence.")
 @click.option(
     "--sequences", type=WholeNumber(1, 65_536), metavar="N", help="At once, each at full context. With --context only."
