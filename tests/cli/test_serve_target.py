@@ -73,7 +73,7 @@ def test_where_nothing_is_installed_it_says_what_to_do(line: Line, host: str) ->
     for words in (("status",), ("up",), ("down", "--yes"), ("logs",), ("test", "--key", "env:CAROL")):
         said = line("serve", words[0], host, *words[1:], "--json")
         assert (said.code, said.result["error"]["kind"]) == (1, "NothingServed")
-        assert f"winhost plan {host}" in said.result["error"]["hint"]
+        assert f"winhost up --on {host}" in said.result["error"]["hint"]
 
 
 def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(

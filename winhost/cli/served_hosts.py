@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from winhost.cli import this_machine
 from winhost.cli.first_completion import deployed_by
 from winhost.cli.lan_completion import reached_address
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
-from winhost.cli.this_machine import own_name, this_machine
 from winhost.connect.ssh import target_of
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
@@ -117,7 +117,7 @@ class Journals:
 def read_journals(store: Store, fleet: Fleet | None) -> Journals:
     """A journal that cannot be read tells nothing here: `winhost runs` says why."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
-    hosts.setdefault(own_name(), this_machine())
+    hosts.setdefault(this_machine.own_name(), this_machine.this_machine())
     serving: dict[str, ServingRun] = {}
     unfinished: list[RunState] = []
     for name in reversed(store.runs()):
