@@ -39,7 +39,7 @@ def test_a_host_is_added_tested_listed_and_removed(line: Line, lab: Lab, desk: H
     assert desk.transport.password
     said = line("host", "add", *account(desk), "--group", "desks", "--password", desk.transport.password.written)
     assert said.code == 0, said.err
-    assert said.out.splitlines()[-1] == "  winhost assess mine --fleet mine.yaml"
+    assert said.out.splitlines()[-1] == "  winhost up --on mine --fleet mine.yaml"
     assert line("assess", "mine", "--fleet", "mine.yaml").code in (0, 3)
     (listed,) = line("host", "list", "--fleet", "mine.yaml", "--json").results
     assert (listed["host"], listed["groups"], listed["user"]) == ("mine", ["desks"], "LAB\\admin")

@@ -52,7 +52,7 @@ def add(
     if linux and ca:
         raise click.UsageError("--ca is for Windows: a Linux is known by its host key")
     added = add_host(NewHost(account, name, groups, linux, port, password, key, host_key, ca), fleet_file)
-    show_next(("assess", added.host.name), fleet_file)
+    show_next(("up", "--on", added.host.name), fleet_file)
     return 0
 
 

@@ -211,7 +211,9 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
         say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")
     say(_read(found))
     best = shown[0]
-    if not best.lacks and best.context:
+    if not best.lacks and found.host and tuple(named) == (found.host,):
+        show_next(("up", best.model, "--on", found.host), fleet_file)
+    elif not best.lacks and best.context:
         words = ["workload", "init", best.model, "--context", str(best.context), "--sequences", str(best.sequences)]
         show_next((*words, *(("--gpus", str(best.gpus)) if best.gpus != 1 else ()), "-o", "workload.yaml"))
 
