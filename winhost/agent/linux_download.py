@@ -22,6 +22,25 @@ ATTEMPTS = 5  # in a row that bring nothing
 AT_MOST_S = 120.0  # between two of them
 
 
+class Pace:
+    """How far a download of so many bytes is, in words: bytes, rate and the time that is left, once that can be told."""
+
+    def __init__(self, whole: int) -> None:
+        self.whole = whole
+        self.began: tuple[float, int] | None = None
+
+    def at(self, done: int) -> str:
+        now = time.monotonic()
+        self.began = self.began or (now, done)
+        seconds, brought = now - self.began[0], done - self.began[1]
+        text = f"{done / 1e6:,.0f} of {self.whole / 1e6:,.0f} MB"
+        if seconds < 1 or brought <= 0:
+            return text
+        rate = brought / seconds
+        left = (self.whole - done) / rate
+        return f"{text}, {rate / 1e6:,.1f} MB/s, {f'{left / 60:,.0f} min' if left >= 60 else f'{left:.0f} s'} left"
+
+
 def size_of(path: str) -> int:
     found = status(path)
     return 0 if found is None else found.st_size

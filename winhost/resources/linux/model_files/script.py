@@ -23,7 +23,7 @@ from winhost.agent.linux_agent import (
     waiting,
     warn,
 )
-from winhost.agent.linux_download import downloaded, size_of, written
+from winhost.agent.linux_download import Pace, downloaded, size_of, written
 from winhost.agent.linux_files import (
     LARGEST,
     check_room,
@@ -165,12 +165,12 @@ def part_of(folder: str, file: ModelFile) -> str:
 
 
 def bring(folder: str, files: list[ModelFile], record: dict[str, Any], how: State) -> None:
-    whole, done = sum(file.size for file in files), 0
-    with waiting("model files: 0 %"):
+    pace, done = Pace(sum(file.size for file in files)), 0
+    with waiting("model files"):
         for file in files:
             part = part_of(folder, file)
             for at in fetched(part, file, record, how.get("secret")):
-                doing(f"model files: {100 * (done + at) // max(whole, 1)} %, {whole / 1e9:.1f} GB in all")
+                doing(f"model files: {pace.at(done + at)}")
             if not is_file(part, file):
                 remove(part)
                 raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{file.path} came with another hash or size.")

@@ -20,7 +20,7 @@ from winhost.agent.linux_agent import (
     reads,
     waiting,
 )
-from winhost.agent.linux_download import downloaded, size_of, written
+from winhost.agent.linux_download import Pace, downloaded, size_of, written
 from winhost.agent.linux_files import check_room, content, move, opened, put, remove, sha256_of, status
 
 RELEASES = KEPT + "/releases"
@@ -87,9 +87,10 @@ def part_of_release(path: str) -> str:
 def bring_release(path: str, after: State) -> None:
     part, name = part_of_release(path), path.rpartition("/")[2]
     check_room(path, after["bytes"] - size_of(part))
-    with waiting(f"{name}: 0 %"):
+    pace = Pace(after["bytes"])
+    with waiting(name):
         for at in release_pieces(part, after):
-            doing(f"{name}: {100 * at // after['bytes']} % of {after['bytes'] / 1e6:.0f} MB")
+            doing(f"{name}: {pace.at(at)}")
     with opened(part) as file:
         digest = sha256_of(file)
         os.fchmod(file.fileno(), 0o755 if path == K3S_PROGRAM else 0o644)
