@@ -23,7 +23,7 @@ AT_MOST_S = 120.0  # between two of them
 
 
 class Pace:
-    """How far a download of so many bytes is, in words: bytes, rate and the time that is left, once that can be told."""
+    """How far a download of so many bytes is, in words: bytes, and once that can be told rate and time left."""
 
     def __init__(self, whole: int) -> None:
         self.whole = whole
