@@ -1,7 +1,7 @@
 """What a session sends of the agent, over each wire: what a call needs, and over PSRP once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from winhost.connect.wire_errors import SessionDropped
 from winhost.lab.wire.wire_troubles import drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import Host, Transport, WireKind
+from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.parts import WindowsScripts
 
 REQUEST = json.dumps({"calls": [{"resource": "EfiBackup", "verb": "get"}]})
@@ -93,8 +94,18 @@ def test_a_read_that_turns_out_to_need_csharp_is_sent_it_once() -> None:
 
 
 def test_a_call_that_changes_is_never_made_twice() -> None:
-    calls = json.loads(REQUEST)["calls"]
-    calls += [{"resource": "VmMmio", "verb": "set"}]
-    asked = []
-    ask(WindowsScripts(), json.dumps({"calls": calls}), lambda parts, request: asked.append(parts) or PART_NEEDED)  # type: ignore[func-returns-value]
-    assert len(asked) == 1
+    reads = json.loads(REQUEST)["calls"]
+    again = []
+    for resource in WINDOWS:
+        for verb in ("set", "send", "restart"):
+            for calls in ([{"resource": resource, "verb": verb}], [*reads, {"resource": resource, "verb": verb}]):
+                asked: list[Sequence[str]] = []
+
+                def run(parts: Sequence[str], request: str, asked: list[Sequence[str]] = asked) -> str:
+                    asked.append(parts)
+                    return PART_NEEDED
+
+                ask(WindowsScripts(), json.dumps({"calls": calls}), run)
+                if len(asked) != 1:
+                    again.append((resource, verb, len(calls)))
+    assert again == []

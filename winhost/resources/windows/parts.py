@@ -50,8 +50,8 @@ class WindowsScripts:
         calls = [(str(call.get("resource")).lower(), call.get("verb")) for call in json.loads(request)["calls"]]
         roots = {_READS + resource for resource, _ in calls}
         roots |= {_CHANGES[verb] + resource for resource, verb in calls if verb in _CHANGES}
-        if any(verb in _CHANGES for _, verb in calls):  # it is never sent twice, so that it gets all that it may need
-            compiling = compiling or not parts.compiling.isdisjoint(roots)
+        if any(verb in _CHANGES for _, verb in calls):  # never sent twice: the request alone decides what it gets
+            compiling = not parts.compiling.isdisjoint(roots)
         wanted = {_ENTRY, *roots, *([_COMPILES] if compiling else [])}
         names = frozenset().union(*(parts.needs[parts.part_of[root]] for root in wanted if root in parts.part_of))
         return tuple(name for name in parts.text if name in names)
