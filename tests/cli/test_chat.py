@@ -54,6 +54,11 @@ def there(served: Lab, line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
 def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (("Say hello",), ("llm-01", "Say hello"), ("LLM-01", "Say hello", "--model", "chat")):
         assert there("chat", *words).out == f"{STAND_IN}\n"
+    for words in (("-",), ("llm-01", "é" * 600_000)):
+        monkeypatch.setattr(
+            sys, "stdin", SimpleNamespace(buffer=io.BytesIO("é".encode() * 600_000), isatty=lambda: False)
+        )
+        assert "longer than the gateway takes" in there("chat", *words).err
     for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
         assert there("chat", *words).out == f"{STAND_IN}\n"

@@ -186,7 +186,9 @@ def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest
     assert why == "the keyring refused (ValueError)"
 
 
-@pytest.mark.parametrize("word", ["me", "@10.0.0.5", "me@", "me@a b", "me@[::1", "me@host:x"])
+@pytest.mark.parametrize(
+    "word", ["me", "@10.0.0.5", "me@", "me@a b", "me@[::1", "me@host:x", "me@host:0", "me@host:70000"]
+)
 def test_what_is_no_account_is_told(word: str) -> None:
     with raises("NotAnAccount"):
         add_host(NewHost(word), Path("mine.yaml"))

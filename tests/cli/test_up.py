@@ -133,6 +133,23 @@ def test_the_workload_can_be_taken_over(line: Line, here: Desk) -> None:
 
 
 @pytest.mark.costly
+def test_damaged_files_of_a_standing_run_are_told_and_never_taken_for_nothing(line: Line, here: Desk) -> None:
+    assert line("up", *AGREED, *here.serves).code == 0
+    made, workload = here.state(), folder_of(line) / "workload.yaml"
+    whole = workload.read_bytes()
+    workload.write_text("a: [")
+    other = line("up", "org/model", *AGREED, *here.serves)
+    assert (other.code, "workload.yaml" in other.err) == (2, True), other.out
+    workload.write_bytes(whole)
+    (journal,) = (line.folder / "state/runs").glob("*.jsonl")
+    journal.write_bytes(journal.read_bytes()[:3000] + b"\ngarbage\n")
+    for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
+        said = line(*words)
+        assert (said.code, "the journal is damaged" in said.err) == (2, True), said.out
+    assert here.state() == made
+
+
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("here", "at"),
     [("win11-pro-1gpu", '"event":"end"'), ("win11-hyperv-off-vbs-on", '"event":"restarting"')],

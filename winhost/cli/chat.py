@@ -91,10 +91,8 @@ def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | No
         prompt = None
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read(_MOST + 1).decode("utf-8", "replace")
-        if len(prompt) > _MOST:
-            raise UsageError(
-                "LongPrompt", what="the prompt is longer than the gateway takes", hint="Give a shorter one."
-            )
+    if prompt is not None and len(prompt.encode("utf-8", "surrogatepass")) > _MOST:
+        raise UsageError("LongPrompt", what="the prompt is longer than the gateway takes", hint="Give a shorter one.")
     if prompt is not None and not prompt.strip():
         raise UsageError("NoPrompt", what="the prompt is empty", hint='For example: winhost chat "Say hello"')
     return host, prompt

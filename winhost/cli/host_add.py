@@ -87,13 +87,13 @@ def _account(text: str) -> tuple[str, str, int | None]:
     found = re.fullmatch(
         r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", place
     )
-    if not (user and at and found):
+    port = found and (found["p6"] or found["port"])
+    if not (user and at and found) or (port and not 0 < int(port) < 65536):
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
             hint=r"For example: winhost host add admin@10.0.0.5, or EXAMPLE\admin@gpu-01.example.com in quotes",
         )
-    port = found["port"] or found["p6"]
     return user, found["v6"] or found["name"], int(port) if port else None
 
 

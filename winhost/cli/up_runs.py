@@ -1,12 +1,13 @@
 """The runs that `winhost up` makes: ordinary ones whose plan lies in winhost's own state, by which they are found."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from winhost.core.dataclass import dataclass
 from winhost.engine.journal import read_journal
 from winhost.engine.private import private_folder
-from winhost.engine.run_state import RunState, replay
+from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError
 from winhost.model.workload import Workload
@@ -35,10 +36,8 @@ class UpRun:
 
     @property
     def workload(self) -> Workload | None:
-        try:
-            return load_workload(self.folder / WORKLOAD)
-        except (WinhostError, OSError):
-            return None
+        """None for a run that `up` did not make. Raises UsageError for a file that cannot be read."""
+        return load_workload(self.folder / WORKLOAD) if self.ours else None
 
 
 def new_folder(store: Store, host: str) -> Path:
@@ -60,13 +59,16 @@ def forget(folder: Path) -> None:
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
-    """Newest first: those of this host that are neither undone nor without a change."""
+    """Newest first: those of this host that are neither undone nor without a change.
+
+    Raises UsageError (Damaged, OtherVersion): what such a run changed may stand.
+    """
     found = []
     for name in reversed(store.runs_of(host)):
         try:
             state = replay(name, read_journal(store.existing(name)))
-        except WinhostError:
-            continue  # nobody can go on with it, either
+        except RunNeverBegan:
+            continue
         if state.outcome in OVER or (state.unchanged and state.outcome is None):
             continue
         ours = Path(state.folder).parent == (store.folder / _FOLDER).absolute() if state.folder else False
@@ -78,10 +80,8 @@ def hosts_of_ours(store: Store) -> tuple[str, ...]:
     """Hosts on which a run of `up` stands, oldest first."""
     hosts: dict[str, None] = {}
     for name in store.runs():
-        try:
+        with suppress(WinhostError):  # of another host than the one that is meant
             state = replay(name, read_journal(store.existing(name)))
-        except WinhostError:
-            continue
-        if any(each.ours for each in standing_runs(store, state.host)):
-            hosts.setdefault(state.host)
+            if any(each.ours for each in standing_runs(store, state.host)):
+                hosts.setdefault(state.host)
     return tuple(hosts)
