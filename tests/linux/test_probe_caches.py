@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from winhost.agent import linux_probe
+from winhost.agent.linux_trials import PARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the probe of Linux")
 
@@ -22,7 +23,7 @@ def as_the_driver(say: Any, _: Any) -> None:
 def test_no_cache_of_the_driver_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CUDA_CACHE_PATH", raising=False)
-    monkeypatch.setitem(linux_probe.PARTS, "cache", (as_the_driver, 300))
+    monkeypatch.setitem(PARTS, "cache", (as_the_driver, 300))
     answer = linux_probe.probed({"parts": ["cache"]}, lambda: None)
     assert answer["outcomes"][0]["outcome"] == "done", answer
     assert not Path(answer["cache"]).exists()
