@@ -34,7 +34,7 @@ SCREENS = {
     "profile": ("serve", "profile", "--target", "desk.json", "--workload", "model.yaml"),
 }
 WHOLE = {
-    "assess": ["winhost plan desk-01 --path wsl2/mirrored", "winhost explain CODE"],
+    "assess": ["winhost plan --facts desk.json --path wsl2/mirrored", "winhost explain CODE"],
     "plan": ["--accept vm-stop"],
 }
 
