@@ -146,6 +146,10 @@ def test_damaged_files_of_a_standing_run_are_told_and_never_taken_for_nothing(li
     for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
         said = line(*words)
         assert (said.code, "the journal is damaged" in said.err) == (2, True), said.out
+    for words in ((), ("status",)):
+        said = line(*words)
+        assert "the journal is damaged" in said.err
+        assert "Nothing is served" not in said.out
     assert here.state() == made
 
 

@@ -13,7 +13,7 @@ from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
 from winhost.core.dataclass import dataclass
 from winhost.engine.journal import read_journal
-from winhost.engine.run_state import RunState, has_ended, replay
+from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
@@ -107,33 +107,38 @@ def known_fleet(fleet_file: Path | None) -> Fleet | None:
 @dataclass(frozen=True)
 class Journals:
     """What the journals of this computer tell of now. serving: by host, the newest one that left an endpoint and was
-    not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback.
+    not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback; unreadable:
+    why a journal tells nothing, though what its run changed may stand.
     """
 
     serving: Mapping[str, ServingRun]
     unfinished: tuple[RunState, ...]
+    unreadable: tuple[WinhostError, ...] = ()
 
 
 def read_journals(store: Store, fleet: Fleet | None) -> Journals:
-    """A journal that cannot be read tells nothing here: `winhost runs` says why."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
     hosts.setdefault(this_machine.own_name(), this_machine.this_machine())
     serving: dict[str, ServingRun] = {}
     unfinished: list[RunState] = []
+    unreadable: list[WinhostError] = []
     for name in reversed(store.runs()):
         try:
             lines = read_journal(store.existing(name))
             if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
                 continue  # an older one of a host whose state is known
             record = replay(name, lines)
-        except WinhostError:
+        except RunNeverBegan:
+            continue
+        except WinhostError as error:
+            unreadable.append(error)
             continue
         if record.outcome is None and not record.unchanged:
             unfinished.append(record)
         deployed = deployed_by(record) if _left(record) else None
         if deployed and record.host not in serving:
             serving[record.host] = ServingRun(record, deployed, hosts.get(record.host))
-    return Journals(serving, tuple(unfinished))
+    return Journals(serving, tuple(unfinished), tuple(unreadable))
 
 
 def _left(record: RunState) -> bool:

@@ -9,7 +9,7 @@ import click
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.output import say
+from winhost.cli.output import say, show_error_text
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
@@ -89,11 +89,20 @@ def status(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output
                 codes.append(_code(found, error))
                 yield done.item, _now(done.item, targets, found, error)
 
+    _show_unreadable(targets, codes)
     if not names and output.form is None and output.shape != "name":
-        _show_beginning()
-        return 0
+        if not targets.journals.unreadable:
+            _show_beginning()
+        return max(codes)
     show_results("status", output.shape, results(), _show)
     return max(codes)
+
+
+def _show_unreadable(targets: Targets, codes: list[int]) -> None:
+    """What such runs changed may stand: nobody is told that nothing does."""
+    for error in targets.journals.unreadable:
+        codes.append(int(Exit.FAILURE))
+        show_error_text(error)
 
 
 def overview() -> int:
@@ -105,7 +114,8 @@ def overview() -> int:
         targets = Targets.without_fleet()
     known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
     names = tuple(dict.fromkeys(known))
-    if not names:
+    _show_unreadable(targets, [])
+    if not names and not targets.journals.unreadable:
         _show_beginning()
     for name in names:
         _show(_now(name, targets, None, None))
