@@ -41,6 +41,9 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("run", "runs", run)
     ask("verification", "verify", "plan.json")
     ask("outcome", "rollback", run, "--yes", "--accept", "vm-stop")
+    ask("hosts", "host", "list")
+    ask("host-test", "host", "test", "gpu-03")
+    ask("status", "status", "gpu-03")
     lab.endpoints["desk-01"].stop()
     ask("detection", "detect", "*")
     ask("probe", "probe", "gpu-03")
@@ -63,9 +66,16 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
 
 
 # Theirs need a hub, a registry, an endpoint, a key, an image or a machine with two systems: test_workload_init,
-# test_models, test_fetch, test_serve_target, test_render, test_install and test_boot have them.
+# test_models, test_fetch, test_serve_target, test_render, test_install, test_boot and test_chat have them.
 ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-bmc", "install-media", "install-plan", "rendered"}
-ELSEWHERE |= {"models-refreshed", "serving", "serving-change", "serving-log", "serving-test"}
+ELSEWHERE |= {
+    "chat",
+    "models-refreshed",
+    "serving",
+    "serving-change",
+    "serving-log",
+    "serving-test",
+}
 
 
 @pytest.mark.costly

@@ -19,6 +19,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.cli.test_one_plan_to_endpoint import ACCEPT
 from tests.processes import PATIENCE_S, exit_code, started
+from tests.schemas import faults
 from tests.serving.one_plan import KEY, hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli import run
@@ -62,7 +63,9 @@ def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytes
     for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
         assert there("chat", *words).out == f"{STAND_IN}\n"
-    found = there("chat", "Say hello", "--json").result
+    said, schema = there("chat", "Say hello", "--json"), there("schema", "chat").json
+    assert list(faults(said.json, schema, schema)) == []
+    found = said.result
     assert (found["text"], found["host"], found["url"], found["finish_reason"]) == (STAND_IN, "llm-01", None, "stop")
 
 

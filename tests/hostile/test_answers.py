@@ -16,6 +16,7 @@ from winhost.compat.evaluation import Requirements as Wanted
 from winhost.compat.evaluation import evaluate
 from winhost.connect.agent import Agent
 from winhost.connect.guard import Guard
+from winhost.connect.sent_parts import Scripts
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.connect.wire_errors import RemoteError, WireError
@@ -37,6 +38,7 @@ from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX, WINDOWS
 from winhost.resources.shape import misfit
+from winhost.resources.windows.parts import WindowsScripts
 
 HOSTS = ("server2025-role-installed", "win11-wsl-served", "server2025-3gpu", "win11-pro-1gpu", "server2025-german")
 STATE: Json = {"boot_id": "x", "logon_ready": True, "servicing": False}
@@ -100,9 +102,10 @@ class Shell(WinrsWire):
     said: tuple[bytes, bytes, int]
     host: str = "gpu-01"
     _in_use: bool = field(default=False)
+    _scripts: Scripts = field(default_factory=WindowsScripts)
     _guard: Guard = field(default_factory=lambda: Guard("gpu-01", "192.0.2.1 port 5986"))
 
-    def _run(self, request: str) -> tuple[bytes, bytes, int]:
+    def _run(self, scripts: str, request: str = "") -> tuple[bytes, bytes, int]:
         return self.said
 
 
@@ -158,7 +161,7 @@ def shell(mutator: Mutator) -> None:
     text = mutator.text({"answers": [mutator.document(ONES["get"])]})
     code = mutator.random.choice((0, 0, 1, -1, 0xC000013A))
     wire = Shell((mutator.output(text), mutator.raw() + b"\n" + mutator.raw(), code))
-    attempt(lambda: wire._call("[]"))
+    attempt(lambda: wire._call((), "[]"))
 
 
 def both(mutator: Mutator) -> None:

@@ -221,7 +221,8 @@ class StackParts:
         """What is wrong with the file and the options, before any hub, registry or host is asked."""
         workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
         for model in workload.models if workload else ():
-            faults.of(partial(revision_of, model))
+            if not is_folder(model.id):  # its files are pinned by their hashes, where it may be one
+                faults.of(partial(revision_of, model))
         if not faults.of(lambda: self.own_program) or self.words.engine_archive:
             faults.of(self.check_image)
         for option, named in (("api", self.words.api_key), ("metrics", self.words.metrics_key)):
