@@ -141,6 +141,11 @@ def test_damaged_files_of_a_standing_run_are_told_and_never_taken_for_nothing(li
     other = line("up", "org/model", *AGREED, *here.serves)
     assert (other.code, "workload.yaml" in other.err) == (2, True), other.out
     workload.write_bytes(whole)
+    plan, kept = workload.with_name("plan.json"), workload.with_name("plan.json").read_bytes()
+    plan.unlink()
+    lost = line("up", *AGREED, *here.serves)
+    assert (lost.code, "winhost down my-desk" in lost.err) == (2, True), lost.err
+    plan.write_bytes(kept)
     (journal,) = (line.folder / "state/runs").glob("*.jsonl")
     journal.write_bytes(journal.read_bytes()[:3000] + b"\ngarbage\n")
     for words in (("up", *AGREED, *here.serves), ("down", "--yes")):

@@ -235,7 +235,11 @@ def _same_folder(one: str, other: str) -> bool:
 def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
     """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
     _refuse_other_model(host, served, asked)
-    checked = read_plan(served.folder / PLAN)
+    try:
+        checked = read_plan(served.folder / PLAN)
+    except UsageError as error:  # its journal is whole, which is all that the way back needs
+        error.hint = error.hint or f"To undo what it changed: {_undo_command(served)}"
+        raise
     with watching(reads=True) as watch:
         facts = read_live(host, watch, checked.named)
     checks = tuple(verify_plan(checked, HostFacts(facts)))
