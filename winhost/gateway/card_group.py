@@ -213,7 +213,7 @@ class CardGroup:
         quiet = now - max(m.last_use for m in self.members.values())
         if quiet < _QUIET_S or any(m.running or m.waiting for m in self.members.values()):
             return _QUIET_S
-        if await self._one_too_many() or await self._prepare() or await self._keep_one_up():
+        if await self._one_too_many() or await self._prepare() or await self._take_image() or await self._keep_one_up():
             return None
         if now - self._watched < _WATCH_S:
             pauses = (m.not_before - now for m in self.members.values() if m.not_before > now)
@@ -244,6 +244,14 @@ class CardGroup:
                 return await self._bring_up_quietly(member)
             if member.state is TurnState.ASLEEP:
                 member.prepared = True
+        return False
+
+    async def _take_image(self) -> bool:
+        """It takes seconds, in which the engine of the model is not there, so it is done while nobody waits."""
+        for member in self.members.values():
+            if member.turns.image and member.state is TurnState.SUSPENDED and member.imaged is None:
+                await self._moves.take_image(member)
+                return True
         return False
 
     async def _keep_one_up(self) -> bool:

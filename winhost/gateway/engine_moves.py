@@ -5,6 +5,7 @@ then nothing of it is left on the GPU, and it starts anew when its turn comes.
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from .engine_control import FAULTS, WrongAnswer
@@ -30,6 +31,14 @@ class NotThereYet(KeeperFault):
     """
 
 
+@dataclass(frozen=True)
+class Image:
+    """Of an engine's process, on disk. there: one is; used: this start of the engine was from it."""
+
+    there: bool = False
+    used: bool = False
+
+
 class Keeper(Protocol):
     """Who may start and stop units, and sees the GPUs. Raises KeeperFault."""
 
@@ -42,6 +51,12 @@ class Keeper(Protocol):
     async def suspend(self, unit: str) -> None: ...
 
     async def resume(self, unit: str) -> None: ...
+
+    async def image(self, unit: str) -> "Image": ...
+
+    async def take_image(self, unit: str) -> None: ...
+
+    async def confirm_image(self, unit: str) -> None: ...
 
     async def free_mib(self) -> dict[int, int]: ...
 
@@ -62,6 +77,9 @@ class EngineMoves:
             return
         if not member.sleeps or member.state is TurnState.FAILED:
             await self.stop(member)
+            return
+        if member.turns.image and await self._imaged(member):
+            await self.stop(member, from_image=True)
             return
         member.state = TurnState.FALLING_ASLEEP
         member.control.hang_up()
@@ -92,9 +110,35 @@ class EngineMoves:
         except KeeperFault as error:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 
-    async def stop(self, member: Member) -> None:
-        """Afterwards it is DOWN, or FAILED where nobody may stop it."""
-        member.baseline, member.doubted = None, False
+    async def take_image(self, member: Member) -> None:
+        """Of a suspended engine, which ends with it: DOWN. Where it cannot be taken, the engine stays SUSPENDED."""
+        keeper, unit = self._unit(member)
+        began = _now()
+        try:
+            await keeper.take_image(unit)
+        except KeeperFault as error:
+            member.imaged = False
+            _LOG.warning("%s: no image of its process: %s", member.name, error)
+            return
+        self._metrics.imaged.add(member.name, _now() - began)
+        _LOG.info("%s: its process was written to disk in %.1f s", member.name, _now() - began)
+        member.state, member.imaged = TurnState.DOWN, True
+
+    async def _imaged(self, member: Member) -> bool:
+        if member.imaged is None:
+            try:
+                member.imaged = (await self._unit(member)[0].image(self._unit(member)[1])).there or None
+            except KeeperFault as error:
+                _LOG.warning("%s: whether it has an image is not known: %s", member.name, error)
+        return member.imaged is True
+
+    async def stop(self, member: Member, *, from_image: bool = False) -> None:
+        """Afterwards it is DOWN, or FAILED where nobody may stop it. from_image: its next start is from its image, and
+        answers as it does now.
+        """
+        if not from_image:
+            member.baseline, member.imaged = None, None
+        member.doubted = False
         try:
             keeper, unit = self._unit(member)
             began = _now()
@@ -105,7 +149,7 @@ class EngineMoves:
             _LOG.error("%s cannot be stopped: %s", member.name, error)
             return
         self._metrics.stopped.add(member.name, _now() - began)
-        member.state, member.prepared = TurnState.DOWN, False
+        member.state, member.prepared = TurnState.DOWN, from_image
 
     def _unit(self, member: Member) -> "tuple[Keeper, str]":
         if self._keeper is None or member.turns.unit is None:
@@ -150,11 +194,20 @@ class EngineMoves:
         except (*FAULTS, KeeperFault) as error:
             await self._did_not_rise(member, what, before, error)
             return False
+        if member.imaged:
+            await self._confirm(member)
         if took is not None:
             took.add(member.name, _now() - began)
             self._metrics.moved(member.name, _now() - began)
         member.failures, member.doubted = 0, False
         return True
+
+    async def _confirm(self, member: Member) -> None:
+        """An image from which an engine started that nobody confirms is not used again."""
+        try:
+            await self._unit(member)[0].confirm_image(self._unit(member)[1])
+        except KeeperFault as error:
+            _LOG.warning("%s: its image was not confirmed: %s", member.name, error)
 
     async def _did_not_rise(self, member: Member, what: str, before: TurnState, error: Exception) -> None:
         if not isinstance(error, NotThereYet):
@@ -197,6 +250,17 @@ class EngineMoves:
             if not await keeper.runs(unit):
                 raise WrongAnswer("its unit ended before it answered")
             await asyncio.sleep(_UP_S)
+        if member.turns.image:
+            await self._from_image(member, await keeper.image(unit))
+
+    async def _from_image(self, member: Member, image: Image) -> None:
+        """An engine that was restored is as it was when its image was taken: asleep, and off its GPU."""
+        if image.used:
+            member.state = TurnState.SUSPENDED
+            await self._wake(member)
+        else:  # a cold start after all: another process, which answers by other kernels
+            member.baseline, member.prepared = None, False
+            member.imaged = None
 
     async def _check(self, member: Member) -> None:
         """Its answer is what it was before it slept. Raises one of FAULTS."""

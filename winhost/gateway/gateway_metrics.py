@@ -38,7 +38,7 @@ class TurnMetrics:
 
     def __init__(self) -> None:
         self.slept_first, self.slept, self.woken = Durations(), Durations(), Durations()
-        self.started, self.stopped, self.held = Durations(), Durations(), Durations()
+        self.started, self.stopped, self.held, self.imaged = Durations(), Durations(), Durations(), Durations()
         self.failed: Counter[tuple[str, str]] = Counter()
         self._last: dict[str, tuple[float, float]] = {}
 
@@ -75,6 +75,7 @@ class TurnMetrics:
             ("wake_seconds", "Waking, with the comparison of an answer.", self.woken),
             ("start_seconds", "Starting, until the engine answers.", self.started),
             ("stop_seconds", "Stopping.", self.stopped),
+            ("image_seconds", "Writing the process of an engine to disk.", self.imaged),
             ("held_seconds", "How long requests waited for their model's turn.", self.held),
         ):
             yield from _head(name, "histogram", meaning)

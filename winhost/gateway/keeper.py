@@ -1,8 +1,8 @@
 """Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
-It runs as root, so that the gateway need not, and does six things: `start`, `stop`, `suspend` and `resume` units that
-the gateway's settings name, `look` whether one runs, and tell the free `memory`. A request is a line of JSON, and so is
-its answer.
+It runs as root, so that the gateway need not. It does `start`, `stop`, `suspend` and `resume` units that the gateway's
+settings name, `look` whether one runs, and tell the free `memory`. Of units that start from an image of their process it
+hands `image`, `take` and `confirm` on (process_image.py). A request is a line of JSON, and so is its answer.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
 _CGROUPS = Path("/sys/fs/cgroup")
+IMAGES = Path("/var/lib/winhost-images")
 _NOT_INSTALLED = 5  # systemctl's exit code
 
 
@@ -70,6 +71,8 @@ class KeeperService:
             raise CannotDo("the settings name no such unit")
         if what == "look":
             return {"runs": await _runs(unit)}
+        if what == "image":
+            return await _ask_image(unit, "look")
         async with self._one_at_a_time:
             _LOG.info("%s %s", what, unit)
             if what == "start":
@@ -78,8 +81,13 @@ class KeeperService:
                 await _systemctl("stop", unit)
             elif what in ("suspend", "resume"):
                 await self._move(suspend if what == "suspend" else resume, unit)
+            elif what == "confirm":
+                await _ask_image(unit, what)
+            elif what == "take":
+                await _ask_image(unit, what)
+                await _systemctl("stop", unit)  # returns when it has ended
             else:
-                raise CannotDo("start, stop, suspend, resume, look or memory is expected")
+                raise CannotDo("start, stop, suspend, resume, image, take, confirm, look or memory is expected")
         return {"done": what}
 
     def _free_mib(self) -> "dict[str, int]":
@@ -131,6 +139,25 @@ async def _runs(unit: str) -> bool:
     told = await _systemctl("show", "--property=ActiveState,Job", unit)
     found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
     return found.get("ActiveState") not in ("inactive", "failed") or found.get("Job", "") not in ("", "0")
+
+
+async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
+    """What the program of a unit answers that starts its engine from an image. Raises CannotDo."""
+    control = IMAGES / unit[len("winhost-engine-") : -len(".service")] / "control"
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(control))
+        try:
+            writer.write(json.dumps({"do": what}).encode("ascii") + b"\n")
+            answer = json.loads(await asyncio.wait_for(reader.readline(), _LONGEST_S))
+        finally:
+            writer.close()
+    except asyncio.TimeoutError:
+        raise CannotDo(f"{control} does not answer") from None
+    except (OSError, ValueError) as error:
+        raise CannotDo(f"{control}: {type(error).__name__}") from None
+    if not isinstance(answer, dict) or "error" in answer:
+        raise CannotDo(str(answer.get("error") if isinstance(answer, dict) else "no object"))
+    return answer
 
 
 async def _systemctl(*words: str) -> str:

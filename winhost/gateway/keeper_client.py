@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from .engine_moves import KeeperFault, NotThereYet
+from .engine_moves import Image, KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 
 _SHORT_S = 15
@@ -33,6 +33,18 @@ class KeeperClient:
 
     async def resume(self, unit: str) -> None:
         await self._ask({"do": "resume", "unit": unit}, self._limits.swap)
+
+    async def image(self, unit: str) -> Image:
+        answer = await self._ask({"do": "image", "unit": unit}, _SHORT_S)
+        return Image(there=answer.get("image") is True, used=answer.get("began") == "restored")
+
+    async def take_image(self, unit: str) -> None:
+        """Its engine has ended then."""
+        await self._ask({"do": "take", "unit": unit}, self._limits.start)
+
+    async def confirm_image(self, unit: str) -> None:
+        """The engine that was started from it answers as it should."""
+        await self._ask({"do": "confirm", "unit": unit}, _SHORT_S)
 
     async def free_mib(self) -> "dict[int, int]":
         """By GPU, as the driver counts them."""

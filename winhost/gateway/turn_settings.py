@@ -19,14 +19,16 @@ SLEEP, STOP = "sleep", "stop"
 class ModelTurns:
     """What one model does between its turns.
 
-    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; unit: of systemd, which
-    the keeper starts and stops; awake_mib, asleep_mib: on each of its GPUs, where they are known.
+    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
+    its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
+    which the keeper starts and stops; awake_mib, asleep_mib: on each of its GPUs, where they are known.
     """
 
     cards: tuple[int, ...]
     between: str = SLEEP
     level: int = 1
     suspend: bool = False
+    image: bool = False
     unit: str | None = None
     awake_mib: int | None = None
     asleep_mib: int = 0
@@ -58,14 +60,15 @@ def parse_model_turns(value: Any, where: str) -> ModelTurns:
         between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
         level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
         suspend=_flag(given, where, "suspend"),
+        image=_flag(given, where, "image"),
         unit=word(given, where, "unit", _UNIT) if "unit" in given else None,
         awake_mib=number(given, where, "awake_mib", _MOST_MIB) if "awake_mib" in given else None,
         asleep_mib=number(given, where, "asleep_mib", _MOST_MIB, 0) if "asleep_mib" in given else 0,
     )
     if found.between == SLEEP:
         _check_sleep(given, where, found)
-    elif {"level", "suspend", "asleep_mib"} & set(given):
-        raise WrongSettings(f"{where}: level, suspend and asleep_mib are for between: {SLEEP}")
+    elif {"level", "suspend", "image", "asleep_mib"} & set(given):
+        raise WrongSettings(f"{where}: level, suspend, image and asleep_mib are for between: {SLEEP}")
     if found.unit is None and (found.between == STOP or found.suspend):
         raise WrongSettings(f"{where}.unit: needed to stop the engine or to suspend it")
     return found
@@ -85,6 +88,8 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
             f"{where}.reloads: level 2 reads the weights again on waking, which is safe for dense models in bf16 "
             "without adapters alone, from a format that can reload; say reloads: true where this is one"
         )
+    if found.image and not found.suspend:
+        raise WrongSettings(f"{where}.image: only a process that left its GPU can be written to disk; say suspend: true")
     if found.suspend and len(found.cards) > 1:
         raise WrongSettings(f"{where}.suspend: over several GPUs nobody has seen it work")
 

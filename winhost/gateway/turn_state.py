@@ -78,8 +78,9 @@ class Member:
 
     stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
     it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; gave_back: as much, the last
-    time that it slept; left_mib: by its sleep and suspending together; baseline: its answer to the canary, since it
-    started.
+    time that it slept; left_mib: by its sleep and suspending together; imaged: an image of its process is on disk, None
+    where that is not known; baseline: its answer to the canary, since it started, or since the start that its image is
+    of.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Member:
     prepared: bool = False
     doubted: bool = False
     gave_back: bool = False
+    imaged: "bool | None" = None
     baseline: "str | None" = None
     freed_mib: "dict[int, int]" = field(default_factory=dict)
     left_mib: "dict[int, int]" = field(default_factory=dict)

@@ -1,0 +1,473 @@
+"""Starts an engine from an image of its processes on disk, and writes that image: the unit of an engine runs it as root.
+
+    process_image.py IMAGE_FOLDER MODEL_FOLDER USER -- PROGRAM ARGUMENT…
+
+The image was seen to bring a vLLM back in seconds that takes a minute to start (docs/evidence/process-image.md). CRIU
+(4.1 or newer) writes and reads it. The engine has to have left its GPU before: the keeper suspends it by the driver's
+calls, and resumes it after it was restored. An image contains all that was in the memory of the engine, prompts and
+keys too, so only root can read its folder, and the engine, which runs as a user of its own, cannot change it.
+
+A start uses an image that fits the machine, the command and the model; otherwise, or where the last restore was not
+confirmed to answer well, the engine starts cold and the image goes. Lines of JSON at the socket `control` in the folder:
+`look` (how this engine began), `take` (write the image; the engine ends with it) and `confirm` (it answers well).
+
+The standard library alone: it stands by itself on the machine that serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import platform
+import pwd
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+OLDEST_CRIU = (4, 1)
+_LOG = logging.getLogger("image")
+_CAPACITY_MARGIN = 2 << 30
+_DYING_S = 15  # a killed engine gives its GPU back before its process ids
+_HASHED = 1 << 20
+_IN_MEMORY = ("/dev/shm/", "/tmp/")
+_SUBREAPER, _NO_NEW_PRIVILEGES, _SECCOMP = 36, 38, 22  # prctl(2)
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # linux/seccomp.h
+_ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # as audit names them; the call `socket`
+_PID_FLOOR, _PID_SPAN = 1_000_000, 3_000_000
+# Of one start of the unit, not of the engine.
+_OF_THE_START = re.compile(r"INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID|MEMORY_PRESSURE_\w+|NOTIFY_SOCKET|_|PWD|SHLVL")
+# Everything that CRIU is asked to carry: locks, deleted files, connections within the unit's own network.
+_CRIU = ("--tcp-established", "--network-lock", "skip", "--ext-unix-sk", "--file-locks", "--link-remap",
+         "--ghost-limit", "100000000", "--manage-cgroups=ignore", "-v2")  # fmt: skip
+
+
+class NoImage(Exception):
+    """Why there is no image to start from, or why none was written."""
+
+
+class Images:
+    """The folder of one engine's image. `image` is complete or absent; `new` is being written; `trying` is there while
+    a restored engine has not been confirmed.
+    """
+
+    def __init__(self, folder: Path, model: Path, command: list[str], user: tuple[int, int]) -> None:
+        self.folder, self._model, self._command, self._user = folder, model, command, user
+        self.image, self._new, self._trying = folder / "image", folder / "new", folder / "trying"
+
+    def drop(self, why: str) -> None:
+        _LOG.info("the image goes: %s", why)
+        shutil.rmtree(self.image, ignore_errors=True)
+        self._trying.unlink(missing_ok=True)
+
+    def check(self) -> int:
+        """The process to restore. Raises NoImage."""
+        shutil.rmtree(self._new, ignore_errors=True)
+        if self._trying.exists():
+            raise NoImage("the engine that was restored from it was never confirmed to answer well")
+        try:
+            manifest = json.loads((self.image / "manifest.json").read_text("utf-8"))
+        except FileNotFoundError:
+            raise NoImage("there is none") from None
+        except (OSError, ValueError) as error:
+            raise NoImage(f"its manifest cannot be read: {error}") from None
+        here = self.circumstances()
+        if other := sorted(name for name in here if manifest.get("made_in", {}).get(name) != here[name]):
+            raise NoImage(f"it was made with another {', '.join(other)}")
+        for name, (size, digest) in manifest["files"].items():
+            file = self.image / "criu" / name
+            if not file.is_file() or file.stat().st_size != size:
+                raise NoImage(f"{name} is damaged")
+            if _digest(file) != digest:
+                raise NoImage(f"{name} is damaged")
+        until = time.monotonic() + _DYING_S
+        while busy := [pid for pid in manifest["pids"] if Path("/proc", str(pid)).exists()]:
+            if time.monotonic() > until:
+                raise NoImage(f"process id {busy[0]} is taken")
+            time.sleep(0.2)
+        return int(manifest["pid"])
+
+    def restore(self, pid: int, log: int) -> None:
+        """log: the descriptor that the engine writes to. Raises NoImage."""
+        self._trying.write_text("")
+        manifest = json.loads((self.image / "manifest.json").read_text("utf-8"))
+        _put_back(self.image / "files", manifest["kept"])
+        criu = ["restore", "--images-dir", str(self.image / "criu"), "--restore-detached", *_CRIU]
+        _criu([*criu, "--inherit-fd", f"fd[{log}]:pipe:[{manifest['pipe']}]"], log)
+        if not Path("/proc", str(pid)).exists():
+            raise NoImage("CRIU restored nothing")
+
+    def confirm(self) -> None:
+        self._trying.unlink(missing_ok=True)
+
+    def take(self, pid: int, pipe: int) -> dict[str, Any]:
+        """Writes the image of a process and all below it, which end with it; they go on where it fails. Raises NoImage."""
+        began = time.monotonic()
+        version = criu_version()
+        if version < OLDEST_CRIU:
+            raise NoImage(f"CRIU {_dotted(version)} is too old: {_dotted(OLDEST_CRIU)} is needed")
+        pids = [pid, *_below(pid)]
+        wanted, free = sum(map(_memory, pids)) + _CAPACITY_MARGIN, shutil.disk_usage(self.folder).free
+        if wanted > free:
+            raise NoImage(f"{self.folder} has {free >> 20} MiB free, and {wanted >> 20} MiB are needed")
+        shutil.rmtree(self._new, ignore_errors=True)
+        (self._new / "criu").mkdir(parents=True)
+        threads = sorted({int(each.name) for one in pids for each in Path(f"/proc/{one}/task").iterdir()})
+        try:
+            before = {*_links()}
+            held = _held(pids)
+            _criu(["dump", "--tree", str(pid), "--images-dir", str(self._new / "criu"), *_CRIU], None)
+            links = [path for path in _links() if path not in before]
+            kept = _keep([*held, *links], self._new / "files")
+            for path in links:  # the next image of another engine may have the same names
+                os.unlink(path)
+        except BaseException:
+            shutil.rmtree(self._new, ignore_errors=True)
+            raise
+        files = {each.name: [each.stat().st_size, _digest(each)] for each in sorted((self._new / "criu").iterdir())}
+        manifest = {
+            "made_in": self.circumstances(),
+            "pid": pid,
+            "pids": threads,
+            "pipe": pipe,
+            "kept": kept,
+            "files": files,
+        }
+        (self._new / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        os.sync()
+        shutil.rmtree(self.image, ignore_errors=True)
+        self._new.rename(self.image)
+        size = sum(size for size, _ in files.values())
+        return {"bytes": size, "seconds": round(time.monotonic() - began, 2)}
+
+    def circumstances(self) -> dict[str, Any]:
+        """What has to be the same for an image to be of use."""
+        environment = {name: text for name, text in os.environ.items() if not _OF_THE_START.fullmatch(name)}
+        return {
+            "format": FORMAT,
+            "command": self._command,
+            "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
+            "user": list(self._user),
+            "machine": _text("/etc/machine-id"),
+            "kernel": f"{platform.release()} {platform.version()}",
+            "processor": hashlib.sha256(_flags().encode()).hexdigest(),
+            "driver": _text("/proc/driver/nvidia/version").partition("\n")[0],
+            "GPUs": gpus(),
+            "CRIU": list(criu_version()),
+            "files of the model": _listing(self._model),
+            "program": _listing(Path(self._command[0]).resolve()),
+        }
+
+
+def criu_version() -> tuple[int, ...]:
+    """Raises NoImage where there is no CRIU."""
+    try:
+        said = subprocess.run(["criu", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoImage(f"CRIU does not start: {error}") from None
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", said)
+    if found is None:
+        raise NoImage("CRIU does not say its version")
+    return tuple(int(part) for part in found.groups() if part)
+
+
+def gpus() -> list[str]:
+    """Model, UUID and address of each, as the driver has them."""
+    found = []
+    for each in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        lines = dict(line.split(":", 1) for line in _text(str(each)).splitlines() if ":" in line)
+        found.append(" ".join(lines.get(name, "?").strip() for name in ("Model", "GPU UUID", "Bus Location")))
+    return found
+
+
+def _criu(words: list[str], keep: int | None) -> None:
+    """Raises NoImage with the last that it said of an error."""
+    done = subprocess.run(
+        ["criu", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", pass_fds=() if keep is None else (keep,),
+    )  # fmt: skip
+    if done.returncode:
+        said = [line.strip() for line in done.stdout.splitlines()]
+        errors = [line for line in said if "Error" in line][-4:] or said[-4:]
+        raise NoImage(f"CRIU ended with {done.returncode}: {' | '.join(errors)}")
+
+
+def _below(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            yield child
+            yield from _below(child)
+
+
+def _memory(pid: int) -> int:
+    """What an image has of it: memory that no file on a disk has."""
+    lines = dict(line.split(":", 1) for line in _text(f"/proc/{pid}/smaps_rollup").splitlines()[1:])
+    return sum(int(lines.get(name, "0").split()[0]) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss")) << 10
+
+
+def _held(pids: list[int]) -> list[str]:
+    """Files that the processes hold and that go with the unit, or with a restart of the machine."""
+    found: set[str] = set()
+    for pid in pids:
+        for links in (Path(f"/proc/{pid}/map_files"), Path(f"/proc/{pid}/fd")):
+            found |= {path for link in links.iterdir() if (path := _target(link)).startswith(_IN_MEMORY)}
+    return sorted(found)
+
+
+def _links() -> Iterator[str]:
+    """Names that CRIU makes for files that lost theirs; it takes them away when it restores."""
+    for folder in _IN_MEMORY:
+        yield from map(str, Path(folder).glob("link_remap.*"))
+
+
+def _keep(paths: list[str], folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir()
+    kept: list[dict[str, Any]] = []
+    for path in filter(os.path.isfile, paths):
+        found = os.stat(path)
+        shutil.copyfile(path, folder / str(len(kept)))
+        kept.append({"path": path, "mode": found.st_mode & 0o7777, "owner": [found.st_uid, found.st_gid]})
+    return kept
+
+
+def _put_back(folder: Path, kept: list[dict[str, Any]]) -> None:
+    for number, each in enumerate(kept):
+        path = Path(each["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / str(number), path)
+        os.chown(path, *each["owner"])
+        path.chmod(each["mode"])
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _flags() -> str:
+    found = re.search(r"^(?:flags|Features)\s*:.*$", _text("/proc/cpuinfo"), re.M)
+    return found[0] if found else ""
+
+
+def _listing(path: Path) -> str:
+    """A hash of names, sizes and times."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    lines = [f"{each} {each.stat().st_size} {each.stat().st_mtime_ns}" for each in files if each.is_file()]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _digest(path: Path) -> str | None:
+    """None for the memory itself: to read that twice would take as long as the restore."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.stat().st_size < _HASHED else None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+class Engine:
+    """The process that the unit is for, and those that it leaves: their parent reaps them, because the restored ones
+    get their process ids again.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._pid = 0
+        self._stopping = False
+        self._began = "cold"
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._with_criu = asyncio.Lock()  # CRIU is a child as well, and not to be reaped here
+        self._reader, self._writer = os.pipe()
+        self._pipe = os.fstat(self._writer).st_ino
+
+    async def run(self) -> int:
+        """Its exit code."""
+        loop = asyncio.get_running_loop()
+        ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._pass_on)
+        copying = loop.run_in_executor(None, _copy, self._reader)
+        async with self._with_criu:
+            await loop.run_in_executor(None, self._begin)
+        os.close(self._writer)
+        control = self._images.folder / "control"
+        control.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._answer, str(control))
+        control.chmod(0o600)
+        loop.add_signal_handler(signal.SIGCHLD, lambda: loop.create_task(self._reap()))
+        await self._reap()
+        code = await self._ended
+        server.close()
+        await asyncio.wait([copying], timeout=5)
+        return code
+
+    def _begin(self) -> None:
+        try:
+            pid = self._images.check()
+        except NoImage as error:
+            self._images.drop(str(error)) if self._images.image.exists() else _LOG.info("cold: %s", error)
+        else:
+            try:
+                began = time.monotonic()
+                self._images.restore(pid, self._writer)
+                self._pid, self._began = pid, "restored"
+                _LOG.info("restored in %.1f s", time.monotonic() - began)
+                return
+            except (NoImage, OSError) as error:
+                _kill(pid)
+                self._images.drop(f"it was not restored: {error}")
+        lift_pids()
+        uid, gid = self._images._user
+        drop = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]
+        self._pid = subprocess.Popen(
+            [*drop, "--no-new-privs", *self._images._command],
+            stdin=subprocess.DEVNULL, stdout=self._writer, stderr=self._writer, start_new_session=True,
+            preexec_fn=filter_calls,
+        ).pid  # fmt: skip
+
+    def _pass_on(self) -> None:
+        self._stopping = True
+        try:
+            os.kill(self._pid, signal.SIGTERM)
+        except OSError:
+            pass
+
+    async def _reap(self) -> None:
+        async with self._with_criu:
+            while True:
+                try:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                except ChildProcessError:
+                    break
+                if pid == 0:
+                    return
+                if pid == self._pid and not self._ended.done():
+                    code = os.waitstatus_to_exitcode(status)
+                    # An engine that does not catch SIGTERM obeyed it all the same.
+                    self._ended.set_result(0 if self._stopping and code == -signal.SIGTERM else code & 0xFF)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            asked = json.loads(await reader.readline())["do"]
+            if asked == "look":
+                answer: dict[str, Any] = {"began": self._began, "image": self._images.image.exists()}
+            elif asked == "confirm":
+                self._images.confirm()
+                answer = {"done": asked}
+            elif asked == "take":
+                answer = await self._take()
+            else:
+                answer = {"error": "look, take or confirm is expected"}
+        except NoImage as error:
+            answer = {"error": str(error)}
+        except (ValueError, KeyError, TypeError):
+            answer = {"error": "not understood"}
+        writer.write(json.dumps(answer).encode() + b"\n")
+        try:
+            await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+        if "taken" in answer:
+            self._ended.set_result(0)
+
+    async def _take(self) -> dict[str, Any]:
+        async with self._with_criu:
+            taken = await asyncio.get_running_loop().run_in_executor(None, self._images.take, self._pid, self._pipe)
+        self._images.confirm()
+        _LOG.info("image of %d MiB in %.1f s", taken["bytes"] >> 20, taken["seconds"])
+        return {"taken": taken}
+
+
+def _kill(pid: int) -> None:
+    for each in [*_alive(pid)]:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def _alive(pid: int) -> Iterator[int]:
+    if Path(f"/proc/{pid}").exists():
+        yield pid
+        yield from _below(pid)
+
+
+def lift_pids() -> None:
+    """Process ids that little else has, also after a restart of the machine: a restored process needs its own again."""
+    try:
+        if int(_text("/proc/sys/kernel/pid_max")) > _PID_FLOOR + _PID_SPAN:
+            first = _PID_FLOOR + int.from_bytes(os.urandom(4), "little") % _PID_SPAN
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(first))
+    except (OSError, ValueError) as error:
+        _LOG.info("process ids stay low: %s", error)
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_void_p))
+
+
+def filter_calls() -> None:
+    """Keeps io_uring from this process, which CRIU cannot save, and addresses of other families than the unit allows.
+    systemd's own filters would be CRIU's as well, and with one it can save nothing.
+    """
+    audit, socket_call = _ARCHITECTURES[platform.machine()]
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # linux/bpf_common.h
+    families, first_ring, last_ring = (1, 2, 10, 16), 425, 427  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+    rows = [
+        (load, 0, 0, 4), (equal, 1, 0, audit), (give, 0, 0, _ERRNO | 38),
+        (load, 0, 0, 0), (at_least, 0, 2, first_ring), (at_least, 1, 0, last_ring + 1), (give, 0, 0, _ERRNO | 1),
+        (equal, 1, 0, socket_call), (give, 0, 0, _ALLOW),
+        (load, 0, 0, 16), *((equal, len(families) - n, 0, each) for n, each in enumerate(families)),
+        (give, 0, 0, _ERRNO | 97), (give, 0, 0, _ALLOW),
+    ]  # fmt: skip
+    code = b"".join(struct.pack("=HBBI", *row) for row in rows)
+    program = _Filter(len(rows), ctypes.cast(ctypes.create_string_buffer(code, len(code)), ctypes.c_void_p))
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or library.prctl(_SECCOMP, 2, ctypes.byref(program), 0, 0):
+        raise OSError(ctypes.get_errno(), "the filter of system calls cannot be set")
+
+
+def _copy(reader: int) -> None:
+    while piece := os.read(reader, 1 << 16):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def main(words: list[str]) -> int:
+    """Runs until the engine ends."""
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    folder, model, user, dashes, *command = words
+    if dashes != "--" or not command:
+        raise SystemExit("usage: process_image.py IMAGE_FOLDER MODEL_FOLDER USER -- PROGRAM ARGUMENT…")
+    account = pwd.getpwnam(user)
+    images = Images(Path(folder), Path(model), command, (account.pw_uid, account.pw_gid))
+
+    async def run() -> int:
+        return await Engine(images).run()
+
+    return asyncio.run(run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
