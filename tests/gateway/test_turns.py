@@ -348,6 +348,47 @@ def test_a_sleeper_is_suspended_and_comes_back() -> None:
     told(story, turning(engines(), model={"suspend": True}))
 
 
+def test_a_sleeper_is_written_to_disk_once_and_starts_from_there() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units is not None
+        assert (found.member("b").state, found.card.used.get("b")) == (TurnState.DOWN, None)
+        began = now()
+        assert await found.ask("b", "x") == "b: x"
+        assert 5 < now() - began < 20  # a goes, b is restored, resumed and woken
+        assert await found.ask("a", "x") == "a: x"
+        assert await found.ask("b", "y") == "b: y"
+        asked = [what for what, unit in found.units.asked if "-b." in unit]
+        assert (asked.count("take"), asked.count("confirm"), asked.count("suspend")) == (1, 2, 1)
+        assert found.engines["b"].starts == 1
+
+    told(story, turning(engines(), model={"suspend": True, "image": True}))
+
+
+def test_an_image_that_answers_otherwise_is_used_once_and_never_again() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units is not None
+        found.engines["b"].corrupt = True
+        assert await found.ask("b", "x") == "b: x"
+        assert found.engines["b"].starts == 2  # restored, given up, started cold
+        assert [what for what, unit in found.units.asked if "-b." in unit].count("confirm") == 0
+
+    told(story, turning(engines(), model={"suspend": True, "image": True}, hold=300))
+
+
+def test_an_engine_whose_image_cannot_be_written_stays_suspended() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units is not None
+        assert found.member("b").state is TurnState.SUSPENDED
+        assert await found.ask("b", "x") == "b: x"
+        await asyncio.sleep(600)
+        assert [what for what, unit in found.units.asked if "-b." in unit].count("take") == 1
+
+    found = turning(engines(), model={"suspend": True, "image": True})
+    assert found.units is not None
+    found.units.image_fails = True
+    told(story, found)
+
+
 def test_what_suspending_freed_has_to_be_free_again() -> None:
     async def story(found: Turning) -> None:
         b = found.member("b")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, ProtocolEngine
 from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
-from winhost.gateway.engine_moves import KeeperFault, NotThereYet
+from winhost.gateway.engine_moves import Image, KeeperFault, NotThereYet
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
 from winhost.gateway.turn_state import Member, Seat, TurnEnded
 from winhost.gateway.turns import Busy, Turns
@@ -25,6 +25,9 @@ class Units:
         self.asked: list[tuple[str, str]] = []
         self.broken = False
         self.there_at = 0.0  # of the event loop: nobody listens before
+        self.images: dict[str, bool] = {}  # by unit with one: whether a start from it was confirmed
+        self.restored: set[str] = set()
+        self.image_fails = False
 
     def _engine(self, what: str, unit: str) -> ProtocolEngine:
         if asyncio.get_running_loop().time() < self.there_at:
@@ -36,6 +39,12 @@ class Units:
 
     async def start(self, unit: str) -> None:
         engine = self._engine("start", unit)
+        self.restored.discard(unit)
+        if unit in self.images and self.images.pop(unit):
+            self.images[unit] = False
+            self.restored.add(unit)
+            await engine.restore()
+            return
         if unit not in self._starting or self._starting[unit].done():
             self._starting[unit] = asyncio.ensure_future(engine.start())
 
@@ -58,6 +67,22 @@ class Units:
         engine = self._engine("resume", unit)
         await asyncio.sleep(1.5)
         engine.card.used[engine.name] = engine.asleep
+
+    async def image(self, unit: str) -> Image:
+        self._engine("image", unit)
+        return Image(there=unit in self.images, used=unit in self.restored)
+
+    async def take_image(self, unit: str) -> None:
+        engine = self._engine("take", unit)
+        await asyncio.sleep(9.5)
+        if self.image_fails:
+            raise KeeperFault("the disk is full")
+        self.images[unit] = True
+        await engine.die()
+
+    async def confirm_image(self, unit: str) -> None:
+        self._engine("confirm", unit)
+        self.images[unit] = True
 
     async def free_mib(self) -> dict[int, int]:
         if self.broken:

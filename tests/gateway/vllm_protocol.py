@@ -106,6 +106,13 @@ class ProtocolEngine:
             self.cached.clear()
             self.up = True
 
+    async def restore(self) -> None:
+        """From the image of its process: it sleeps, off the card."""
+        await asyncio.sleep(4)
+        self._resident, self.level, self.up, self.slept = set(), 1, True, True
+        self.card.used[self.name] = 4
+        await self._tell()
+
     async def stop(self) -> None:
         if self.up:
             await asyncio.sleep(self.times.stop_after_sleep if self.slept else self.times.stop)

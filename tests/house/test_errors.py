@@ -27,7 +27,7 @@ SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfin
 UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
 WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
-WrongServingFile NoContainers NoRevision NoSuspend NoCriu
+WrongServingFile NoContainers NoRevision NoSuspend NoCriu OldCriu
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered
 NoSuchMedia MediaTooOld NotInRelease BmcFailed NotForThisHost FactMissing MediaThere NotPrepared DiskUnfit NotTyped
 BmcUnusable MediaAddress NoDrive NoRedfish OtherMachine

@@ -261,6 +261,36 @@ def test_what_would_fit_awake_at_once_is_said() -> None:
     assert not any("state: resident" in note for note in made(by_turns("a", "b", "c", memory=70 * GiB)).notes)
 
 
+def test_one_that_goes_to_disk_starts_from_there_as_a_user_that_stays() -> None:
+    asked = replace(by_turns("chat", suspend=True, image=True), by="/opt/vllm/bin/vllm", image=None)
+    found = stack(with_set(to_add=["criu 4.2-1ubuntu2"]), asked)
+    text = unit(found)
+    folder = next(path.rpartition("/")[0] for path in texts(found) if path.endswith("/process_image.py"))
+    starts = f"ExecStart=!/usr/bin/python3 -I {folder}/process_image.py /var/lib/winhost-images/chat /srv/winhost"
+    assert starts in text.replace("/models/chat winhost-chat -- ", " -- ").replace("/srv/winhost -- ", "/srv/winhost")
+    assert "User=winhost-chat\n" in text
+    assert not [line for line in ("DynamicUser", "SystemCallFilter", "Restrict", "Lock") if f"\n{line}" in text]
+    kinds = [each["resource"] for each in list[Any](found.entries)]
+    assert kinds.index("LinuxUser") < kinds.index("EngineUnit")
+    assert {each["turns"].get("image") for each in gateway_settings(found)["models"]} == {True}
+    assert any("prompts and keys" in note for note in found.notes)
+
+
+OLD = {"6.8.0-60-generic": "criu 3.17.1-2", "6.17.0-5-generic": "criu 4.1.1-1"}
+
+
+def test_a_criu_that_cannot_write_an_image_is_refused_by_name() -> None:
+    asked = replace(by_turns("chat", suspend=True, image=True), by="/opt/vllm/bin/vllm", image=None)
+    for kernel, package in OLD.items():
+        facts = with_set(to_add=[package]).document
+        system = replace(
+            facts.resources["LinuxSystem"][0], state={**facts.resources["LinuxSystem"][0].state, "kernel": kernel}
+        )  # type: ignore[index]
+        other = HostFacts(replace(facts, resources={**facts.resources, "LinuxSystem": (system,)}))
+        with raises("OldCriu", match=package.partition(" ")[2]):
+            stack(other, asked)
+
+
 def test_one_that_is_to_leave_its_gpu_is_suspended_while_it_sleeps() -> None:
     asked = replace(by_turns("chat", "coder", suspend=True), by="/opt/vllm/bin/vllm", image=None)
     assert [each["turns"]["suspend"] for each in gateway_settings(made(asked))["models"]] == [True, True]

@@ -99,6 +99,8 @@ def _implied(model: Model) -> Iterator[str]:
         yield f"sleep-l{model.sleep_level}"
     if model.suspend:
         yield "cuda-checkpoint"
+    if model.image:
+        yield "criu"
     if model.sleeps and model.data > 1:
         yield "sleep-data-parallel"
 

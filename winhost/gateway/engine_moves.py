@@ -222,7 +222,9 @@ class EngineMoves:
         """Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: up, and not by our doing."""
         try:
             if not await member.control.healthy():
-                member.state, member.baseline, member.prepared = TurnState.DOWN, None, False
+                member.state = TurnState.DOWN
+                if not member.imaged:
+                    member.baseline, member.prepared = None, False
             elif member.state is TurnState.FAILED:
                 return
             elif member.sleeps and await member.control.sleeping():
@@ -256,7 +258,7 @@ class EngineMoves:
     async def _from_image(self, member: Member, image: Image) -> None:
         """An engine that was restored is as it was when its image was taken: asleep, and off its GPU."""
         if image.used:
-            member.state = TurnState.SUSPENDED
+            member.state, member.imaged = TurnState.SUSPENDED, True
             await self._wake(member)
         else:  # a cold start after all: another process, which answers by other kernels
             member.baseline, member.prepared = None, False

@@ -12,6 +12,7 @@ _MIB = 1 << 20
 _NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 _CUDA = ("libcuda.so.1",)
 _LOCK_MS = 10_000
+_SUSPENDED = 2  # CU_PROCESS_STATE_CHECKPOINTED
 _WSL = Path("/dev/dxg")
 _MOST_PROCESSES = 256
 
@@ -104,6 +105,14 @@ def resume(pid: int) -> None:
     library = _cuda()
     _cuda_do(library, "cuCheckpointProcessRestore", ctypes.c_int(pid), None)
     _cuda_do(library, "cuCheckpointProcessUnlock", ctypes.c_int(pid), None)
+
+
+def is_suspended(pid: int) -> bool:
+    """Raises NoDriver."""
+    state = ctypes.c_int()
+    return (
+        _cuda().cuCheckpointProcessGetState(ctypes.c_int(pid), ctypes.byref(state)) == 0 and state.value == _SUSPENDED
+    )
 
 
 def _cuda() -> Any:

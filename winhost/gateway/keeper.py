@@ -1,8 +1,9 @@
 """Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
-It runs as root, so that the gateway need not. It does `start`, `stop`, `suspend` and `resume` units that the gateway's
-settings name, `look` whether one runs, and tell the free `memory`. Of units that start from an image of their process it
-hands `image`, `take` and `confirm` on (process_image.py). A request is a line of JSON, and so is its answer.
+It runs as root, so that the gateway need not. It does `start`, `stop`, `suspend` and `resume` for units that the
+gateway's settings name, says whether one runs (`look`) and how much GPU `memory` is free. For units that start from an
+image of their process it passes `image`, `take` and `confirm` on (process_image.py). A request is a line of JSON, and
+so is its answer.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .gateway_settings import GatewaySettings, parse_settings
-from .gpu_calls import GpuLibrary, NoDriver, resume, suspend
+from .gpu_calls import GpuLibrary, NoDriver, is_suspended, resume, suspend
 from .program import CannotStart, tell_systemd
 from .settings_values import WrongSettings
 
@@ -42,6 +44,7 @@ class KeeperService:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._units = {turns.unit for turns in settings.taking_turns.values() if turns.unit}
+        self._imaged = {turns.unit for turns in settings.taking_turns.values() if turns.image}
         self._nvml: GpuLibrary | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -75,20 +78,20 @@ class KeeperService:
             return await _ask_image(unit, "look")
         async with self._one_at_a_time:
             _LOG.info("%s %s", what, unit)
-            if what == "start":
-                await _start(unit)
-            elif what == "stop":
-                await _systemctl("stop", unit)
-            elif what in ("suspend", "resume"):
-                await self._move(suspend if what == "suspend" else resume, unit)
-            elif what == "confirm":
-                await _ask_image(unit, what)
-            elif what == "take":
-                await _ask_image(unit, what)
-                await _systemctl("stop", unit)  # returns when it has ended
-            else:
-                raise CannotDo("start, stop, suspend, resume, image, take, confirm, look or memory is expected")
+            await self._do(what, unit)
         return {"done": what}
+
+    async def _do(self, what: Any, unit: str) -> None:
+        if what == "start":
+            await _start(unit)
+        elif what in ("suspend", "resume"):
+            await self._move(suspend if what == "suspend" else resume, unit)
+        elif what not in ("stop", "take", "confirm"):
+            raise CannotDo("start, stop, suspend, resume, image, take, confirm, look or memory is expected")
+        if what in ("take", "confirm"):
+            await _ask_image(unit, what)
+        if what in ("take", "stop"):  # the image is that of an engine that has ended
+            await _systemctl("stop", unit)
 
     def _free_mib(self) -> "dict[str, int]":
         self._nvml = self._nvml or GpuLibrary()
@@ -96,16 +99,30 @@ class KeeperService:
 
     async def _move(self, how: "Callable[[int], None]", unit: str) -> None:
         group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
-        pid = await self._in_a_thread(lambda: self._computing(group))
-        await self._in_a_thread(lambda: how(pid))
+        pids = await self._in_a_thread(lambda: self._to_move(group, how, all_of_them=unit in self._imaged))
+        for pid in pids:
+            await self._in_a_thread(partial(how, pid))
 
-    def _computing(self, group: str) -> int:
-        """The process of a unit that has memory of a GPU. A container's processes are not its unit's."""
+    def _to_move(self, group: str, how: "Callable[[int], None]", *, all_of_them: bool) -> "list[int]":
+        """The process that computes. all_of_them: and what else of the unit has the driver open, as vLLM's server does
+        that looks at its GPUs: no image can have a file of the driver.
+        """
+        pids = self._processes(group)
+        computing = self._computing(pids)
+        if not all_of_them:
+            return [computing]
+        with_it = _has_driver_open if how is suspend else is_suspended
+        return sorted({computing, *filter(with_it, pids)})
+
+    def _processes(self, group: str) -> "set[int]":
         try:
             lists = list(Path(_CGROUPS, group.lstrip("/")).rglob("cgroup.procs")) if group else []
-            pids = {int(line) for each in lists for line in each.read_text().split()}
+            return {int(line) for each in lists for line in each.read_text().split()}
         except OSError as error:
             raise CannotDo(f"processes of the unit cannot be read: {error.strerror}") from None
+
+    def _computing(self, pids: "set[int]") -> int:
+        """The process of a unit that has memory of a GPU. A container's processes are not its unit's."""
         self._nvml = self._nvml or GpuLibrary()
         found = pids & self._nvml.processes() or {pid for pid in pids if _is_core(pid)}
         if len(found) != 1:
@@ -118,6 +135,13 @@ class KeeperService:
         except NoDriver as error:
             self._nvml = None
             raise CannotDo(str(error)) from None
+
+
+def _has_driver_open(pid: int) -> bool:
+    try:
+        return any(str(each.readlink()).startswith("/dev/nvidia") for each in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 def _is_core(pid: int) -> bool:

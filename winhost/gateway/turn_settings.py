@@ -89,7 +89,9 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
             "without adapters alone, from a format that can reload; say reloads: true where this is one"
         )
     if found.image and not found.suspend:
-        raise WrongSettings(f"{where}.image: only a process that left its GPU can be written to disk; say suspend: true")
+        raise WrongSettings(
+            f"{where}.image: only a process that left its GPU can be written to disk; say suspend: true"
+        )
     if found.suspend and len(found.cards) > 1:
         raise WrongSettings(f"{where}.suspend: over several GPUs nobody has seen it work")
 

@@ -160,7 +160,8 @@ class Model:
     programs of its repository may run;
     weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
     context: tokens of one sequence; sequences: at once, in each data parallel copy; dense: no experts, and text alone;
-    level_stated: somebody wrote its level of sleep; suspend: its process leaves the GPU while it sleeps.
+    level_stated: somebody wrote its level of sleep; suspend: its process leaves the GPU while it sleeps; image: that
+    process is written to disk, and starts from there.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Model:
     level_stated: bool = False
     dense: bool = False
     suspend: bool = False
+    image: bool = False
     tensor: int = 1
     pipeline: int = 1
     data: int = 1

@@ -277,11 +277,11 @@ class ModelOptions(Written):
             "Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."
         ),
     )
-    suspend: bool | None = Field(
+    suspend: Literal["disk"] | bool | None = Field(
         default=None,
         description=(
-            "Whether its process leaves the card altogether while it sleeps. "
-            "One card, Linux's own driver, no container. Default: false."
+            "Whether its process leaves the card altogether while it sleeps. disk: it is also written to disk once, "
+            "by CRIU, and starts from there. One card, Linux's own driver, no container. Default: false."
         ),
     )
     parallel: ParallelOptions | None = Field(
@@ -475,6 +475,8 @@ def _model(name: str, options: ModelOptions) -> Model:
         given["lora"] = Lora(options.lora.adapters, options.lora.each)
     if options.body:
         given["body"] = Body(**_given(options.body, "fields", "media", "most"))
+    if options.suspend == "disk":
+        given |= {"suspend": True, "image": True}
     return Model(
         name=name,
         attention=_attention(shape),

@@ -17,9 +17,34 @@ from winhost.serving.profile_lines import ProfileLine
 
 CACHE = "winhost-vllm"
 """The volume with compiled graphs."""
-_READY = "ready.py"
+_READY, _IMAGE = "ready.py", "process_image.py"
+IMAGES = "/var/lib/winhost-images"
 START_SECONDS = 3600
 """For an engine to start: to load a model and to compile its graphs."""
+
+
+# What CRIU needs to read a process and to make one; the engine has none of it.
+_OF_CRIU = " ".join(
+    f"CAP_{name}"
+    for name in (
+        "CHECKPOINT_RESTORE", "SYS_PTRACE", "SYS_ADMIN", "SYS_RESOURCE", "SETUID", "SETGID", "SETPCAP", "NET_ADMIN",
+        "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SYS_CHROOT", "SYS_NICE", "IPC_LOCK",
+        "SYS_TIME",
+    )
+)  # fmt: skip
+# By filters of system calls, all or in part. CRIU saves nothing where it has one itself; process_image.py gives the
+# engine one that keeps io_uring and other address families from it.
+_FILTERED = (
+    "ProtectKernelModules=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictRealtime=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "LockPersonality=yes",
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +52,7 @@ class ServedEngine:
     """How one model is started. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a venv;
     image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
     remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn;
-    mirror: through what its KV cache is written.
+    mirror: through what its KV cache is written; image_on_disk: its process is written to disk and starts from there.
     """
 
     served: Served
@@ -37,6 +62,7 @@ class ServedEngine:
     remote_code: bool = False
     turns: bool = False
     mirror: Mirror | None = None
+    image_on_disk: bool = False
 
     @property
     def program(self) -> str | None:
@@ -45,7 +71,7 @@ class ServedEngine:
 
     @property
     def user(self) -> str:
-        """Of an engine without a container; it exists only while that runs."""
+        """Of an engine without a container; it exists only while that runs, but for one with an image on disk."""
         return f"winhost-{slug(self.served.model)[:23]}"  # useradd(8): 32 characters
 
     @property
@@ -70,14 +96,21 @@ class ServedEngine:
     @property
     def folder(self) -> str:
         """Named by what is in it, so that a change is a new one beside the old."""
-        digest = hashlib.sha256(json.dumps([self._compose, _ready(), self._command]).encode("utf-8")).hexdigest()[:16]
+        digest = hashlib.sha256(
+            json.dumps([self._compose, *self._programs.values(), self._command]).encode("utf-8")
+        ).hexdigest()[:16]
         return f"/opt/winhost/engine-{slug(self.served.model)}-{digest}"
 
     @property
     def files(self) -> Mapping[str, str]:
         """Their texts, by name."""
         compose = {"compose.yaml": self._compose} if self.by == "compose" else {}
-        return {**compose, _READY: _ready()}
+        return {**compose, **self._programs}
+
+    @property
+    def _programs(self) -> Mapping[str, str]:
+        names = (_READY, _IMAGE) if self.image_on_disk else (_READY,)
+        return {name: files(__package__).joinpath(name).read_text("utf-8") for name in names}
 
     @property
     def unit(self) -> str:
@@ -180,11 +213,12 @@ class ServedEngine:
         arguments = [model_folder(self.served.model), *self._command[1:]]
         kept = {line.name: str(line.value) for line in self._lines("env")}
         kept |= {"HOME": f"/var/cache/{self._name}", "VLLM_CACHE_ROOT": f"/var/cache/{self._name}/vllm"}
+        command = " ".join([_word(self.by), "serve", *map(_word, arguments)])
         return [
-            f"ExecStart={' '.join([_word(self.by), 'serve', *map(_word, arguments)])}",
+            *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
             *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
-            *([f"User={self.user}"] if self.mirror is Mirror.LMCACHE else []),
-            "DynamicUser=yes",
+            *([f"User={self.user}"] if self.mirror is Mirror.LMCACHE or self.image_on_disk else []),
+            *([] if self.image_on_disk else ["DynamicUser=yes"]),
             *([f"StateDirectory={kv_folder(self.served.model).rpartition('/')[2]}"] * self._on_disk),
             *(["StateDirectoryMode=0700"] * self._on_disk),
             f"RuntimeDirectory=winhost-engines/{model}",
@@ -195,22 +229,24 @@ class ServedEngine:
             "PrivateNetwork=yes",
             "PrivateTmp=yes",
             "NoNewPrivileges=yes",
-            "CapabilityBoundingSet=",
+            f"CapabilityBoundingSet={_OF_CRIU if self.image_on_disk else ''}",
             "ProtectSystem=strict",
             "ProtectHome=yes",
             "ProtectControlGroups=yes",
-            "ProtectKernelModules=yes",
-            "ProtectKernelTunables=yes",
-            "ProtectKernelLogs=yes",
-            "ProtectClock=yes",
-            "ProtectHostname=yes",
-            "RestrictSUIDSGID=yes",
-            "RestrictRealtime=yes",
-            "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-            "LockPersonality=yes",
+            *([] if self.image_on_disk else _FILTERED),
             "LimitMEMLOCK=infinity",
             "LimitNOFILE=65536",
             "LimitCORE=0",
+        ]
+
+    def _from_image(self, command: str) -> list[str]:
+        """As root, who alone reads and writes the image; the engine gets the user of the unit."""
+        folder = f"{IMAGES}/{slug(self.served.model)}"
+        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {model_folder(self.served.model)} {self.user}"
+        return [
+            f"ExecStartPre=+/usr/bin/install -d -m 0700 -o root -g root {IMAGES} {folder}",
+            f"ExecStart=!{starts} -- {command}",
+            f"ReadWritePaths=-{folder}",
         ]
 
     @property
@@ -253,7 +289,3 @@ def _word(text: str) -> str:
     """A word of a unit's command line: quoted, and nothing of it is expanded."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'
-
-
-def _ready() -> str:
-    return files(__package__).joinpath(_READY).read_text("utf-8")

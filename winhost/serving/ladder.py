@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from winhost.core.dataclass import dataclass
+from winhost.model.workload import Model
 
 MEASURED = "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs"
 _WEIGHTS_GIB = 14.29
@@ -13,7 +14,7 @@ _LOADING = 10  # seconds of a start
 class Rung:
     """back, away: seconds, fastest and slowest measured; leaves: the slowest of a later leave, in seconds; gpu: what
     stays on the GPU; fixed: seconds that are the same with any weights; of_weights: of host memory, in multiples of
-    the weights.
+    the weights; measured_with: GiB of weights.
     """
 
     name: str
@@ -24,12 +25,13 @@ class Rung:
     gpu: str
     needs: str
     fixed: float = 0
+    measured_with: float = _WEIGHTS_GIB
 
     def swap(self, weights_gib: float) -> float:
         """Seconds until it answers where another one like it has to leave first, in proportion to the weights; an
         estimate where they are not those that were measured.
         """
-        return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / _WEIGHTS_GIB
+        return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / self.measured_with
 
 
 _ASLEEP, _OUT = "1.8 to 2.7 GiB", "0.6 to 6 s"
@@ -37,13 +39,17 @@ _FIRST, _NATIVE = "12.2 to 13.8 s first, then 0.43 s", "Linux's own driver, one 
 AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
 PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST, 0.43, 1.95, _ASLEEP, "memory stays taken")
 SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
+ON_DISK = Rung(
+    "level 1, then on disk", (5.9, 10.9), "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
+    measured_with=3.26,
+)  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
 UNPINNED = Rung(
     "level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 10.2, 1.0, _ASLEEP, "as in WSL without pinning"
 )
 STOPPED = Rung("stopped, caches warm", (47.2, 50.6), _OUT, 6, 0, "nothing", "nothing", fixed=50.6 + 6 - _LOADING)
 COLD = Rung("cold", (91.5, 91.5), _OUT, 6, 0, "nothing", "nothing", fixed=91.5 + 6 - _LOADING)
-LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED, UNPINNED, STOPPED, COLD)
+LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED, UNPINNED, ON_DISK, STOPPED, COLD)
 
 
 @dataclass(frozen=True)
@@ -70,11 +76,13 @@ def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | 
     return next((each for each in found if each.kept is not False), min(found, key=lambda each: each.seconds or 0))
 
 
-def preferred(pinned: bool, reloads: bool, suspend: bool = False) -> tuple[Rung, ...]:
+def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[Rung, ...]:
     """Level 1 changes no answer, so it comes before level 2, which must be safe (reloads). pinned: whether backups are.
-    Suspended only where it is asked for.
+    Suspended, and written to disk, only where that is asked for.
     """
-    level_1 = SUSPENDED if suspend else PINNED if pinned else UNPINNED
+    level_1 = PINNED if pinned else UNPINNED
+    if model is not None and model.suspend:
+        level_1 = ON_DISK if model.image else SUSPENDED
     return (level_1, *([RELOADED] if reloads else []), STOPPED)
 
 

@@ -11,6 +11,7 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import AvailableMemory, DType, Model, ModelState, Workload
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
+    ON_DISK,
     PINNED,
     RELOADED,
     STOPPED,
@@ -28,7 +29,7 @@ from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import pins
 from winhost.sizing.memory_places import RAM
 
-_LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, RELOADED: 2, STOPPED: 0}
+_LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, ON_DISK: 1, RELOADED: 2, STOPPED: 0}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     model, within = case.model, case.workload.availability.swap_within
     if not model.sleeps:
         return None
-    level_1, *_ = preferred(pins(case.workload, granted), reloads=True, suspend=model.suspend)
+    level_1, *_ = preferred(pins(case.workload, granted), reloads=True, model=model)
     rung = {0: STOPPED, 1: level_1, 2: RELOADED}[model.sleep_level]
     size = _whole(model)
     found = chosen(rung, None if size is None else size / GiB, within)
@@ -121,7 +122,7 @@ class _Trial:
     @property
     def possible(self) -> list[Rung]:
         reloads = _is_safe_to_reload(self._model)
-        rungs = preferred(pins(self.workload, self.granted), reloads, self._model.suspend)
+        rungs = preferred(pins(self.workload, self.granted), reloads, self._model)
         return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung]))]
 
     @property

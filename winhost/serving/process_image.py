@@ -1,15 +1,15 @@
-"""Starts an engine from an image of its processes on disk, and writes that image: the unit of an engine runs it as root.
+"""Starts an engine from an image of its processes on disk, and writes that image. An engine's unit runs it as root.
 
     process_image.py IMAGE_FOLDER MODEL_FOLDER USER -- PROGRAM ARGUMENT…
 
-The image was seen to bring a vLLM back in seconds that takes a minute to start (docs/evidence/process-image.md). CRIU
-(4.1 or newer) writes and reads it. The engine has to have left its GPU before: the keeper suspends it by the driver's
-calls, and resumes it after it was restored. An image contains all that was in the memory of the engine, prompts and
-keys too, so only root can read its folder, and the engine, which runs as a user of its own, cannot change it.
+An image was seen to bring a vLLM back in 6 s that takes 80 s to start (docs/evidence/process-image.md). CRIU (4.1 or
+newer) writes and reads it. The engine has to have left its GPU before: the keeper suspends it by the driver's calls,
+and resumes it after it was restored. An image contains all that was in the memory of the engine, prompts and keys too,
+so only root can read its folder, and the engine, which runs as a user of its own, cannot change it.
 
 A start uses an image that fits the machine, the command and the model; otherwise, or where the last restore was not
-confirmed to answer well, the engine starts cold and the image goes. Lines of JSON at the socket `control` in the folder:
-`look` (how this engine began), `take` (write the image; the engine ends with it) and `confirm` (it answers well).
+confirmed to answer well, the engine starts cold and the image goes. The socket `control` in the folder takes a line of
+JSON: `look` (how this engine began), `take` (write the image; the engine ends with it), `confirm` (it answers well).
 
 The standard library alone: it stands by itself on the machine that serves.
 """
@@ -32,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,18 @@ FORMAT = 1
 OLDEST_CRIU = (4, 1)
 _LOG = logging.getLogger("image")
 _CAPACITY_MARGIN = 2 << 30
+_PROGRAM = shutil.which("criu") or "criu"
 _DYING_S = 15  # a killed engine gives its GPU back before its process ids
 _HASHED = 1 << 20
-_IN_MEMORY = ("/dev/shm/", "/tmp/")
+_IN_MEMORY = ("/dev/shm/", "/tmp/")  # noqa: S108 - nothing is made there, but what was there before
 _SUBREAPER, _NO_NEW_PRIVILEGES, _SECCOMP = 36, 38, 22  # prctl(2)
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # linux/seccomp.h
 _ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # as audit names them; the call `socket`
 _PID_FLOOR, _PID_SPAN = 1_000_000, 3_000_000
 # Of one start of the unit, not of the engine.
-_OF_THE_START = re.compile(r"INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID|MEMORY_PRESSURE_\w+|NOTIFY_SOCKET|_|PWD|SHLVL")
+_OF_THE_START = re.compile(
+    r"INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID|MEMORY_PRESSURE_\w+|NOTIFY_SOCKET|_|PWD|SHLVL"
+)
 # Everything that CRIU is asked to carry: locks, deleted files, connections within the unit's own network.
 _CRIU = ("--tcp-established", "--network-lock", "skip", "--ext-unix-sk", "--file-locks", "--link-remap",
          "--ghost-limit", "100000000", "--manage-cgroups=ignore", "-v2")  # fmt: skip
@@ -76,20 +80,14 @@ class Images:
         shutil.rmtree(self._new, ignore_errors=True)
         if self._trying.exists():
             raise NoImage("the engine that was restored from it was never confirmed to answer well")
-        try:
-            manifest = json.loads((self.image / "manifest.json").read_text("utf-8"))
-        except FileNotFoundError:
-            raise NoImage("there is none") from None
-        except (OSError, ValueError) as error:
-            raise NoImage(f"its manifest cannot be read: {error}") from None
+        manifest = self._manifest()
         here = self.circumstances()
-        if other := sorted(name for name in here if manifest.get("made_in", {}).get(name) != here[name]):
+        was = manifest["made_in"]
+        if other := [name for name in sorted(here) if was.get(name) != here[name]]:
             raise NoImage(f"it was made with another {', '.join(other)}")
         for name, (size, digest) in manifest["files"].items():
             file = self.image / "criu" / name
-            if not file.is_file() or file.stat().st_size != size:
-                raise NoImage(f"{name} is damaged")
-            if _digest(file) != digest:
+            if not file.is_file() or file.stat().st_size != size or _digest(file) != digest:
                 raise NoImage(f"{name} is damaged")
         until = time.monotonic() + _DYING_S
         while busy := [pid for pid in manifest["pids"] if Path("/proc", str(pid)).exists()]:
@@ -98,10 +96,19 @@ class Images:
             time.sleep(0.2)
         return int(manifest["pid"])
 
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            manifest: dict[str, Any] = json.loads((self.image / "manifest.json").read_text("utf-8"))
+        except FileNotFoundError:
+            raise NoImage("there is none") from None
+        except (OSError, ValueError) as error:
+            raise NoImage(f"its manifest cannot be read: {error}") from None
+        return manifest
+
     def restore(self, pid: int, log: int) -> None:
         """log: the descriptor that the engine writes to. Raises NoImage."""
         self._trying.write_text("")
-        manifest = json.loads((self.image / "manifest.json").read_text("utf-8"))
+        manifest = self._manifest()
         _put_back(self.image / "files", manifest["kept"])
         criu = ["restore", "--images-dir", str(self.image / "criu"), "--restore-detached", *_CRIU]
         _criu([*criu, "--inherit-fd", f"fd[{log}]:pipe:[{manifest['pipe']}]"], log)
@@ -112,7 +119,7 @@ class Images:
         self._trying.unlink(missing_ok=True)
 
     def take(self, pid: int, pipe: int) -> dict[str, Any]:
-        """Writes the image of a process and all below it, which end with it; they go on where it fails. Raises NoImage."""
+        """Writes the image of a process and all below it, which end with it. They go on where it fails: NoImage."""
         began = time.monotonic()
         version = criu_version()
         if version < OLDEST_CRIU:
@@ -131,11 +138,11 @@ class Images:
             links = [path for path in _links() if path not in before]
             kept = _keep([*held, *links], self._new / "files")
             for path in links:  # the next image of another engine may have the same names
-                os.unlink(path)
+                Path(path).unlink()
         except BaseException:
             shutil.rmtree(self._new, ignore_errors=True)
             raise
-        files = {each.name: [each.stat().st_size, _digest(each)] for each in sorted((self._new / "criu").iterdir())}
+        files = {each.name: (each.stat().st_size, _digest(each)) for each in sorted((self._new / "criu").iterdir())}
         manifest = {
             "made_in": self.circumstances(),
             "pid": pid,
@@ -173,7 +180,7 @@ class Images:
 def criu_version() -> tuple[int, ...]:
     """Raises NoImage where there is no CRIU."""
     try:
-        said = subprocess.run(["criu", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        said = subprocess.run([_PROGRAM, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise NoImage(f"CRIU does not start: {error}") from None
     found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", said)
@@ -193,8 +200,8 @@ def gpus() -> list[str]:
 
 def _criu(words: list[str], keep: int | None) -> None:
     """Raises NoImage with the last that it said of an error."""
-    done = subprocess.run(
-        ["criu", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    done = subprocess.run(  # noqa: S603 - words of our own
+        [_PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", pass_fds=() if keep is None else (keep,),
     )  # fmt: skip
     if done.returncode:
@@ -235,7 +242,7 @@ def _keep(paths: list[str], folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     kept: list[dict[str, Any]] = []
     for path in filter(os.path.isfile, paths):
-        found = os.stat(path)
+        found = Path(path).stat()
         shutil.copyfile(path, folder / str(len(kept)))
         kept.append({"path": path, "mode": found.st_mode & 0o7777, "owner": [found.st_uid, found.st_gid]})
     return kept
@@ -252,7 +259,7 @@ def _put_back(folder: Path, kept: list[dict[str, Any]]) -> None:
 
 def _target(link: Path) -> str:
     try:
-        return os.readlink(link)
+        return str(link.readlink())
     except OSError:
         return ""
 
@@ -338,8 +345,15 @@ class Engine:
                 self._images.drop(f"it was not restored: {error}")
         lift_pids()
         uid, gid = self._images._user
-        drop = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]
-        self._pid = subprocess.Popen(
+        drop = [
+            "setpriv",
+            f"--reuid={uid}",
+            f"--regid={gid}",
+            "--clear-groups",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+        ]
+        self._pid = subprocess.Popen(  # noqa: S603 - the command of the unit
             [*drop, "--no-new-privs", *self._images._command],
             stdin=subprocess.DEVNULL, stdout=self._writer, stderr=self._writer, start_new_session=True,
             preexec_fn=filter_calls,
@@ -347,10 +361,8 @@ class Engine:
 
     def _pass_on(self) -> None:
         self._stopping = True
-        try:
+        with suppress(OSError):
             os.kill(self._pid, signal.SIGTERM)
-        except OSError:
-            pass
 
     async def _reap(self) -> None:
         async with self._with_criu:
@@ -383,10 +395,8 @@ class Engine:
         except (ValueError, KeyError, TypeError):
             answer = {"error": "not understood"}
         writer.write(json.dumps(answer).encode() + b"\n")
-        try:
+        with suppress(OSError):
             await writer.drain()
-        except OSError:
-            pass
         writer.close()
         if "taken" in answer:
             self._ended.set_result(0)
@@ -401,10 +411,8 @@ class Engine:
 
 def _kill(pid: int) -> None:
     for each in [*_alive(pid)]:
-        try:
+        with suppress(OSError):
             os.kill(each, signal.SIGKILL)
-        except OSError:
-            pass
 
 
 def _alive(pid: int) -> Iterator[int]:

@@ -34,6 +34,7 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
                 level=served.level,
                 reloads=served.level == 2,
                 suspend=model.suspend,
+                image=model.image and served.level == 1,
                 awake=awake,
                 asleep=SLEEPING_PROCESS // MiB,
             )

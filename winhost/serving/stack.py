@@ -15,11 +15,11 @@ from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
-from winhost.serving.engine_files import START_SECONDS, ServedEngine
+from winhost.serving.engine_files import IMAGES, START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.ladder import format_rest
+from winhost.serving.ladder import ON_DISK, format_rest
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
@@ -86,8 +86,9 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         entries.append(_packages("Docker Compose", package, "It starts the engines as containers."))
     if request.workload.video:
         entries.append(_packages("FFmpeg", video_packages(facts), "The workload decodes or encodes video."))
-    if criu := criu_packages(facts, request.workload.needs):
+    if criu := criu_packages(facts, request.workload):
         entries.append(_packages("CRIU", criu, "The workload needs processes that can be saved and restored."))
+    entries += [_user(engine) for engine in engines if engine.image_on_disk]
     entries += _images(request)
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += [_model_entry(request, model) for model in request.workload.models]
@@ -132,8 +133,16 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
     mirror = request.workload.kv_mirror.through if request.workload.kv_mirror else None
     for model, served in zip(request.workload.models, found.models, strict=True):
         after = residents_beside(served, request.workload.models, found) if model.sleeps else before
-        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror)
+        on_disk = model.image and served.level == 1
+        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror, on_disk)
         before = before if model.sleeps else (unit(model.name),)
+
+
+def _user(engine: ServedEngine) -> Json:
+    """One that stays: a restored process has the user that it had."""
+    desired: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
+    why = "It runs as this user, before its image is written and after it is restored."
+    return _entry("LinuxUser", f"Engine of {engine.served.model}", {"user": engine.user}, desired, why)
 
 
 def _packages(title: str, names: str, why: str) -> Json:
@@ -248,6 +257,11 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
 def _notes_of_model(served: Served) -> Iterator[str]:
     if served.rest:
         yield f"{served.model}: between its turns {format_rest(served.rest)}"
+    if served.rest and served.rest.rung == ON_DISK.name:
+        yield (
+            f"{served.model}: an image of its process is written once, while nobody waits; it takes about twice the "
+            f"weights on disk, in {IMAGES}, and contains prompts and keys that were in memory"
+        )
     for line in (*served.lines, *served.left_out):
         if line.unverified:
             yield f"{served.model}: {line.text} is unverified: {line.unverified}"

@@ -22,6 +22,7 @@ class SharingModel:
     level: int = 1
     reloads: bool = False
     suspend: bool = False
+    image: bool = False
     awake: int | None = None
     asleep: int | None = None
 
@@ -51,6 +52,8 @@ def _between(model: SharingModel) -> dict[str, Json]:
         found["reloads"] = model.reloads
     if model.suspend:
         found["suspend"] = True
+    if model.image:
+        found["image"] = True
     if model.asleep is not None:
         found["asleep_mib"] = model.asleep
     return found

@@ -93,9 +93,12 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
 
 
 def remove_cache(name: str) -> None:
-    """Compiled graphs, of a dynamic user that is no more. `systemctl clean` does not for a unit that failed."""
+    """Compiled graphs, of a user that is no more, and the image of its process. `systemctl clean` does not for a unit
+    that failed.
+    """
     folder = name[: -len(".service")]
-    for path in (f"/var/cache/private/{folder}", f"/var/cache/{folder}"):
+    image = f"/var/lib/winhost-images/{folder[len('winhost-engine-') :]}"
+    for path in (f"/var/cache/private/{folder}", f"/var/cache/{folder}", image):
         with suppress(OSError):  # not there, or the link to it
             shutil.rmtree(path)
     with suppress(OSError):
