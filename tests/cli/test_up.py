@@ -211,6 +211,26 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
     assert (code, "127.0.0.1:9" in text) == (1, True), text
 
 
+def test_without_internet_one_message_lists_all_that_has_to_be_named(line: Line, tmp_path: Path) -> None:
+    nowhere = "127.0.0.1:9"
+    with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab:
+        (name,) = lab.hosts
+        there = ("--on", name, "--fleet", without_keys(lab))
+        away = ("--hub", f"http://{nowhere}", "--engine-image", f"{nowhere}/vllm:v0.33.0")
+        mirror = ("--set", f"new_vm.image.mirror=http://{nowhere}")
+        said = line("up", *there, *away, *mirror)
+        text = " ".join(said.err.split())
+        assert (said.code, "does not reach 3 servers" in text, standing(line)) == (1, True, []), said.err
+        command = command_in(text, "All of it: ")
+        assert command.count("--hub") == command.count("--engine-image") == 1, text
+        for words in ("--hub URL", "--digest sha256:DIGEST", "--set new_vm.vhdx.source=./FILE.vhdx"):
+            assert words in " ".join(command), text
+        (tmp_path / "FILE.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
+        with hub_of_all() as hub:
+            filled = [{"URL": hub.url, "sha256:DIGEST": f"sha256:{'a' * 64}"}.get(word, word) for word in command]
+            assert "without questions: winhost up" in " ".join(line(*filled).err.split())
+
+
 @pytest.mark.costly
 def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tmp_path: Path) -> None:
     (tmp_path / "noble.vhdx").write_bytes(b"as good as a VHDX to a simulated host")

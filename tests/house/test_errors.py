@@ -38,7 +38,7 @@ NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 CatalogueUnusable
-NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall
+NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall NoInternet
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoPublicHalf KeyLost
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted

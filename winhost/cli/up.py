@@ -43,6 +43,7 @@ from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
 from winhost.cli.up_choice import Choice, choose, gb
 from winhost.cli.up_runs import PLAN, WORKLOAD, UpRun, forget, new_folder, standing_runs
+from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
@@ -98,16 +99,18 @@ class Asked:
         return not self.yes and sys.stdin.isatty()
 
     def command(self, *more: str) -> str:
-        """This command, with other options than those for questions."""
+        """This command, without options for questions, and with more."""
+        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
+        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
         words = [
             "winhost",
             "up",
             *((self.model,) if self.model else ()),
             *(("--on", self.on) if self.on else ()),
             *(("--path", self.path) if self.path else ()),
-            *(word for each in self.settings for word in ("--set", each)),
+            *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *stack_command(),
+            *stack_command(more),
             *(("--fleet", str(self.fleet_file)) if self.fleet_file else ()),
         ]
         return command_line((*words, *more), own_shell())
@@ -290,10 +293,14 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
         with shown_on(asked.document):
             said = stack_words(folder / WORKLOAD)
             assert said is not None
-            choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
             joining = PlannedStack(said, ClusterWords())
-            joining.check(path_of(variant))
-            made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
+            try:
+                choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
+                joining.check(path_of(variant))
+                made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
+            except WinhostError as error:
+                sources = Sources(host.name, variant, asked.model, said, asked.settings)
+                raise sources.told(error, lambda more: asked.command(*more)) from None
             if best is not None:
                 check_unasked(made.plan, best)
             check_reach(host, made.plan)
