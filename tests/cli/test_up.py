@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
+from winhost.web.served import served
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -118,6 +120,28 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
     assert "127.0.0.1:9000" in (folder_of(line) / "plan.json").read_text("utf-8")
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("server", "leads"), [("winhost", True), ("another", False)])
+def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_distro(
+    line: Line, here: Desk, server: str, leads: bool
+) -> None:
+    class Gateway(BaseHTTPRequestHandler):
+        def version_string(self) -> str:
+            return server
+
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] is None
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+        at = f"127.0.0.1:{listening.server_address[1]}"
+        said = line("up", *AGREED, "--listen", at, *here.serves)
+        assert said.code == 0, said.err
+        assert (f"Base URL: http://{at}/v1" in said.out, "winhost open" in said.out) == (leads, not leads), said.out
+        assert line("status", "--json").result["url"] == (f"http://{at}" if leads else None)
 
 
 @pytest.mark.costly
