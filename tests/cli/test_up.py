@@ -20,9 +20,10 @@ from tests.cli.conftest import Line
 from tests.cli.process import journal, kill_winhost
 from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
-from tests.processes import started
-from winhost.cli import this_machine
+from tests.processes import PATIENCE_S, started
+from winhost.cli import this_machine, up
 from winhost.cli.show_up import LINES
+from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
 from winhost.lab.running_lab import USER, Lab
@@ -115,11 +116,77 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
     assert (said.code, here.state(), standing(line)) == (2, before, [])
     assert not list((line.folder / "state/up").iterdir())
+    assert line("up", "openai/gpt-oss-20b", "--yes", *here.serves).code == 2
+    assert made_keys(line) == set(), "nobody has agreed"
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
-    assert "127.0.0.1:9000" in (folder_of(line) / "plan.json").read_text("utf-8")
+    plan = (folder_of(line) / "plan.json").read_text("utf-8")
+    assert "127.0.0.1:9000" in plan
+    assert made_keys(line) == {"my-desk.api-key", "my-desk.ssh"}
+    assert f"file:{line.folder / 'state/keys/my-desk.api-key'}" in plan
+
+
+def test_one_up_or_down_is_at_a_host_and_another_is_told_who(line: Line, here: Desk) -> None:
+    before, store = here.state(), Store()
+    with store.lock("my-desk", "winhost up", command=True):
+        for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
+            said = line(*words)
+            assert (said.code, here.state(), standing(line)) == (1, before, []), said.err
+            for part in (f"process {os.getpid()}, winhost up", "end it there with Ctrl-C"):
+                assert part in said.err
+    with store.lock("my-desk", "apply"):
+        said = line("up", *AGREED, *here.serves)
+        assert (said.code, "winhost runs" in said.err) == (1, True)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("first", ["up", "down"])
+def test_of_two_at_once_one_works_and_nothing_is_lost(line: Line, here: Desk, tmp_path: Path, first: str) -> None:
+    fleet_of(here, tmp_path)
+    before = here.state()
+    down = ("down", "--yes", "--accept", "vm-stop,network")
+    words = {"up": ("up", *AGREED, *here.serves), "down": down}[first]
+    if first == "down":
+        assert line("up", *AGREED, *here.serves).code == 0
+    known = len(line("runs", "--json").results)
+    with started([sys.executable, "-m", "winhost", *words], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        while not (tmp_path / "state/locks/desk.up.json").exists():
+            assert process.poll() is None
+        for other in (("up", *AGREED, *here.serves), down):
+            said = line(*other)
+            assert (said.code, f"process {process.pid}, winhost {first}" in said.err) == (1, True), said.err
+        assert process.wait(PATIENCE_S) == 0
+    assert len(line("runs", "--json").results) == known + (first == "up")
+    if first == "up":
+        assert line(*down).code == 0
+    assert differences(before, here.state()) == {"Wsl"}
+
+
+def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: Line, here: Desk) -> None:
+    class Killed(BaseException):
+        """As SIGKILL: nothing is cleaned up."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(up, "_agreed", kill)
+        patch.setattr(up, "forget", lambda folder: None)
+        with pytest.raises(Killed):
+            line("up", *AGREED, *here.serves)
+    (left,) = (line.folder / "state/up").iterdir()
+    assert (left / "plan.json").exists()
+    other = left.with_name("my-desk-2.20261121-101502")
+    other.mkdir()
+    assert line("up", *here.serves).code == 2  # it asks, and nobody answers
+    assert [*(line.folder / "state/up").iterdir()] == [other], "that of another host stays"
+    assert made_keys(line) == set()
+
+
+def made_keys(line: Line) -> set[str]:
+    return {each.name for each in (line.folder / "state/keys").iterdir()} - {".lock"}
 
 
 @pytest.mark.costly

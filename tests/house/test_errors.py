@@ -40,7 +40,7 @@ NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 CatalogueUnusable
 NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall NoInternet
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
-NoPublicHalf KeyLost
+NoPublicHalf KeyLost KeysMadeMeanwhile
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
 NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
