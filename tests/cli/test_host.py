@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.errors import raises
-from tests.processes import exit_code
+from tests.processes import PATIENCE_S, exit_code
 from winhost.cli import host_add, host_check
 from winhost.cli.host_add import NewHost, add_host
 from winhost.cli.named_hosts import host_at
@@ -90,7 +90,7 @@ def on_ipv6(port: int) -> Iterator[int]:
                 back = threading.Thread(target=_passed, args=(there, self.request), daemon=True)
                 back.start()
                 _passed(self.request, there)
-                back.join()
+                back.join(PATIENCE_S)
 
     class Server(socketserver.ThreadingTCPServer):
         address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False

@@ -15,7 +15,7 @@ from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
-from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
+from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
@@ -37,8 +37,10 @@ def down(word: str | None, options: RunOptions) -> int:
     """Undo what `winhost up` did on a HOST."""
     store = Store()
     host = _host(word, store, options.fleet_file)
+    store.refuse_held(host.name)
     with store.lock(host.name, "winhost down", command=True):
         runs = [each for each in standing_runs(store, host.name) if each.ours]
+        forget_unused(store, host.name)
         if not runs:
             return _nothing(host, options)
         check_rights(host)
