@@ -272,6 +272,36 @@ def test_after_a_kill_or_a_restart_up_goes_on(line: Line, here: Desk, tmp_path: 
     assert line("down", "--yes", "--accept", "vm-stop,network,restart").code == 0
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize("here", ["win11-hyperv-off-vbs-on"], indirect=True)
+def test_each_restart_ends_winhost_on_its_own_windows_and_the_same_command_goes_on(
+    line: Line, here: Desk, tmp_path: Path
+) -> None:
+    fleet_of(here, tmp_path)  # another process reads it
+    before, machine = here.state(), here.lab.hosts[here.name].machine
+
+    def typed(*words: str) -> tuple[int, str]:
+        program = [sys.executable, "-m", "winhost", *words]
+        with started(program, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            machine._ends_with_boot.append(process.kill)
+            _, told = process.communicate(timeout=PATIENCE_S)
+        machine.settle()
+        return process.returncode, told
+
+    boot = machine.boot
+    for words in (("up", *AGREED, *here.serves), ("down", "--yes", "--accept", "vm-stop,network,restart")):
+        code, told = typed(*words)
+        assert (code, machine.boot) == (-signal.SIGKILL, boot + 1), told
+        assert "which ends winhost. Log on again and type winhost" in told
+        assert f"Next: winhost {'up' if words[0] == 'up' else 'down desk'}\n" in line().out
+        assert typed(*words)[0] == 0
+        assert machine.boot == boot + 1
+        boot = machine.boot
+        if words[0] == "up":
+            assert STAND_IN in line("chat", "Say hello").out
+    assert here.state() == before
+
+
 def test_what_cannot_work_is_said_before_anything_is_changed(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from winhost.cli.options import RunOptions
 from winhost.cli.output import say
 from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
+from winhost.cli.this_machine import is_local
 from winhost.cli.values import format_two
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
@@ -270,7 +271,7 @@ def run_context(
         Store(),
         Patience(deadline=options.restart_deadline),
         options.guest_deadline,
-        watch,
+        partial(_tell_of_own_restart, watch) if is_local(host) else watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
         why=stop.why,
@@ -278,6 +279,15 @@ def run_context(
         machine=host if isinstance(host, Host) else None,
         final=completions(watch, stop, host.address),
     )
+
+
+def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
+    """Of the machine that winhost runs on, which ends winhost as well."""
+    if event.kind == "restart":
+        event = replace(
+            event, text="restarting, which ends winhost. Log on again and type winhost: it says how to go on"
+        )
+    watch(event)
 
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:

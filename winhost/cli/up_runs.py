@@ -84,9 +84,12 @@ def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
             continue
         if state.outcome in OVER or (state.unchanged and state.outcome is None):
             continue
-        ours = Path(state.folder).parent == (store.folder / _FOLDER).absolute() if state.folder else False
-        found.append(UpRun(state, ours))
+        found.append(UpRun(state, is_ours(state, store)))
     return tuple(found)
+
+
+def is_ours(state: RunState, store: Store) -> bool:
+    return bool(state.folder) and Path(state.folder).parent == (store.folder / _FOLDER).absolute()
 
 
 def hosts_of_ours(store: Store) -> tuple[str, ...]:
