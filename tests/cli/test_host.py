@@ -2,8 +2,13 @@
 
 import json
 import os
+import socket
+import socketserver
 import stat
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -11,14 +16,16 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.errors import raises
-from tests.processes import exit_code
+from tests.processes import PATIENCE_S, exit_code
 from winhost.cli import host_add, host_check
 from winhost.cli.host_add import NewHost, add_host
+from winhost.cli.named_hosts import host_at
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, Lab
+from winhost.lab.running_lab import ALL, USER, Lab
 from winhost.model.fleet import Host, LinuxHost
 from winhost.model.fleetfile import load_fleet
 from winhost.model.secrets import Secret, TypedSecret
+from winhost.web.served import served
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
@@ -52,6 +59,51 @@ def test_a_host_is_added_tested_listed_and_removed(line: Line, lab: Lab, desk: H
     assert line("host", "remove", "mine", "--fleet", "mine.yaml").code == 2  # nobody confirms
     assert line("host", "remove", "mine", "--yes", "--fleet", "mine.yaml").code == 0
     assert line("host", "list", "--fleet", "mine.yaml", "--json").results == []
+
+
+def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_path: Path) -> None:
+    with (
+        Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001) as lab,
+        on_ipv6(next(iter(lab.endpoints.values())).port) as port,
+    ):
+        account = f"{USER}@[::1]:{port}"
+        words = ("--password", f"file:{lab.folder}/password", "--fleet", "mine.yaml")
+        said = line("host", "add", account, *words)
+        assert said.code == 0, said.err
+        assert said.out.splitlines()[-1] == "  winhost up --on 0--1 --fleet mine.yaml"
+        assert line("assess", "0--1", "--fleet", "mine.yaml").code in (0, 3)
+        for text in (account, f"{USER}@0--1:{port}"):
+            assert host_at(text, Path("mine.yaml")).name == "0--1"
+        assert "0--1 (::1)" in line("host", "test", "--fleet", "mine.yaml").out
+    for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
+        said = line("host", "add", text, *words)
+        assert (said.code, "'admin@[fd00::5]'" in said.err) == (2, True), said.err
+
+
+@contextmanager
+def on_ipv6(port: int) -> Iterator[int]:
+    """What listens on 127.0.0.1, at ::1 as well; another port."""
+
+    class Passed(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", port)) as there:
+                back = threading.Thread(target=_passed, args=(there, self.request), daemon=True)
+                back.start()
+                _passed(self.request, there)
+                back.join(PATIENCE_S)
+
+    class Server(socketserver.ThreadingTCPServer):
+        address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False
+
+    with Server(("::1", 0), Passed) as server, served(server):
+        yield server.server_address[1]
+
+
+def _passed(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
 
 
 def test_what_fails_is_named_and_nothing_is_written(
@@ -193,7 +245,7 @@ def test_what_is_no_account_is_told(word: str) -> None:
     with raises("NotAnAccount"):
         add_host(NewHost(word), Path("mine.yaml"))
     with raises("UnfitName") as caught:
-        add_host(NewHost("me@[2001:db8::1]"), Path("mine.yaml"))
+        add_host(NewHost("me@-host"), Path("mine.yaml"))
     assert "--name" in (caught.value.hint or "")
 
 

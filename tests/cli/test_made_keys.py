@@ -26,7 +26,7 @@ from winhost.cli.plan_options import default_request
 from winhost.cli.stack_parts import show_made_keys
 from winhost.cli.stack_target import stack_target
 from winhost.connect.own_key import public_line
-from winhost.engine.keys import api_key, close_to_others, ssh_key
+from winhost.engine.keys import api_key, close_to_others, keep_pending, ssh_key
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
@@ -271,3 +271,28 @@ def test_a_plan_with_the_key_of_another_computer_is_refused_before_anything_is_c
     said = line("apply", "plan.json", *ACCEPT, "--json")
     assert (said.code, said.result["error"]["kind"]) == (2, "OtherKey")
     assert line("runs", "--json").results == []
+
+
+def test_pending_keys_are_kept_where_they_are_agreed_to_and_never_replace_others(tmp_path: Path) -> None:
+    store, pending = Store(tmp_path / "state"), tmp_path / "pending"
+    pending.mkdir(mode=0o700)
+    first, again = (ssh_key("desk-01", None, store, pending) for _ in range(2))
+    key = api_key("desk-01", store, pending)
+    assert (first.line, key.made is not None) == (again.line, True)
+    assert [*(tmp_path / "state/keys").glob("desk-01.*")] == []
+    value = key.key.resolve().reveal()
+    kept = keep_pending("desk-01", pending, store)
+    assert kept
+    assert (kept, value) == (api_key("desk-01", store).key, kept.resolve().reveal())
+    assert ssh_key("desk-01", None, store).line == first.line
+    assert [*pending.iterdir()] == []
+    assert keep_pending("desk-01", pending, store) is None
+    for make in (ssh_key, api_key):
+        host = make.__name__.replace("_", "-")
+        words = (None,) if make is ssh_key else ()
+        make(host, *words, store, pending)  # type: ignore[operator]
+        make(host, *words, store)  # type: ignore[operator]
+        with pytest.raises(UsageError, match="another plan for"):
+            keep_pending(host, pending, store)
+        for each in pending.iterdir():
+            each.unlink()

@@ -1,13 +1,17 @@
 """The main job through the command line, over the real wire."""
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
+from winhost.cli import demo_steps
+from winhost.cli.running import stopping
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.wire_troubles import drop
 from winhost.lab.wire.wsman import Action
@@ -48,6 +52,20 @@ def test_the_job_on_servers_is_played_in_full(line: Line) -> None:
     assert "simulated" in said.out
     assert "dda is unsupported on desk-01" in said.err
     assert list(line.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [0, 1, 130])
+def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
+    line: Line, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(words: list[str]) -> int:
+        with stopping():
+            os.kill(os.getpid(), signal.SIGINT)
+        return code
+
+    monkeypatch.setattr(demo_steps, "command_line", stopped)
+    said = line("demo")
+    assert (said.code, "ended with" in said.err, said.out.count("$ winhost")) == (130, False, 1), said.err
 
 
 def test_facts_read_once_serve_assess_plan_and_verify_offline(line: Line, lab: Lab) -> None:

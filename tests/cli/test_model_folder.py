@@ -104,6 +104,10 @@ def test_compose_says_that_a_folder_cannot_reach_it(line: Line, folder: Path, mo
 
 FAULTS = {
     "no folder": (lambda folder: folder.rename(folder.parent / "other"), "there is no such folder"),
+    "a file": (
+        lambda folder: folder.rename(folder.parent / "other") and folder.write_text("GGUF"),
+        "is a file, and no",
+    ),
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights that vLLM loads"),
     "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "no object in JSON"),

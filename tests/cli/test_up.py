@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,15 @@ from tests.cli.conftest import Line
 from tests.cli.process import journal, kill_winhost
 from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
-from tests.processes import started
-from winhost.cli import this_machine
+from tests.processes import PATIENCE_S, started
+from winhost.cli import this_machine, up
 from winhost.cli.show_up import LINES
+from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
+from winhost.web.served import served
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -113,11 +116,99 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
     assert (said.code, here.state(), standing(line)) == (2, before, [])
     assert not list((line.folder / "state/up").iterdir())
+    assert line("up", "openai/gpt-oss-20b", "--yes", *here.serves).code == 2
+    assert made_keys(line) == set(), "nobody has agreed"
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
-    assert "127.0.0.1:9000" in (folder_of(line) / "plan.json").read_text("utf-8")
+    plan = (folder_of(line) / "plan.json").read_text("utf-8")
+    assert "127.0.0.1:9000" in plan
+    assert made_keys(line) == {"my-desk.api-key", "my-desk.ssh"}
+    assert f"file:{line.folder / 'state/keys/my-desk.api-key'}" in plan
+
+
+def test_one_up_or_down_is_at_a_host_and_another_is_told_who(line: Line, here: Desk) -> None:
+    before, store = here.state(), Store()
+    with store.lock("my-desk", "winhost up", command=True):
+        for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
+            said = line(*words)
+            assert (said.code, here.state(), standing(line)) == (1, before, []), said.err
+            for part in (f"process {os.getpid()}, winhost up", "end it there with Ctrl-C"):
+                assert part in said.err
+    with store.lock("my-desk", "apply"):
+        said = line("up", *AGREED, *here.serves)
+        assert (said.code, "winhost runs" in said.err) == (1, True)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("first", ["up", "down"])
+def test_of_two_at_once_one_works_and_nothing_is_lost(line: Line, here: Desk, tmp_path: Path, first: str) -> None:
+    fleet_of(here, tmp_path)
+    before = here.state()
+    down = ("down", "--yes", "--accept", "vm-stop,network")
+    words = {"up": ("up", *AGREED, *here.serves), "down": down}[first]
+    if first == "down":
+        assert line("up", *AGREED, *here.serves).code == 0
+    known = len(line("runs", "--json").results)
+    with started([sys.executable, "-m", "winhost", *words], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        while not (tmp_path / "state/locks/desk.up.json").exists():
+            assert process.poll() is None
+        for other in (("up", *AGREED, *here.serves), down):
+            said = line(*other)
+            assert (said.code, f"process {process.pid}, winhost {first}" in said.err) == (1, True), said.err
+        assert process.wait(PATIENCE_S) == 0
+    assert len(line("runs", "--json").results) == known + (first == "up")
+    if first == "up":
+        assert line(*down).code == 0
+    assert differences(before, here.state()) == {"Wsl"}
+
+
+def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: Line, here: Desk) -> None:
+    class Killed(BaseException):
+        """As SIGKILL: nothing is cleaned up."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(up, "_agreed", kill)
+        patch.setattr(up, "forget", lambda folder: None)
+        with pytest.raises(Killed):
+            line("up", *AGREED, *here.serves)
+    (left,) = (line.folder / "state/up").iterdir()
+    assert (left / "plan.json").exists()
+    other = left.with_name("my-desk-2.20261121-101502")
+    other.mkdir()
+    assert line("up", *here.serves).code == 2  # it asks, and nobody answers
+    assert [*(line.folder / "state/up").iterdir()] == [other], "that of another host stays"
+    assert made_keys(line) == set()
+
+
+def made_keys(line: Line) -> set[str]:
+    return {each.name for each in (line.folder / "state/keys").iterdir()} - {".lock"}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("server", "leads"), [("winhost", True), ("another", False)])
+def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_distro(
+    line: Line, here: Desk, server: str, leads: bool
+) -> None:
+    class Gateway(BaseHTTPRequestHandler):
+        def version_string(self) -> str:
+            return server
+
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] is None
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+        at = f"127.0.0.1:{listening.server_address[1]}"
+        said = line("up", *AGREED, "--listen", at, *here.serves)
+        assert said.code == 0, said.err
+        assert (f"Base URL: http://{at}/v1" in said.out, "winhost open" in said.out) == (leads, not leads), said.out
+        assert line("status", "--json").result["url"] == (f"http://{at}" if leads else None)
 
 
 @pytest.mark.costly
@@ -181,6 +272,36 @@ def test_after_a_kill_or_a_restart_up_goes_on(line: Line, here: Desk, tmp_path: 
     assert line("down", "--yes", "--accept", "vm-stop,network,restart").code == 0
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize("here", ["win11-hyperv-off-vbs-on"], indirect=True)
+def test_each_restart_ends_winhost_on_its_own_windows_and_the_same_command_goes_on(
+    line: Line, here: Desk, tmp_path: Path
+) -> None:
+    fleet_of(here, tmp_path)  # another process reads it
+    before, machine = here.state(), here.lab.hosts[here.name].machine
+
+    def typed(*words: str) -> tuple[int, str]:
+        program = [sys.executable, "-m", "winhost", *words]
+        with started(program, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            machine._ends_with_boot.append(process.kill)
+            _, told = process.communicate(timeout=PATIENCE_S)
+        machine.settle()
+        return process.returncode, told
+
+    boot = machine.boot
+    for words in (("up", *AGREED, *here.serves), ("down", "--yes", "--accept", "vm-stop,network,restart")):
+        code, told = typed(*words)
+        assert (code, machine.boot) == (-signal.SIGKILL, boot + 1), told
+        assert "which ends winhost. Log on again and type winhost" in told
+        assert f"Next: winhost {'up' if words[0] == 'up' else 'down desk'}\n" in line().out
+        assert typed(*words)[0] == 0
+        assert machine.boot == boot + 1
+        boot = machine.boot
+        if words[0] == "up":
+            assert STAND_IN in line("chat", "Say hello").out
+    assert here.state() == before
+
+
 def test_what_cannot_work_is_said_before_anything_is_changed(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +330,26 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
     assert (code, "5,000.0 GB are needed" in text) == (3, True), text
     code, text = told("win11-pro-1gpu", hub="http://127.0.0.1:9")
     assert (code, "127.0.0.1:9" in text) == (1, True), text
+
+
+def test_without_internet_one_message_lists_all_that_has_to_be_named(line: Line, tmp_path: Path) -> None:
+    nowhere = "127.0.0.1:9"
+    with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab:
+        (name,) = lab.hosts
+        there = ("--on", name, "--fleet", without_keys(lab))
+        away = ("--hub", f"http://{nowhere}", "--engine-image", f"{nowhere}/vllm:v0.33.0")
+        mirror = ("--set", f"new_vm.image.mirror=http://{nowhere}")
+        said = line("up", *there, *away, *mirror)
+        text = " ".join(said.err.split())
+        assert (said.code, "does not reach 3 servers" in text, standing(line)) == (1, True, []), said.err
+        command = command_in(text, "All of it: ")
+        assert command.count("--hub") == command.count("--engine-image") == 1, text
+        for words in ("--hub URL", "--digest sha256:DIGEST", "--set new_vm.vhdx.source=./FILE.vhdx"):
+            assert words in " ".join(command), text
+        (tmp_path / "FILE.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
+        with hub_of_all() as hub:
+            filled = [{"URL": hub.url, "sha256:DIGEST": f"sha256:{'a' * 64}"}.get(word, word) for word in command]
+            assert "without questions: winhost up" in " ".join(line(*filled).err.split())
 
 
 @pytest.mark.costly

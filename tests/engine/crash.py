@@ -52,7 +52,7 @@ def nothing(*_: object) -> None:
 class Case:
     """A run to kill. make: its world, while what that needs is there; stays: resources that a rollback does not put
     back, kept: what it says of them; resumed, rolled_back: what else must hold then; seams: resources whose steps are
-    worth a look; root: whether it needs to be root.
+    worth a look; root: whether it needs to be root; costly: whether it is one of those that `make test` samples.
     """
 
     make: Callable[[Path], AbstractContextManager[Any]]
@@ -65,6 +65,7 @@ class Case:
     rolled_back: Callable[[Any], None] = nothing
     seams: Collection[str] = ()
     root: bool = False
+    costly: bool = False
 
 
 @dataclass(frozen=True)

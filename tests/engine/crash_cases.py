@@ -22,6 +22,7 @@ from tests.engine.test_wsl2 import CASES as WSL2
 from tests.engine.test_wsl2 import NO_DOWNGRADE
 from tests.engine.two_machines import TwoMachines, TwoMachinesPlan, two_machines
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
+from tests.engine.up_world import nothing_is_left, up_world
 from tests.engine.world import PLAYBOOK, World, world
 from tests.engine.wsl2_world import Wsl2World
 from tests.errors import suppressed
@@ -190,6 +191,20 @@ def it_serves(here: Wsl2World | GuestWorld) -> None:
     assert len(here.store.runs()) == 1
 
 
+# ---- the short way
+
+
+def up_and_down(host: str) -> Case:
+    """An upgraded WSL stays."""
+    return Case(
+        lambda folder: up_world(folder, host),
+        stays=("Wsl",),
+        resumed=nothing_is_left,
+        rolled_back=nothing_is_left,
+        costly=True,
+    )
+
+
 CASES: Mapping[str, Case] = {
     # Without the role it restarts and has two stages; with it, a VM runs whose power has to be as it was.
     "dda without the role": Case(of(world)),
@@ -219,6 +234,8 @@ CASES: Mapping[str, Case] = {
     ),
     "one plan, wsl2": one_plan("wsl2", "win11-hyperv-off-vbs-on"),
     "one plan, dda": one_plan("dda", "server2025-3gpu"),
+    "up and down": up_and_down("win11-pro-1gpu"),
+    "up and down, with a restart": up_and_down("win11-hyperv-off-vbs-on"),
     "by hand in a wsl": Case(in_linux_by_hand, lambda here: here.made, root=True),
     "by hand on a linux": Case(on_own_linux_by_hand, lambda here: here.made, root=True),
 }

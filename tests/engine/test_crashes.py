@@ -13,7 +13,10 @@ from winhost.engine.journal import read_journal
 
 pytestmark = pytest.mark.timeout(7200)  # a world is killed at each of its hundred moments in one test
 
-NAMED = [pytest.param(name, marks=NOT_ROOT if case.root else ()) for name, case in CASES.items()]
+NAMED = [
+    pytest.param(name, marks=[NOT_ROOT] * case.root + [pytest.mark.costly] * case.costly)
+    for name, case in CASES.items()
+]
 
 
 @pytest.fixture(scope="module", params=NAMED)

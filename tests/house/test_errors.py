@@ -38,9 +38,9 @@ NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 CatalogueUnusable
-NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall
+NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall NoInternet
 AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
-NoPublicHalf KeyLost
+NoPublicHalf KeyLost KeysMadeMeanwhile
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
 NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken

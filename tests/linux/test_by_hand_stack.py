@@ -2,17 +2,22 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.engine.wsl2_world import wsl2_world
 from tests.hub.stand_in_hub import StandInHub
-from tests.linux.by_hand import InLinux, with_windows_done
+from tests.linux.by_hand import InLinux, OnOwnLinux, with_windows_done
 from tests.linux.unpacked import unpack_linux
 from tests.serving.one_plan import CONSENTS, KEY, hub_of_model, inside, join, windows
+from tests.serving.stacks import request, stack_on
+from tests.serving.test_day_two import made as driver_and_stack
+from tests.serving.test_day_two import upgraded
 from winhost.bundle.bundle_files import bundle
 from winhost.lab.linux.served_engines import ServedEngines
+from winhost.model.workload import ModelState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
@@ -51,6 +56,23 @@ def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
         found,
         files,
     )
+
+
+def test_engines_that_take_turns_are_waited_for_after_a_bundle_replaced_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint was ready when the bundle was written, so that no step of it waits."""
+    here, _ = driver_and_stack(tmp_path / "store")
+    hand = OnOwnLinux(here, tmp_path / "journals", monkeypatch)
+    for asked in (request(), upgraded()):
+        asleep = tuple(replace(each, state=ModelState.SLEEPING) for each in asked.workload.models)
+        stack_on(here, replace(asked, workload=replace(asked.workload, models=asleep)))
+        while list((plan := here.plan()).steps):  # the first one takes two bundles: it brings the keeper
+            done = hand.run(unpack_linux(plan, tmp_path / "linux"), "apply", "--accept", ",".join(CONSENTS))
+            assert (done.code, done.document.get("outcome")) == (0, "applied"), done.document
+            resources = {step.resource for step in plan.steps}
+    assert "ServingReady" not in resources
+    assert "ServingReady" in {each["resource"] for each in done.document["checks"]}
 
 
 @pytest.mark.parametrize("path", ["wsl2", "dda"])

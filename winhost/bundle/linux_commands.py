@@ -35,12 +35,13 @@ from winhost.bundle.linux_run import (
 )
 from winhost.core.answers import Id, identity
 from winhost.core.checks import Check
-from winhost.core.steps import Step
+from winhost.core.steps import DesiredResource, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from winhost.bundle.linux_run import Files
+    from winhost.core.host_answers import HostAnswers
 
 
 def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
@@ -94,7 +95,8 @@ def forward(run: Run) -> Result:
     resume(run)
     if restart_due(run):
         return restart_needed(run, "apply")
-    host, goals = host_of(run.bundle), goals_of(run.bundle)
+    host = host_of(run.bundle)
+    goals = now_expected(run, host)
     if run.check or not run.record.stage:
         refuse_drift(run, host)
         steps = find_steps(run.bundle, goals, host, "desired")
@@ -114,6 +116,20 @@ def forward(run: Run) -> Result:
         host = host_of(run.bundle)
     note_dependents(run, host)
     return applied(run, compared(run.bundle, goals, host))
+
+
+def now_expected(run: Run, host: HostAnswers) -> list[DesiredResource]:
+    """Without what was so when the plan was made and is only waited for, where another bundle follows: the steps of
+    this one may end that, and only those of the next bring it back.
+    """
+    planned = {identity(step["resource"], step["key"]) for step in run.bundle.stage["steps"]}
+    return [
+        goal
+        for goal in goals_of(run.bundle)
+        if not run.bundle.stage["deferred"]
+        or not host.rules[goal.resource].only_waited_for
+        or identity(goal.resource, goal.key) in planned
+    ]
 
 
 def resume(run: Run) -> None:

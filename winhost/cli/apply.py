@@ -15,10 +15,10 @@ from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output, Shape
+from winhost.cli.outputs import Shape
 from winhost.cli.running import (
-    Deadlines,
     EndedHost,
     asking_for,
     begin,
@@ -68,17 +68,11 @@ class Checked:
 
 def apply(
     plans: tuple[Path, ...],
-    accepted: tuple[str, ...],
-    yes: bool,
-    guest_deadline: float,
-    restart_deadline: float,
-    fleet_file: Path | None,
     at_once: int,
     stop_on_failure: bool,
     only_check: bool,
     max_age: int | None,
-    output: Output,
-    as_jsonl: bool,
+    options: RunOptions,
 ) -> int:
     """Apply PLANS. Each change is journalled and can be rolled back."""
     plans = tuple(files_of(plans, Plan))
@@ -93,34 +87,30 @@ def apply(
                 host=host,
             )
     refuse_shared((one.host, one.request.playbook.parsed_settings) for one in checked)
-    hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
+    hosts = {plan.host: hosts_named([plan.host], options.fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
         check_key(plan)
         _say_age(plan, max_age)
-    deadlines = Deadlines(guest_deadline, restart_deadline)
     plans_with_files = list(zip(plans, checked, strict=True))
     if only_check:
         with stopping(len(read)) as stop:
             return _check(
                 [
-                    (plan, run_context(hosts[plan.host], deadlines, stop, _unseen, file))
+                    (plan, run_context(hosts[plan.host], options, stop, _unseen, file))
                     for file, plan in plans_with_files
                 ],
                 at_once,
-                "json" if as_jsonl else output.shape,
+                "json" if options.as_jsonl else options.output.shape,
             )
-    given = {
-        plan.host: _asked(plan, file, accepted, yes, output.shape != "table" or as_jsonl)
-        for file, plan in zip(plans, read, strict=True)
-    }
-    begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
-    with under_way(len(read), as_jsonl) as (stop, watch):
+    given = {plan.host: _asked(plan, file, options) for file, plan in zip(plans, read, strict=True)}
+    begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", options.yes)
+    with under_way(len(read), options.as_jsonl) as (stop, watch):
 
         def one(named: tuple[Path, CheckedPlan]) -> Any:
             file, plan = named
             with watch.at(plan.host, "reading"):
-                return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
+                return run(plan, given[plan.host], run_context(hosts[plan.host], options, stop, watch, file))
 
         results = each(plans_with_files, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
     errors = [r.error or (_not_begun(r.item[1].host, r.because[1].host) if r.because else None) for r in results]
@@ -128,13 +118,13 @@ def apply(
         (plan.host, error or EndedHost(plan.host, result.given))
         for plan, result, error in zip(read, results, errors, strict=True)
     ]
-    if as_jsonl:
+    if options.as_jsonl:
         for host, ended in shown:
             print_end(
                 host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
             )
     else:
-        show_results("outcome", output.shape, shown, lambda ended: show_outcome(ended.outcome))
+        show_results("outcome", options.output.shape, shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
     code = worst(errors, max(codes, default=0))
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
@@ -167,13 +157,13 @@ def _unseen(event: object) -> None:
     """Of a check there is no progress to show."""
 
 
-def _asked(plan: Plan, file: Path, accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
+def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
     """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
-    if not yes and sys.stdin.isatty():
-        with shown_on(document):
+    if not options.yes and sys.stdin.isatty():
+        with shown_on(options.document):
             show_short(plan)
             say(f"Every step: winhost apply {file} --check")
-    return consents(asking_for(plan, plan.stages), accepted, yes)
+    return consents(asking_for(plan, plan.stages), options.accepted, options.yes)
 
 
 def _check(plans_with_files: Sequence[tuple[CheckedPlan, RunContext]], at_once: int, shape: Shape) -> int:

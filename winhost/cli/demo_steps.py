@@ -4,10 +4,12 @@ import io
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
@@ -85,12 +87,37 @@ class Demo:
 def run(*arguments: str, expect: int = 0) -> None:
     """A command as a user types it, in this process."""
     click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
-    code = command_line(list(arguments))
+    with interrupts() as interrupted:
+        code = command_line(list(arguments))
+        if code != STOPPED and interrupted():  # a run ends after its step, with another code
+            raise click.Abort
     if code in (STOPPED, PIPE_CLOSED):
         raise click.exceptions.Exit(code)
     if expect:
         say(f"(exit {code})")
     require(code == expect, f"winhost {arguments[0]} ended with {code}, not {expect}")
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Tells whether Ctrl-C was pressed meanwhile, whoever handled it."""
+    heard, wakeup = socket.socketpair()
+    for each in (heard, wakeup):
+        each.setblocking(False)
+    before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+
+    def interrupted() -> bool:
+        try:
+            return signal.SIGINT in heard.recv(4096)
+        except BlockingIOError:
+            return False
+
+    try:
+        yield interrupted
+    finally:
+        signal.set_wakeup_fd(before)
+        heard.close()
+        wakeup.close()
 
 
 class Brief:

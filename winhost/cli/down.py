@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
-from winhost.cli.running import Deadlines, asking_for_steps, consents, not_asked, resume_or_roll_back
+from winhost.cli.running import asking_for_steps, consents, not_asked, resume_or_roll_back
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
-from winhost.cli.up_runs import UpRun, hosts_of_ours, standing_runs
+from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
@@ -33,31 +33,21 @@ _ROLE = "HyperVRole"
 _GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", "DataDisk")
 
 
-def down(
-    word: str | None,
-    accepted: tuple[str, ...],
-    yes: bool,
-    guest_deadline: float,
-    restart_deadline: float,
-    fleet_file: Path | None,
-    output: Output,
-    as_jsonl: bool,
-) -> int:
+def down(word: str | None, options: RunOptions) -> int:
     """Undo what `winhost up` did on a HOST."""
     store = Store()
-    host = _host(word, store, fleet_file)
-    runs = [each for each in standing_runs(store, host.name) if each.ours]
-    if not runs:
-        return _nothing(host, output, as_jsonl)
-    check_rights(host)
-    deadlines = Deadlines(guest_deadline, restart_deadline)
-    for each in runs:
-        asking = _Down(each, yes, word)
-        code = resume_or_roll_back(
-            go_back, "Undo", each.state.run, accepted, yes, deadlines, fleet_file, output, as_jsonl, asking.ask
-        )
-        if code:
-            return code
+    host = _host(word, store, options.fleet_file)
+    store.refuse_held(host.name)
+    with store.lock(host.name, "winhost down", command=True):
+        runs = [each for each in standing_runs(store, host.name) if each.ours]
+        forget_unused(store, host.name)
+        if not runs:
+            return _nothing(host, options)
+        check_rights(host)
+        for each in runs:
+            asking = _Down(each, options.yes, word)
+            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask):
+                return code
     return 0
 
 
@@ -73,10 +63,10 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
     raise several_hosts(f"winhost up serves on {len(made)} hosts", made)
 
 
-def _nothing(host: AnyHost, output: Output, as_jsonl: bool) -> int:
-    if as_jsonl or output.shape != "table":
-        if not as_jsonl:
-            show_results("outcome", output.shape, (), lambda none: None)
+def _nothing(host: AnyHost, options: RunOptions) -> int:
+    if options.document:
+        if not options.as_jsonl:
+            show_results("outcome", options.output.shape, (), lambda none: None)
         return 0
     say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
     return 0

@@ -92,14 +92,18 @@ def _account(text: str) -> tuple[str, str, int | None]:
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
-            hint=r"For example: winhost host add admin@10.0.0.5, or EXAMPLE\admin@gpu-01.example.com in quotes",
+            hint="For example: winhost host add admin@10.0.0.5\n"
+            r"In quotes: 'EXAMPLE\admin@gpu-01.example.com', 'admin@[fd00::5]'",
         )
     return user, found["v6"] or found["name"], int(port) if port else None
 
 
 def _name(text: str) -> str:
-    """A short name of a DNS name; an address as it is."""
-    short = text if re.fullmatch(r"[0-9.]+", text) else text.partition(".")[0]
+    """A short name of a DNS name; an address as it is, one of IPv6 with `-` for `:`."""
+    if ":" in text:
+        short = f"{'0' if text[0] == ':' else ''}{text.lower().replace(':', '-')}"  # 0::1 is ::1
+    else:
+        short = text if re.fullmatch(r"[0-9.]+", text) else text.partition(".")[0]
     try:
         return host_name(short.lower() if text == text.lower() or "." in text else short)
     except ValueError as wrong:

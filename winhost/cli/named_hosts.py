@@ -65,7 +65,7 @@ def _accounts(host: AnyHost) -> Iterator[str]:
     user, port = (
         (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
     )
-    for place in (host.address, host.name):
+    for place in (f"[{host.address}]" if ":" in host.address else host.address, host.name):
         yield f"{user}@{place}:{port}".lower()
         if port in _USUAL_PORTS:
             yield f"{user}@{place}".lower()

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import log_options
-from winhost.cli.outputs import answers
+from winhost.cli.outputs import Output, answers
+from winhost.core.dataclass import dataclass
 from winhost.model.durations import parse_age, parse_duration
 from winhost.model.plan import RISKS
 
@@ -191,8 +194,35 @@ class AddressPort(click.ParamType[tuple[str, int]]):
             self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What `run_options` declares, of everything that changes hosts. guest_deadline, restart_deadline: seconds to wait
+    for a guest to shut down and for a host to be back.
+    """
+
+    accepted: tuple[str, ...]
+    yes: bool
+    guest_deadline: float
+    restart_deadline: float
+    fleet_file: Path | None
+    output: Output
+    as_jsonl: bool
+
+    @property
+    def document(self) -> bool:
+        """Whether stdout is for programs."""
+        return self.output.shape != "table" or self.as_jsonl
+
+
 def run_options(command: F) -> F:
-    """Options of everything that changes hosts."""
+    """Options of everything that changes hosts, as one argument `options` of the command."""
+
+    @wraps(command)
+    def with_options(*args: Any, **words: Any) -> Any:
+        options = RunOptions(**{each.name: words.pop(each.name) for each in fields(RunOptions)})
+        return inner(*args, options=options, **words)
+
+    inner, command = command, cast(F, with_options)
     for option in (
         click.option(
             "--jsonl",

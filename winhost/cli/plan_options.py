@@ -241,10 +241,13 @@ def _parsed_value(path: str, name: str, value: str) -> Json:
 
 
 class FleetKeys:
-    """The private keys that a fleet file names for its hosts. It is read for the first host that is given a key."""
+    """The private keys that a fleet file names for its hosts. It is read for the first host that is given a key.
 
-    def __init__(self, fleet_file: Path | None) -> None:
-        self._file = fleet_file
+    pending: where a new pair lies until the plan is agreed to, None to keep it at once.
+    """
+
+    def __init__(self, fleet_file: Path | None, pending: Path | None = None) -> None:
+        self._file, self._pending = fleet_file, pending
 
     def check(self, host: str, given: Mapping[str, str]) -> tuple[str, ...]:
         """given: each public key, with the option that gave it. Returns what is to be told where they could not be
@@ -286,7 +289,7 @@ class FleetKeys:
         from winhost.engine.keys import ssh_key  # as above
 
         found = self._hosts.get(host)
-        return ssh_key(host, found.ssh if isinstance(found, Host) else None)
+        return ssh_key(host, found.ssh if isinstance(found, Host) else None, pending=self._pending)
 
     @cached_property
     def _hosts(self) -> Mapping[str, AnyHost]:

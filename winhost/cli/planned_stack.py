@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from threading import Lock
 from typing import cast
 
@@ -31,17 +32,18 @@ from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
 @dataclass
 class PlannedStack:
-    """One workload for all hosts of a command: the hub and the registry are asked once."""
+    """One workload for all hosts of a command: the hub and the registry are asked once. pending: as of `StackParts`."""
 
     words: StackWords
     cluster: ClusterWords = field(default_factory=ClusterWords)
+    pending: Path | None = None
     _made: dict[str, tuple[PathRequest, Stack | ClusterStack]] = field(default_factory=dict)
     _targets: dict[str, StackTarget] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @cached_property
     def parts(self) -> StackParts:
-        return StackParts(self.words)
+        return StackParts(self.words, pending=self.pending)
 
     @property
     def _in_cluster(self) -> bool:

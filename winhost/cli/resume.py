@@ -5,16 +5,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import click
 
-from winhost.cli.options import Size
+from winhost.cli.options import RunOptions, Size
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
-from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
+from winhost.cli.running import asking_for, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_stage
 from winhost.cli.values import format_two
 from winhost.engine import disk_images
@@ -33,13 +31,7 @@ def resume(
     vm: str | None,
     cards: tuple[str, ...],
     settings: tuple[str, ...],
-    accepted: tuple[str, ...],
-    yes: bool,
-    guest_deadline: float,
-    restart_deadline: float,
-    fleet_file: Path | None,
-    output: Output,
-    as_jsonl: bool,
+    options: RunOptions,
 ) -> int:
     """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
@@ -50,16 +42,15 @@ def resume(
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
         request = requested(request_of(record.plan), vm, cards, settings)
-        for told in FleetKeys(fleet_file).check(record.host, given_keys(request)):
+        for told in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {told}")
-        amendment, given = _planned_again(record, request, shlex.join(words), context, given, yes)
+        amendment, given = _planned_again(record, request, shlex.join(words), context, given, options.yes)
         return given
 
     def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
         return go_on(run, given, context, amendment)
 
-    deadlines = Deadlines(guest_deadline, restart_deadline)
-    return resume_or_roll_back(go, "Resume", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
+    return resume_or_roll_back(go, "Resume", run_name, options, ask)
 
 
 def _planned_again(

@@ -17,10 +17,11 @@ from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
 from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
+from winhost.cli.this_machine import is_local
 from winhost.cli.values import format_two
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
@@ -257,17 +258,9 @@ def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[Non
             signal.signal(number, handler)
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """How long to wait, in seconds, for a guest to shut down and for a host to be back."""
-
-    guest: float
-    restart: float
-
-
 def run_context(
     host: AnyHost,
-    deadlines: Deadlines,
+    options: RunOptions,
     stop: Stop,
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
@@ -276,9 +269,9 @@ def run_context(
     return RunContext(
         connector_for(host),
         Store(),
-        Patience(deadline=deadlines.restart),
-        deadlines.guest,
-        watch,
+        Patience(deadline=options.restart_deadline),
+        options.guest_deadline,
+        partial(_tell_of_own_restart, watch) if is_local(host) else watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
         why=stop.why,
@@ -286,6 +279,15 @@ def run_context(
         machine=host if isinstance(host, Host) else None,
         final=completions(watch, stop, host.address),
     )
+
+
+def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
+    """Of the machine that winhost runs on, which ends winhost as well."""
+    if event.kind == "restart":
+        event = replace(
+            event, text="restarting, which ends winhost. Log on again and type winhost: it says how to go on"
+        )
+    watch(event)
 
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
@@ -350,12 +352,7 @@ def resume_or_roll_back(
     go: Callable[[str, tuple[str, ...], RunContext], Outcome],
     verb: str,
     run_name: str,
-    accepted: tuple[str, ...],
-    yes: bool,
-    deadlines: Deadlines,
-    fleet_file: Path | None,
-    output: Output,
-    as_jsonl: bool,
+    options: RunOptions,
     ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
@@ -364,20 +361,20 @@ def resume_or_roll_back(
     """
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
-    host = hosts_named([record.host], fleet_file)[0]
-    with shown_on(output.shape != "table" or as_jsonl):
-        accepted = ask(record, run_context(host, deadlines, Stop(), lambda event: None), accepted)
-    begin(f"{verb} {run_name} on {record.host}?", yes)
+    host = hosts_named([record.host], options.fleet_file)[0]
+    with shown_on(options.document):
+        accepted = ask(record, run_context(host, options, Stop(), lambda event: None), options.accepted)
+    begin(f"{verb} {run_name} on {record.host}?", options.yes)
 
     def watched(name: str | None, given: tuple[str, ...]) -> Outcome:
-        with under_way(as_jsonl=as_jsonl) as (stop, watch):
-            return go(run_name, given, run_context(host, deadlines, stop, watch))
+        with under_way(as_jsonl=options.as_jsonl) as (stop, watch):
+            return go(run_name, given, run_context(host, options, stop, watch))
 
     vm = record.plan.request.vm
-    outcome = carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, yes)
-    if as_jsonl:
+    outcome = carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, options.yes)
+    if options.as_jsonl:
         print_end(outcome.host, outcome, outcome_code(outcome))
     else:
         ended = [(outcome.host, EndedHost(outcome.host, outcome))]
-        show_results("outcome", output.shape, ended, lambda ended: show_outcome(ended.outcome))
+        show_results("outcome", options.output.shape, ended, lambda ended: show_outcome(ended.outcome))
     return outcome_code(outcome)

@@ -1,7 +1,9 @@
 """What is served where, as the journals of this computer tell it, and the lines that a user pastes to ask it."""
 
+import http.client
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from winhost.cli import this_machine
@@ -18,10 +20,12 @@ from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
+from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed
 
 _SSH = 22
+_ANSWERS_WITHIN_S = 2  # on the same machine
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -65,11 +69,11 @@ class ServingRun:
         )
 
     def _url(self) -> str | None:
-        """By what needs no connection: a distro or a guest with an address of its own is asked for it elsewhere."""
+        """By what needs no logon: a distro or a guest with an address of its own is asked for it elsewhere."""
         listens, _, port = self.deployed.gateway.listen.rpartition(":")
         bare = listens.strip("[]")
         if bare in LOOPBACK:
-            address = bare if is_this_linux(self.host) else None
+            address = bare if is_this_linux(self.host) or self._is_passed_on(bare, int(port)) else None
         else:
             reached = self.host.address if self.host else None
             address = reached_address(self.record, self.deployed.gateway, reached, lambda: _way(self.host))
@@ -77,6 +81,20 @@ class ServingRun:
             return None
         shown = f"[{address}]" if ":" in address else address
         return f"{'https' if self.deployed.gateway.tls else 'http'}://{shown}:{port}"
+
+    def _is_passed_on(self, address: str, port: int) -> bool:
+        """Whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with exceptions
+        for ports, so the gateway is asked there, without a key.
+        """
+        wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
+        if not wsl or self.host is None or not this_machine.is_local(self.host):
+            return False
+        try:
+            with closing(http.client.HTTPConnection(address, port, timeout=_ANSWERS_WITHIN_S)) as connection:
+                connection.request("GET", "/health")
+                return connection.getresponse().getheader("Server") == "winhost"
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def is_this_linux(host: AnyHost | None) -> bool:

@@ -148,13 +148,15 @@ def stack_words(workload: Path | None = None) -> StackWords | None:
     return StackWords(**{**set_, **said}) if said else None
 
 
-def stack_command() -> tuple[str, ...]:
+def stack_command(but: Collection[str] = ()) -> tuple[str, ...]:
     """The options as they were given, for a command that is typed again."""
     context = click.get_current_context(silent=True)
     said: dict[str, Any] = dict(context.meta.get(_ASKED, {}) if context else {})
     words: list[str] = []
     for name, value in said.items():
         option = f"--{name.replace('_', '-')}"
+        if option in but:
+            continue
         for each in value if isinstance(value, tuple) else (value,):
             words += [option] if each is True else [option, str(each)]
     return tuple(words)

@@ -44,10 +44,13 @@ _TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
 
 @dataclass
 class StackParts:
-    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one."""
+    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one;
+    pending: where a new API key lies until the plan is agreed to, None to keep it at once.
+    """
 
     words: StackWords
     in_cluster: bool = False
+    pending: Path | None = None
     _asked: dict[str, Any] = field(default_factory=dict)
     made_keys: "dict[str, ApiKey]" = field(default_factory=dict)  # by host
 
@@ -212,10 +215,10 @@ class StackParts:
         from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
 
         if host not in self.made_keys:
-            self.made_keys[host] = api_key(host)
+            self.made_keys[host] = api_key(host, pending=self.pending)
         found = self.made_keys[host]
         words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
-        return StackParts(words, self.in_cluster, self._asked, self.made_keys)
+        return replace(self, words=words)
 
     def check(self, faults: Faults) -> None:
         """What is wrong with the file and the options, before any hub, registry or host is asked."""

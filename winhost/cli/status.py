@@ -13,12 +13,15 @@ from winhost.cli.output import say, show_error_text
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
+from winhost.cli.this_machine import is_local, is_own_name
+from winhost.cli.up_runs import is_ours
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.many import stream
 from winhost.engine.run_state import RunState
 from winhost.engine.serving_session import ServingSession
+from winhost.engine.store import Store
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.serving.serving_status import ModelStatus, ServingStatus
@@ -155,7 +158,8 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
 def _now(name: str, targets: Targets, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
     run = targets.journals.serving.get(name)
     told = run.told if run else None
-    unfinished = tuple(map(_unfinished, (each for each in targets.journals.unfinished if each.host == name)))
+    records = [each for each in targets.journals.unfinished if each.host == name]
+    unfinished = tuple(map(_unfinished, records))
     models = (
         tuple(map(_model, found.models))
         if found
@@ -171,7 +175,7 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
         trouble = unfinished[0].why
-    words = _next(name, unfinished, found, troubled, error, bool(models))
+    words = _next(name, _way_on(records[0], targets) if records else None, found, troubled, error, bool(models))
     return HostNow(
         name,
         told.run if told else None,
@@ -188,7 +192,7 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
 
 def _next(
     name: str,
-    unfinished: Sequence[UnfinishedRun],
+    way_on: tuple[str, ...] | None,
     found: ServingStatus | None,
     troubled: Sequence[ModelStatus],
     error: WinhostError | None,
@@ -196,13 +200,24 @@ def _next(
 ) -> tuple[str, ...]:
     if error is not None:
         return ("host", "test", name) if error.code != "NotInFleet" else ("host", "add", "USER@ADDRESS", "--name", name)
-    if unfinished:
-        return ("rollback" if unfinished[0].state == "was going back" else "resume", unfinished[0].run)
+    if way_on:
+        return way_on
     if troubled:
         return ("serve", "logs", name, "--model", troubled[0].model)
     if found is not None and not found.serves:
         return ("serve", "logs", name, "--gateway")
     return ("chat", name, "Say hello") if served else ("assess", name)
+
+
+def _way_on(record: RunState, targets: Targets) -> tuple[str, ...]:
+    """The command that goes on with a run: the one that began it."""
+    if not is_ours(record, Store()):
+        return ("rollback" if record.going_back else "resume", record.run)
+    if record.going_back:
+        return ("down", record.host)
+    host = targets.host(record.host)
+    here = is_local(host) if host else is_own_name(record.host)
+    return ("up",) if here else ("up", "--on", record.host)
 
 
 def _unfinished(record: RunState) -> UnfinishedRun:

@@ -15,14 +15,13 @@ from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import host_at, hosts_named
+from winhost.cli.options import RunOptions
 from winhost.cli.output import say, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.plan import named_with, planned_host
 from winhost.cli.plan_options import FleetKeys, PlanOptions, read_settings
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.resume import resume
 from winhost.cli.running import (
-    Deadlines,
     EndedHost,
     asking_for,
     carried_through,
@@ -42,7 +41,8 @@ from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
 from winhost.cli.up_choice import Choice, choose, gb
-from winhost.cli.up_runs import PLAN, WORKLOAD, UpRun, forget, new_folder, standing_runs
+from winhost.cli.up_runs import PENDING, PLAN, WORKLOAD, UpRun, forget, forget_unused, new_folder, standing_runs
+from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
@@ -51,7 +51,9 @@ from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.disk_images import pinned_image
+from winhost.engine.failures import ConsentNeeded
 from winhost.engine.failures import unfinished as end_unfinished
+from winhost.engine.keys import is_pending, keep_pending
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import request_of
 from winhost.engine.run import apply as run
@@ -80,35 +82,27 @@ class Asked:
     path: str | None
     settings: tuple[str, ...]
     allow_unverified: bool
-    accepted: tuple[str, ...]
-    yes: bool
     details: bool
-    deadlines: Deadlines
-    fleet_file: Path | None
-    output: Output
-    as_jsonl: bool
-
-    @property
-    def document(self) -> bool:
-        """Whether stdout is for programs."""
-        return self.output.shape != "table" or self.as_jsonl
+    options: RunOptions
 
     @property
     def asks(self) -> bool:
-        return not self.yes and sys.stdin.isatty()
+        return not self.options.yes and sys.stdin.isatty()
 
     def command(self, *more: str) -> str:
-        """This command, with other options than those for questions."""
+        """This command, without options for questions, and with more."""
+        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
+        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
         words = [
             "winhost",
             "up",
             *((self.model,) if self.model else ()),
             *(("--on", self.on) if self.on else ()),
             *(("--path", self.path) if self.path else ()),
-            *(word for each in self.settings for word in ("--set", each)),
+            *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *stack_command(),
-            *(("--fleet", str(self.fleet_file)) if self.fleet_file else ()),
+            *stack_command(more),
+            *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
         return command_line((*words, *more), own_shell())
 
@@ -119,26 +113,23 @@ def up(
     path: str | None,
     settings: tuple[str, ...],
     allow_unverified: bool,
-    accepted: tuple[str, ...],
-    yes: bool,
     details: bool,
-    guest_deadline: float,
-    restart_deadline: float,
-    fleet_file: Path | None,
-    output: Output,
-    as_jsonl: bool,
+    options: RunOptions,
 ) -> int:
     """Serve a MODEL on this machine, or on another."""
-    deadlines = Deadlines(guest_deadline, restart_deadline)
-    asked = Asked(
-        model, on, path, settings, allow_unverified, accepted, yes, details, deadlines, fleet_file, output, as_jsonl
-    )
+    asked = Asked(model, on, path, settings, allow_unverified, details, options)
     check_path(path)
-    host = host_of(on, fleet_file)
+    host = host_of(on, options.fleet_file)
     check_rights(host)
     store = Store()
     store.refuse_held(host.name)
+    with store.lock(host.name, "winhost up", command=True):
+        return _up(host, store, asked)
+
+
+def _up(host: AnyHost, store: Store, asked: Asked) -> int:
     runs = standing_runs(store, host.name)
+    forget_unused(store, host.name)
     unfinished = next((each for each in runs if not each.is_over), None)
     if unfinished is not None:
         return _go_on(host, unfinished, asked)
@@ -179,29 +170,17 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
         raise end_unfinished(host.name, name, True)
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
-    with shown_on(asked.document):
+    with shown_on(asked.options.document):
         say(f"{here}: {name} began at {state.began[:16]} and has not ended; it made {done} changes so far.")
-    if not asked.yes:
+    if not asked.options.yes:
         if not asked.asks:
             hint = f"Go on: {asked.command('--yes')}\nOr go back: {_undo_command(unfinished)} --yes"
             raise not_asked(hint, f"whether to go on with {name}", host.name)
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
-    code = resume(
-        name,
-        None,
-        (),
-        (),
-        asked.accepted,
-        True,
-        asked.deadlines.guest,
-        asked.deadlines.restart,
-        asked.fleet_file,
-        asked.output,
-        asked.as_jsonl,
-    )
-    if code == 0 and not asked.document:
+    code = resume(name, None, (), (), replace(asked.options, yes=True))
+    if code == 0 and not asked.options.document:
         _show_end(host)
     return code
 
@@ -251,11 +230,11 @@ def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
             say(f"  {each.title}: {each.property}", err=True)
         return None
     outcome = Outcome(name, host.name, "applied", 0, checks)
-    if asked.as_jsonl:
+    if asked.options.as_jsonl:
         print_end(host.name, outcome, 0)
         return 0
     ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
+    show_results("outcome", asked.options.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
     return 0
 
 
@@ -287,21 +266,27 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     before = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
     try:
-        with shown_on(asked.document):
+        with shown_on(asked.options.document):
             said = stack_words(folder / WORKLOAD)
             assert said is not None
-            choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
-            joining = PlannedStack(said, ClusterWords())
-            joining.check(path_of(variant))
-            made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
+            joining = PlannedStack(said, ClusterWords(), folder / PENDING)
+            try:
+                choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
+                joining.check(path_of(variant))
+                made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
+            except WinhostError as error:
+                sources = Sources(host.name, variant, asked.model, said, asked.settings)
+                raise sources.told(error, lambda more: asked.command(*more)) from None
             if best is not None:
                 check_unasked(made.plan, best)
-            check_reach(host, made.plan)
+            if not is_pending(folder / PENDING):
+                check_reach(host, made.plan)
             check_key(made.plan)
             if asked.details:
                 show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
+        _keep_keys(made.plan, folder)
         return _applied(host, folder / PLAN, given, asked, joining)
     finally:
         if set(store.runs_of(host.name)) == before:
@@ -323,7 +308,7 @@ def _planned(
     path = variant if named else path_of(variant)
     settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
     options = PlanOptions(path, None, (), None, None, None, None, read_settings(settings), asked.allow_unverified)
-    keys = FleetKeys(asked.fleet_file)
+    keys = FleetKeys(asked.options.fleet_file, folder / PENDING)
     with watching(reads=True) as watch:
         again = read_live(host, watch, partial(named_with, options, joining, keys))
         gpus = Target(HostFacts(again), variant).gpus
@@ -355,6 +340,14 @@ def _planned(
         here=is_local(host),
         details=asked.command("--details"),
     )
+
+
+def _keep_keys(plan: Plan, folder: Path) -> None:
+    """What was made for this plan lasts from now on; the plan refers to where it is. Raises as `keep_pending` does."""
+    kept = keep_pending(plan.host, folder / PENDING)
+    if kept is not None:
+        plan = replace(plan, request=replace(plan.request, asks_with=kept.written))
+        write_file(folder / PLAN, write_document(plan), "plan", True)
 
 
 def _link_files(settings: Sequence[str], folder: Path) -> None:
@@ -400,13 +393,17 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
     """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
     plan = screen.plan
     likely = likely_risks(plan)
-    needed = tuple(risk for risk in likely if risk not in asked.accepted)
-    if asked.yes:
-        return consents(asking_for(plan, plan.stages), asked.accepted, True)
+    needed = tuple(risk for risk in likely if risk not in asked.options.accepted)
+    if asked.options.yes:
+        given = consents(asking_for(plan, plan.stages), asked.options.accepted, True)
+        lacking = tuple(risk for risk in asking_for(plan, plan.stages[:1]).needed if risk not in given)
+        if lacking:
+            raise ConsentNeeded(plan.host, None, lacking)
+        return given
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
         raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
-    given = consents(_only_data(plan), asked.accepted, True) if "data" in needed else asked.accepted
+    given = consents(_only_data(plan), asked.options.accepted, True) if "data" in needed else asked.options.accepted
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""
     click.confirm(f"Begin{allows}?", abort=True, err=True)
@@ -422,18 +419,18 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, jo
     checked = read_plan(file)
 
     def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
-        with under_way(as_jsonl=asked.as_jsonl) as (stop, watch), watch.at(host.name, "reading"):
-            context = run_context(host, asked.deadlines, stop, watch, file)
+        with under_way(as_jsonl=asked.options.as_jsonl) as (stop, watch), watch.at(host.name, "reading"):
+            context = run_context(host, asked.options, stop, watch, file)
             return go_on(name, accepted, context) if name else run(checked, accepted, context)
 
     vm = checked.plan.request.vm
-    outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.yes)
+    outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
     code = outcome_code(outcome)
-    if asked.as_jsonl:
+    if asked.options.as_jsonl:
         print_end(host.name, outcome, code)
         return code
     ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
-    if code == 0 and not asked.document:
+    show_results("outcome", asked.options.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
+    if code == 0 and not asked.options.document:
         _show_end(host)
     return code

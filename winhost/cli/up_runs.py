@@ -14,7 +14,7 @@ from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
 
 _FOLDER = "up"
-PLAN, WORKLOAD = "plan.json", "workload.yaml"
+PLAN, WORKLOAD, PENDING = "plan.json", "workload.yaml", "keys"
 OVER = ("rolled back", "nothing changed")
 
 
@@ -50,12 +50,25 @@ def new_folder(store: Store, host: str) -> Path:
     while folder.exists():
         number += 1
         folder = folder.with_name(f"{stem}-{number}")
-    return private_folder(folder)
+    private_folder(folder)
+    private_folder(folder / PENDING)
+    return folder
 
 
 def forget(folder: Path) -> None:
     """Files of a plan that was never applied."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def forget_unused(store: Store, host: str) -> None:
+    """Files of an `up` of this host that was killed before its run began. Nobody else may be planning there."""
+    used = set[Path]()
+    for name in store.runs_of(host):
+        with suppress(RunNeverBegan):
+            used.add(Path(replay(name, read_journal(store.existing(name))).folder))
+    for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
+        if folder.absolute() not in used:
+            forget(folder)
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
@@ -71,9 +84,12 @@ def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
             continue
         if state.outcome in OVER or (state.unchanged and state.outcome is None):
             continue
-        ours = Path(state.folder).parent == (store.folder / _FOLDER).absolute() if state.folder else False
-        found.append(UpRun(state, ours))
+        found.append(UpRun(state, is_ours(state, store)))
     return tuple(found)
+
+
+def is_ours(state: RunState, store: Store) -> bool:
+    return bool(state.folder) and Path(state.folder).parent == (store.folder / _FOLDER).absolute()
 
 
 def hosts_of_ours(store: Store) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 Each host has its own, in the private state of the user who runs winhost. They stay there after a rollback, so that the
 same host gets the same keys when it is planned again; whoever deletes them is asked for none, because others are made.
+While a plan may still be declined, new keys lie in a folder of its own, `pending`, until `keep_pending` keeps them.
 """
 
 import getpass
@@ -49,7 +50,7 @@ class ApiKey:
 # ---- SSH
 
 
-def ssh_key(host: str, named: Ssh | None, store: Store | None = None) -> SshKey:
+def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: Path | None = None) -> SshKey:
     """named: of fleet.yaml. Without it the pair that winhost made for this host, which is made now if there is none.
 
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
@@ -59,6 +60,8 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None) -> SshKey:
     store = store or Store()
     file = store.key(host, _SSH)
     with _making(store):
+        if pending and not file.exists():
+            file = pending / _SSH
         if not file.exists():
             _keep(file, _new_private_key())
     reference = _at(file)
@@ -93,24 +96,32 @@ def kept_api_key(host: str, store: Store | None = None) -> ApiKey | None:
     return ApiKey(_own_name(), _read_reference(reference_file)) if reference_file.exists() else None
 
 
-def api_key(host: str, store: Store | None = None) -> ApiKey:
+def api_key(host: str, store: Store | None = None, pending: Path | None = None) -> ApiKey:
     """The key of this user for the models of a host, made now if there is none.
 
     It is kept in the keyring of the system where one works, else in a file. Where WINHOST_STATE names the state, it is
     in that folder, with all the rest. Raises UsageError: NoStore, NotPrivate.
     """
     store, name = store or Store(), _own_name()
-    file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
     with _making(store):
         if found := kept_api_key(host, store):
             return found
+        if pending and (pending / _API).exists():
+            return ApiKey(name, _at(pending / _API))
         made = Secret(f"wh-{secrets.token_urlsafe(32)}")
-        kept = SecretRef("keyring", f"{SERVICE}/{host}/{name}")
-        if "WINHOST_STATE" not in os.environ and kept.keep(made):
-            _keep(reference_file, f"{kept.written}\n")
-            return ApiKey(name, kept, made)
-        _keep(file, made.reveal())
-        return ApiKey(name, _at(file), made)
+        if pending:
+            _keep(pending / _API, made.reveal())
+            return ApiKey(name, _at(pending / _API), made)
+        return ApiKey(name, _keep_api_key(host, made, store), made)
+
+
+def _keep_api_key(host: str, made: Secret, store: Store) -> SecretRef:
+    kept = SecretRef("keyring", f"{SERVICE}/{host}/{_own_name()}")
+    if "WINHOST_STATE" not in os.environ and kept.keep(made):
+        _keep(store.key(host, _REFERENCE), f"{kept.written}\n")
+        return kept
+    _keep(file := store.key(host, _API), made.reveal())
+    return _at(file)
 
 
 def _read_reference(file: Path) -> SecretRef:
@@ -133,6 +144,37 @@ def _own_name() -> str:
 
 
 # ---- the folder
+
+
+def keep_pending(host: str, pending: Path, store: Store | None = None) -> SecretRef | None:
+    """Keep what was made in this folder, and empty it. Returns where the API key is now, if it was made there.
+
+    Raises UsageError (KeysMadeMeanwhile) where another plan has made keys for this host since.
+    """
+    store = store or Store()
+    ssh, api = pending / _SSH, pending / _API
+    with _making(store):
+        if (ssh.exists() and store.key(host, _SSH).exists()) or (api.exists() and kept_api_key(host, store)):
+            raise UsageError(
+                "KeysMadeMeanwhile",
+                what=f"another plan for {visible(host)} has made its keys meanwhile",
+                meaning="Nothing was changed.",
+                hint="Type it again: the new plan uses those keys.",
+                host=host,
+            )
+        if ssh.exists():
+            _keep(store.key(host, _SSH), ssh.read_bytes())
+            ssh.unlink()
+        if not api.exists():
+            return None
+        kept = _keep_api_key(host, Secret(api.read_text("utf-8")), store)
+        api.unlink()
+        return kept
+
+
+def is_pending(pending: Path) -> bool:
+    """Whether a pair for SSH was made in this folder."""
+    return (pending / _SSH).exists()
 
 
 def _at(file: Path) -> SecretRef:

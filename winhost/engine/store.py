@@ -16,11 +16,16 @@ from winhost.model.files import write_whole
 
 
 class HostBusy(WinhostError):
-    """Another run holds the host."""
+    """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
 
-    def __init__(self, host: str, holder: str) -> None:
-        what = f"{host} is being changed by another run: {holder}"
-        super().__init__("Busy", what=what, hint="Wait for it, or look: winhost runs", host=host)
+    def __init__(self, host: str, holder: str, *, command: bool = False) -> None:
+        if command:
+            what = f"{host} is being worked on by another winhost: {holder}"
+            hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
+        else:
+            what = f"{host} is being changed by another run: {holder}"
+            hint = "Wait for it, or look: winhost runs"
+        super().__init__("Busy", what=what, hint=hint, host=host)
 
 
 def _no_store(path: Path, why: str) -> UsageError:
@@ -93,14 +98,15 @@ class Store:
         return self.path(run)
 
     @contextmanager
-    def lock(self, host: str, doing: str) -> Iterator[None]:
-        """Hold the host for this process. A dead process's lock is free.
+    def lock(self, host: str, doing: str, *, command: bool = False) -> Iterator[None]:
+        """Hold the host for this process. A dead process's lock is free. command: hold it for `winhost up` or `down` as
+        a whole, within which runs hold it as ever.
 
         Raises UsageError (NoStore), and HostBusy, which names the holder.
         """
         from filelock import FileLock, Timeout
 
-        path = self._own("locks") / f"{_safe(host)}.lock"
+        path = self._own("locks") / f"{_safe(host)}{'.up' if command else ''}.lock"
         note = path.with_suffix(".json")
         lock = FileLock(path, timeout=0, mode=0o600)
         if path.is_symlink():  # it would be emptied, whatever it leads to
@@ -108,7 +114,7 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            raise HostBusy(host, _holder(note)) from None
+            raise HostBusy(host, _holder(note), command=command) from None
         except OSError as error:
             raise _no_store(path, error.strerror or str(error)) from error
         try:

@@ -31,12 +31,12 @@ class ModelFolder:
         """Raises WinhostError (NotListed)."""
         try:
             folder = Path(path).expanduser().resolve()
-            there = folder.is_dir()
+            there, file = folder.is_dir(), folder.exists()
         except (OSError, RuntimeError, ValueError) as error:
             raise not_listed(path, f"cannot be read: {visible(str(error)[:200])}", "Name a folder") from error
         if not there:
             hint = "Name the folder that has config.json and the safetensors of the model"
-            raise not_listed(path, "there is no such folder", hint)
+            raise not_listed(path, "is a file, and no folder" if file else "there is no such folder", hint)
         return cls(str(folder))
 
     @property
