@@ -14,7 +14,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.connections import ClientConnection, Clients
+from winhost.gateway.connections import ClientConnection, Clients, Request
 from winhost.gateway.engine_control import EngineFault
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
@@ -195,9 +195,12 @@ def test_what_did_not_end_as_it_should_is_not_used_again(short: Path, what: str,
 
 
 def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
+    async def answer(request: Request) -> bool:
+        return False
+
     class Client(ClientConnection):
         def __init__(self) -> None:
-            super().__init__(asyncio.Protocol, Framing(1), Clients(1, 1, 60, 60))
+            super().__init__(answer, Framing(1), Clients(1, 1, 60, 60))
             self.written: list[bytes] = []
 
         @property

@@ -10,12 +10,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.gateway.test_gateway_start import certificate
-from winhost.gateway.connections import Accepted, ClientConnection, Clients
+from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
 from winhost.gateway.fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
 READ = selectors.EVENT_READ
+
+
+async def answer(request: Request) -> bool:
+    return False
 
 
 def pairs(opened: ExitStack, count: int) -> list[tuple[socket.socket, socket.socket]]:
@@ -93,7 +97,7 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
 
     def accepted() -> Accepted:
         def client() -> ClientConnection:
-            return ClientConnection(asyncio.Protocol, Framing(1), clients)
+            return ClientConnection(answer, Framing(1), clients)
 
         return Accepted(client, clients, context, TrustedProxies())
 

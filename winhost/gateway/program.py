@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from aiohttp import web
-
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
@@ -26,8 +24,6 @@ from .trusted_proxies import TrustedProxies
 from .turns import Turns
 
 _LOG = logging.getLogger("gateway")
-_IDLE_S = 75  # an open connection without a request
-_LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
 
@@ -42,8 +38,7 @@ def main(words: list[str]) -> int:
     # A line says what it says: nobody needs to find out which task of which thread wrote it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # as the Python documentation has it
-    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     try:
         if len(words) in (2, 3) and words[0] == "new-key":
             sys.stdout.write("{}\n{}\n".format(*new_key(*words[1:])))
@@ -123,14 +118,13 @@ async def serve(
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
     door = FrontDoor(settings, keys, engines, clients, turns)
-    requests = web.Server(door.handle, keepalive_timeout=_IDLE_S, lingering_time=_LINGER_S, access_log=None)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
 
     def client() -> ClientConnection:
-        return ClientConnection(requests, Framing(limits.body_bytes), clients)
+        return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
@@ -147,7 +141,7 @@ async def serve(
     await _until_done(door, limits.drain)
     door.cut()
     await _until_done(door, _AFTER_DRAIN_S)
-    await requests.shutdown(_AFTER_DRAIN_S)
+    clients.close()
     turns.stop()
     await door.close()
     engines.close()
