@@ -3,6 +3,7 @@ event of a stream costs one read, one look at its chunk and one write, and wakes
 """
 
 import asyncio
+import os
 import select
 import socket
 import time
@@ -15,6 +16,7 @@ from .engine_control import EngineFault
 from .key_limits import TokenCount
 
 _HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
+ReadBy = Callable[[int, "Callable[[], bool] | None"], None]
 _WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
 
 
@@ -30,9 +32,9 @@ def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
 class EngineConnection(asyncio.Protocol):
     """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
 
-    def __init__(self, silence: float, sent: int = 0) -> None:
-        """sent: bytes of its first request that went ahead."""
-        self._silence, self._sent = silence, sent
+    def __init__(self, silence: float, sent: int = 0, read_by: ReadBy = lambda fd, read: None) -> None:
+        """sent: bytes of its first request that went ahead; read_by: as of FairSelector."""
+        self._silence, self._sent, self._read_by = silence, sent, read_by
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._socket: socket.socket
@@ -124,11 +126,30 @@ class EngineConnection(asyncio.Protocol):
         try:
             self._pass_held()
             client.reads_from(self)
+            self._take_events()
             while not self.answer.ended:
                 await self._changed()
         finally:
             client.reads_from(None)
             self._write = None
+            self._read_by(self._number, None)
+
+    def _take_events(self) -> None:
+        if self._as_it_is and self._write and self._transport.is_reading():
+            self._read_by(self._number, self._take_event)
+
+    def _take_event(self) -> bool:
+        try:
+            data = os.read(self._number, READ_BYTES)
+        except OSError:
+            return False
+        if not data:
+            return False
+        try:
+            self.data_received(data)
+        except Exception as error:  # noqa: BLE001 - in the selector it would end the event loop
+            self._fail(EngineFault(type(error).__name__))
+        return True
 
     async def _changed(self) -> None:
         if self._lost:
@@ -166,6 +187,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._socket = transport, transport.get_extra_info("socket")
+        self._number = self._socket.fileno()
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
@@ -220,6 +242,7 @@ class EngineConnection(asyncio.Protocol):
         if not self._transport.is_closing() and not self._transport.is_reading():
             self._heard = time.monotonic()
             self._transport.resume_reading()
+            self._take_events()
 
     # ---- its end
 

@@ -113,7 +113,7 @@ async def serve(
 ) -> None:
     """Raises CannotStart."""
     limits = settings.limits
-    engines = Engines(limits)
+    engines = Engines(limits, selector.read_by)
     clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
