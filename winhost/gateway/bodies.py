@@ -84,7 +84,7 @@ class Body:
         return sum(map(len, self.parts))
 
     async def take_room(self, size: int) -> None:
-        self._room = _Room(self._key, asyncio.get_running_loop().create_future(), size)
+        self._room = _Room(self._key, size)
         await self._bodies.wait(self._room, self._until)
 
     async def receive(self, request: Request) -> None:
@@ -123,6 +123,6 @@ class Body:
 
     def leave_room(self) -> None:
         """Harmless where it has none."""
-        if self._room is not None and self._room.begun.done():
+        if self._room is not None and self._room.begun:
             self._bodies.shrink(self._room, 0)
         self._room = None

@@ -17,7 +17,6 @@ from .settings_values import SocketOrPort
 _BETWEEN_TRIES_S = 0.25
 _CONNECT_S = 5
 _BACKLOG_S = 0.01
-_KEPT_S = 4  # uvicorn, and so vLLM, closes a connection after 5 seconds without a request
 _MOST_KEPT = 64  # connections to one engine without a request
 _MOST_OF_AN_ANSWER = 1_000_000
 _READY_S = 30  # the first completion of an engine may still compile
@@ -92,7 +91,7 @@ class Engines:
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
             return
-        connection.rest(_KEPT_S, lambda: there.pop(connection, None))
+        connection.rest(lambda: there.pop(connection, None))
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
