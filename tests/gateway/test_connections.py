@@ -1,11 +1,19 @@
 """Who may be connected, and what becomes of what clients send."""
 
 import asyncio
+import errno
+import json
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.gateway.running import settings_for
+from winhost.gateway import program
 from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients, Request
+from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
@@ -204,3 +212,36 @@ def test_a_quarter_is_kept_for_those_with_keys_and_the_oldest_without_one_makes_
         clients.leave(each)
     assert clients.now == 0
     assert clients.enter(every[10][0], "")
+
+
+def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again at once, it would take the processor from those who are connected."""
+    asked: list[float] = []
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            asked.append(asyncio.get_running_loop().time())
+            if len(asked) == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def told() -> None:
+        settings = parse_settings(json.dumps(settings_for(short)))
+        made = asyncio.Event()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.set()
+                transport.close()
+
+        monkeypatch.setattr(program.socket, "socket", Full)
+        listening = await program._listening(settings, Accepts)
+        monkeypatch.undo()
+        with socket.socket(socket.AF_UNIX) as to:
+            to.connect(str(short / "door.sock"))
+            await made.wait()
+        listening.close()
+
+    asyncio.run(told())
+    assert len(asked) == 2
+    assert asked[1] - asked[0] >= 1

@@ -147,22 +147,54 @@ async def serve(
     engines.close()
 
 
-async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.AbstractServer:
+async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> "_Listening":
     listen = settings.listen
     loop = asyncio.get_running_loop()
-    # asyncio takes its backlog for how many connections it accepts in a row, before it does anything else.
     try:
         if listen.socket is None:
-            server = await loop.create_server(factory, listen.address, listen.port, backlog=1)
+            server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
         else:
-            server = await loop.create_unix_server(factory, listen.socket, backlog=1)
+            server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
             Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
+        return _Listening(server, factory)
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
-    for each in server.sockets:
-        with socket.socket(fileno=os.dup(each.fileno())) as listening:
-            listening.listen(_BACKLOG)
-    return server
+
+
+class _Listening:
+    """Accepts one connection in a turn of the event loop, without the task that asyncio's own server has for each."""
+
+    def __init__(self, server: asyncio.Server, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._server, self._factory = server, factory
+        self._loop = asyncio.get_running_loop()
+        self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+        for each in self._sockets:
+            each.setblocking(False)
+            each.listen(_BACKLOG)
+            self._loop.add_reader(each, self._accept, each)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no more files, or no memory
+            _LOG.error("cannot accept connections for a second: %s", error.strerror)
+            self._loop.remove_reader(listening)
+            self._loop.call_later(1, self._go_on, listening)
+            return
+        accepted.setblocking(False)
+        self._loop._make_socket_transport(accepted, self._factory(), extra={"peername": peer})  # type: ignore[attr-defined]
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
+        self._server.close()
 
 
 def tell_systemd(state: str) -> None:
