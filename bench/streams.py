@@ -5,6 +5,7 @@ python -m bench.streams stub SOCKET TOKENS SECONDS     python -m bench.streams c
 
 import asyncio
 import json
+import random
 import ssl
 import sys
 import time
@@ -61,8 +62,9 @@ class Stub:
 
 
 class Client:
-    """Streams that begin evenly, one after so many seconds, whether those before have ended or not. place: a socket, or
-    the port of a gateway with TLS and the certificate that it has to have.
+    """Streams that begin one after so many seconds, whether those before have ended or not, each at any moment of its
+    time: evenly, the same share of them would begin in a step of the engine, in one run none and in another an eighth.
+    place: a socket, or the port of a gateway with TLS and the certificate that it has to have.
     """
 
     def __init__(self, place: str) -> None:
@@ -79,7 +81,8 @@ class Client:
 
     async def run(self, requests: int, pause: float) -> dict[str, object]:
         began = time.monotonic()
-        await asyncio.gather(*(self._stream(number * pause) for number in range(requests)))
+        moments = random.Random(1)  # the same for all ways
+        await asyncio.gather(*(self._stream((number + moments.random()) * pause) for number in range(requests)))
         seconds = time.monotonic() - began
         cpu = time.process_time()
         found = {"first": self.first, "tokens": self.tokens, "broken": self.broken}

@@ -1,11 +1,19 @@
-"""Who may be connected, and how much of one read is handed on at a time."""
+"""Who may be connected, and what becomes of what clients send."""
 
 import asyncio
+import errno
+import json
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
-from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients
+import pytest
+
+from tests.gateway.running import settings_for
+from winhost.gateway import program
+from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients, Request
+from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
@@ -16,48 +24,136 @@ class Transport(asyncio.Transport):
     def abort(self) -> None:
         self.aborted = True
 
+    written = b""
 
-class Inner(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.reads: list[bytes] = []
+    def is_closing(self) -> bool:
+        return self.aborted
 
-    def data_received(self, data: bytes) -> None:
-        self.reads.append(data)
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.aborted = True
 
 
-def connection(clients: Clients) -> tuple[ClientConnection, Transport, Inner]:
-    transport, inner = Transport(), Inner()
-    made = ClientConnection(lambda: inner, Framing(1_000_000), clients)
+class Answers:
+    """In the front door's place. seen: target and body of each request, or why it is refused."""
+
+    def __init__(self, kept: bool = True, reads: bool = True) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self._kept, self._reads = kept, reads
+
+    async def __call__(self, request: Request) -> bool:
+        body = b""
+        while self._reads and (part := await request.more()):
+            body += part
+        self.seen.append((request.refused.code if request.refused else request.head.target, body))
+        return self._kept
+
+
+def connection(clients: Clients, answers: Answers | None = None) -> tuple[ClientConnection, Transport]:
+    transport = Transport()
+    made = ClientConnection(answers or Answers(), Framing(1_000_000), clients)
     made.accepted(transport)
-    return made, transport, inner
+    return made, transport
 
 
-def in_a_loop(data: bytes) -> tuple[list[bytes], bool]:
-    """What aiohttp gets of one read, and whether the connection was closed."""
+def in_a_loop(answers: Answers, *parts: bytes) -> bool:
+    """Whether the connection is closed after all of this was answered."""
 
-    async def told() -> tuple[list[bytes], bool]:
-        made, transport, inner = connection(Clients(8, 8, 60, 60))
+    async def told() -> bool:
+        made, transport = connection(Clients(8, 8, 60, 60), answers)
         made.connection_made(transport)
-        made.data_received(data)
+        for each in parts:
+            made.data_received(each)
+            await asyncio.sleep(0)
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0)
+        closed = transport.aborted
         made.connection_lost(None)
-        return inner.reads, transport.aborted
+        return closed
 
     return asyncio.run(told())
 
 
-def test_what_one_read_brings_is_handed_on_in_one_piece() -> None:
-    get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-    reads, closed = in_a_loop(get * MOST_AHEAD)
-    assert (len(reads), reads[0].count(b"GET /"), closed) == (1, MOST_AHEAD, False)
+GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_requests_of_one_read_are_answered_one_after_another() -> None:
+    answers = Answers()
+    assert not in_a_loop(answers, b"".join(GET % each for each in range(MOST_AHEAD)))
+    assert answers.seen == [(f"/{each}", b"") for each in range(MOST_AHEAD)]
 
 
 def test_no_more_heads_are_read_than_may_be_ahead() -> None:
-    assert in_a_loop(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 9_000) == ([], True)
+    answers = Answers()
+    assert in_a_loop(answers, b"".join(GET % each for each in range(9_000)))
 
 
-def test_what_came_before_a_refusal_is_handed_on() -> None:
-    reads, _ = in_a_loop(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n")
-    assert [b"/first" in reads[0], b"Winhost-Refused: 400" in reads[1]] == [True, True]
+def test_what_came_before_a_refusal_is_answered_before_it() -> None:
+    answers = Answers()
+    in_a_loop(answers, GET % 1 + b"nonsense\r\n\r\n", GET % 2)
+    assert answers.seen == [("/1", b""), ("request-line", b"")]
+
+
+def test_a_body_that_nobody_read_is_not_taken_for_the_next_request() -> None:
+    answers = Answers(reads=False)
+    post = b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(GET % 2)
+    assert not in_a_loop(answers, post + GET % 2 + GET % 3)
+    assert not in_a_loop(answers, post, GET % 2, GET % 3)
+    assert answers.seen == [("/1", b""), ("/3", b"")] * 2
+
+
+def test_an_answer_may_be_the_last_of_its_connection() -> None:
+    answers = Answers(kept=False)
+    assert in_a_loop(answers, GET % 1 + GET % 2)
+    assert answers.seen == [("/1", b"")]
+
+
+def test_an_answer_that_fails_closes_its_connection() -> None:
+    class Fails(Answers):
+        async def __call__(self, request: Request) -> bool:
+            raise ValueError
+
+    assert in_a_loop(Fails(), GET % 1)
+
+
+def test_a_client_whose_body_nobody_reads_is_paused() -> None:
+    class Paused(Transport):
+        paused = False
+
+        def pause_reading(self) -> None:
+            self.paused = True
+
+        def resume_reading(self) -> None:
+            self.paused = False
+
+    async def told() -> list[bool]:
+        may = asyncio.Event()
+        taken = 0
+
+        async def answer(request: Request) -> bool:
+            nonlocal taken
+            await may.wait()
+            while part := await request.more():
+                taken += len(part)
+            return True
+
+        transport = Paused()
+        made = ClientConnection(answer, Framing(1_000_000), Clients(8, 8, 60, 60))
+        made.connection_made(transport)
+        made.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n" + b"x" * 60_000)
+        found = [transport.paused]
+        made.data_received(b"x" * 60_000)
+        found.append(transport.paused)
+        may.set()
+        while taken < 120_000:
+            await asyncio.sleep(0)
+        found.append(transport.paused)
+        made.connection_lost(None)
+        return found
+
+    assert asyncio.run(told()) == [False, True, False]
 
 
 def test_a_transport_is_not_paused_before_it_is_read() -> None:
@@ -89,7 +185,7 @@ def test_a_transport_is_not_paused_before_it_is_read() -> None:
 
 def test_an_address_without_a_key_has_few_connections() -> None:
     clients = Clients(100, 2, 60, 60)
-    entered: list[tuple[ClientConnection, Any, Any]] = [connection(clients) for _ in range(5)]
+    entered = [connection(clients) for _ in range(5)]
     assert [clients.enter(each, "192.0.2.1") for each, *_ in entered[:3]] == [True, True, False]
     assert clients.enter(entered[3][0], "192.0.2.2")
     clients.has_key(entered[0][0])
@@ -104,7 +200,7 @@ def test_a_quarter_is_kept_for_those_with_keys_and_the_oldest_without_one_makes_
     clients.has_key(every[0][0])
     for each, *_ in every[6:8]:
         assert clients.enter(each, "")
-    assert [transport.aborted for _, transport, _ in every[:3]] == [False, True, False]
+    assert [transport.aborted for _, transport in every[:3]] == [False, True, False]
     assert clients.now == 7
     for each, *_ in every[2:8]:
         clients.has_key(each)
@@ -116,3 +212,36 @@ def test_a_quarter_is_kept_for_those_with_keys_and_the_oldest_without_one_makes_
         clients.leave(each)
     assert clients.now == 0
     assert clients.enter(every[10][0], "")
+
+
+def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again at once, it would take the processor from those who are connected."""
+    asked: list[float] = []
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            asked.append(asyncio.get_running_loop().time())
+            if len(asked) == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def told() -> None:
+        settings = parse_settings(json.dumps(settings_for(short)))
+        made = asyncio.Event()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.set()
+                transport.close()
+
+        monkeypatch.setattr(program.socket, "socket", Full)
+        listening = await program._listening(settings, Accepts)
+        monkeypatch.undo()
+        with socket.socket(socket.AF_UNIX) as to:
+            to.connect(str(short / "door.sock"))
+            await made.wait()
+        listening.close()
+
+    asyncio.run(told())
+    assert len(asked) == 2
+    assert asked[1] - asked[0] >= 1

@@ -14,7 +14,8 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.connections import ClientConnection, Clients
+from winhost.gateway import engine_connection
+from winhost.gateway.connections import ClientConnection, Clients, Request
 from winhost.gateway.engine_control import EngineFault
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
@@ -195,9 +196,12 @@ def test_what_did_not_end_as_it_should_is_not_used_again(short: Path, what: str,
 
 
 def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
+    async def answer(request: Request) -> bool:
+        return False
+
     class Client(ClientConnection):
         def __init__(self) -> None:
-            super().__init__(asyncio.Protocol, Framing(1), Clients(1, 1, 60, 60))
+            super().__init__(answer, Framing(1), Clients(1, 1, 60, 60))
             self.written: list[bytes] = []
 
         @property
@@ -349,3 +353,17 @@ def test_requests_beyond_the_backlog_of_an_engine_wait_for_it(short: Path) -> No
         run(all_of_it, SocketOrPort(socket=str(short / "engine.sock")))
         listening.shutdown(socket.SHUT_RDWR)
     assert len(engine.seen) == 20
+
+
+def test_a_connection_without_a_request_is_closed_before_its_engine_would(
+    short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_connection, "KEPT_S", 0.05)
+    engine = Scripted(answering(WHOLE))
+    with listens(engine, short, socket.AF_UNIX) as place:
+
+        async def all_of_it(asking: Asking) -> None:
+            assert await asking.ask() == b"one"
+            await until(lambda: engine.ended == {0})
+
+        run(all_of_it, place)

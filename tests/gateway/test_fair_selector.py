@@ -10,12 +10,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.gateway.test_gateway_start import certificate
-from winhost.gateway.connections import Accepted, ClientConnection, Clients
+from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
 from winhost.gateway.fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
 READ = selectors.EVENT_READ
+
+
+async def answer(request: Request) -> bool:
+    return False
 
 
 def pairs(opened: ExitStack, count: int) -> list[tuple[socket.socket, socket.socket]]:
@@ -93,7 +97,7 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
 
     def accepted() -> Accepted:
         def client() -> ClientConnection:
-            return ClientConnection(asyncio.Protocol, Framing(1), clients)
+            return ClientConnection(answer, Framing(1), clients)
 
         return Accepted(client, clients, context, TrustedProxies())
 
@@ -118,3 +122,26 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
         assert asyncio.run(all_of_it()) <= 1  # the last one may still be on its way
     finally:
         gc.enable()
+
+
+def test_a_socket_may_have_a_reader_of_its_own_while_it_is_registered() -> None:
+    read: list[int] = []
+
+    def reads() -> bool:
+        read.append(1)
+        return len(read) < 2
+
+    with ExitStack() as opened, closing(FairSelector()) as selector:
+        [(ours, _)] = pairs(opened, 1)
+        selector.read_by(ours.fileno(), reads)  # of nobody yet
+        selector.register(ours, READ)
+        assert (len(selector.select(0)), read) == (1, [])
+        selector.read_by(ours.fileno(), reads)
+        assert (selector.select(0), read) == ([], [1])
+        assert (len(selector.select(0)), read) == (1, [1, 1])  # it says that others are to look at it
+        selector.unregister(ours)
+        selector.register(ours, READ)
+        assert (len(selector.select(0)), read) == (1, [1, 1])
+        selector.read_by(ours.fileno(), reads)
+        selector.read_by(ours.fileno(), None)
+        assert (len(selector.select(0)), read) == (1, [1, 1])

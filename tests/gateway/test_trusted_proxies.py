@@ -18,7 +18,7 @@ from tests.gateway.test_gateway import waited_for
 from tests.gateway.test_gateway_start import certificate, with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.connections import Accepted, ClientConnection, Clients
+from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
 from winhost.gateway.strict_http import Framing, Refused
 from winhost.gateway.trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -147,18 +147,11 @@ def test_forwarded_addresses_in_several_headers_are_read_in_their_order() -> Non
 # ---- on connections
 
 
-class Inner(asyncio.Protocol):
-    """In aiohttp's place: it answers each head with the address of its client, and a refused one with its code."""
-
-    connection: ClientConnection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        refused = data.partition(b"Winhost-Refused: ")[2].partition(b"\r\n")[0]
-        self.transport.write(refused + b"\n" if refused else f"{self.connection.address}\n".encode())
+async def answer_with_address(request: Request) -> bool:
+    """The address of its client, or the status and the code of a refused one."""
+    refused = request.refused
+    request.client.write(f"{refused.status} {refused.code}\n".encode() if refused else f"{request.address}\n".encode())
+    return True
 
 
 @contextlib.asynccontextmanager
@@ -166,9 +159,7 @@ async def listening(
     proxies: TrustedProxies, clients: Clients, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, int]]:
     def client() -> ClientConnection:
-        inner = Inner()
-        inner.connection = ClientConnection(lambda: inner, Framing(1_000), clients)
-        return inner.connection
+        return ClientConnection(answer_with_address, Framing(1_000), clients)
 
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Accepted(client, clients, tls, proxies), "127.0.0.1", 0)
@@ -291,7 +282,7 @@ def test_a_connection_that_a_proxy_keeps_is_of_the_client_that_uses_it() -> None
 
 def test_a_key_of_one_client_of_a_proxy_is_not_anothers() -> None:
     found = clients(per_address=1)
-    one, two, three = (ClientConnection(Inner, Framing(1), found) for _ in range(3))
+    one, two, three = (ClientConnection(answer_with_address, Framing(1), found) for _ in range(3))
     assert found.enter(one, "")
     assert found.move(one, "192.0.2.7")
     found.has_key(one)

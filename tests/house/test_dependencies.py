@@ -17,7 +17,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
-OF_THE_GATEWAY = {"aiohttp"}  # it runs on another machine, with what its distribution has
 OF_THE_IMAGE = {"huggingface_hub"}  # what runs in pods finds it in vLLM's image
 OF_VLLM = {"openai", "tokenizers", "torch", "transformers", "vllm"}  # in the environment that tests/vllm makes
 LOCK = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
@@ -39,10 +38,9 @@ def undeclared(folders: Iterable[str], declared: Iterable[Requirement]) -> set[s
 
 
 def test_what_the_product_imports_is_declared() -> None:
-    assert undeclared(["winhost"], [*RUNTIME, *EXTRAS]) == OF_THE_GATEWAY | OF_THE_IMAGE
-    for room, of_it in (("gateway", OF_THE_GATEWAY), ("cluster", OF_THE_IMAGE)):
-        others = [f"winhost/{path.name}" for path in (ROOT / "winhost").iterdir() if path.name != room]
-        assert not of_it & set(imported(others))
+    assert undeclared(["winhost"], [*RUNTIME, *EXTRAS]) == OF_THE_IMAGE
+    others = [f"winhost/{path.name}" for path in (ROOT / "winhost").iterdir() if path.name != "cluster"]
+    assert not OF_THE_IMAGE & set(imported(others))
 
 
 def test_what_tests_import_is_declared() -> None:

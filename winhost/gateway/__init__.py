@@ -1,3 +1,3 @@
-"""The gateway before vLLM engines. It is copied to the Linux that serves and runs there, with the standard library and
-aiohttp alone: Python from 3.10, aiohttp from 3.8.4.
+"""The gateway before vLLM engines. It is copied to the Linux that serves and runs there, with the standard library of
+Python 3.10 or later and nothing else.
 """

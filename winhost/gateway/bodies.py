@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp
-
 from .body_process import SMALL_BYTES
+from .connections import Request
 from .fair_line import FairLine, Waiting
 from .gateway_settings import Limits
 
@@ -85,36 +84,33 @@ class Body:
         return sum(map(len, self.parts))
 
     async def take_room(self, size: int) -> None:
-        self._room = _Room(self._key, asyncio.get_running_loop().create_future(), size)
+        self._room = _Room(self._key, size)
         await self._bodies.wait(self._room, self._until)
 
-    async def receive(self, content: aiohttp.StreamReader) -> None:
+    async def receive(self, request: Request) -> None:
         """All of it. A body that is too long is refused before. Raises TooSlow, WaitedTooLong."""
-        if self._room is None and await self._more(content, SMALL_BYTES):
+        if self._room is None and await self._more(request, SMALL_BYTES):
             await self.take_room(self._bodies.limits.body_bytes)
         if self._room is not None:
-            await self._more(content, self._bodies.limits.body_bytes)
+            await self._more(request, self._bodies.limits.body_bytes)
             self._bodies.shrink(self._room, self.size)
 
-    async def _more(self, content: aiohttp.StreamReader, most: int) -> bool:
+    async def _more(self, request: Request, most: int) -> bool:
         """Whether there is more than that."""
-
         size = self.size
 
         async def received() -> bool:
             nonlocal size
             while size <= most:
-                part = await content.readany()
+                part = await request.more()
                 if not part:
                     return False
                 self.parts.append(part)
                 size += len(part)
             return True
 
-        if content.is_eof() and size <= most:  # it came with its head, or is there by now: nobody has to wait
-            if part := content.read_nowait():
-                self.parts.append(part)
-            return size + len(part) > most
+        if request.whole:  # it came with its head, or is there by now: nobody has to wait
+            return await received()
         try:
             return await asyncio.wait_for(received(), self._bodies.limits.receive)
         except asyncio.TimeoutError:  # another class before Python 3.11
@@ -127,6 +123,6 @@ class Body:
 
     def leave_room(self) -> None:
         """Harmless where it has none."""
-        if self._room is not None and self._room.begun.done():
+        if self._room is not None and self._room.begun:
             self._bodies.shrink(self._room, 0)
         self._room = None

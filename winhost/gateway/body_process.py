@@ -63,7 +63,7 @@ class BodyProcess:
         if size > SMALL_BYTES:
             return await self._read_elsewhere(body, route, usage, key, until)
         if size > _TINY_BYTES:
-            await self._here.wait(_Small(key, asyncio.get_running_loop().create_future(), size), until)
+            await self._here.wait(_Small(key, size), until)
         return written_for_engine(bytearray().join(body), route, usage, self._settings)
 
     def _may_be_read(self, body: "_Small") -> "bool | None":

@@ -1,22 +1,25 @@
-"""Connections of clients: counted when they are accepted, read strictly, then handed to aiohttp. Who is slow or gone
-holds nothing, and whoever sends no key takes no place from those who do.
+"""Connections of clients: counted when they are accepted, and read strictly. Who is slow or gone holds nothing, and
+whoever sends no key takes no place from those who do.
 """
 
 import asyncio
 import logging
 import ssl
 from asyncio import sslproto
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from .fair_selector import WITH_KEY, WITHOUT_KEY
-from .strict_http import Framing, Refused
+from .strict_http import Framing, Head, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
 _LOG = logging.getLogger("gateway")
 MOST_AHEAD = 16  # requests that a client sent before it had the answer to the first
+_HELD_BYTES = 65_536  # of bodies, before nobody reads more from their client
+_IDLE_S = 75  # an open connection without a request
+_LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
 _KNOWN = 4_096  # addresses that are remembered for a valid key
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
@@ -91,6 +94,11 @@ class Clients:
             self._from[address] -= 1
             if not self._from[address]:
                 del self._from[address]
+
+    def close(self) -> None:
+        """All of them."""
+        for connection in list(self._open):
+            connection.close()
 
 
 class Accepted(asyncio.BufferedProtocol):
@@ -205,20 +213,72 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
+class Request:
+    """A request, as it comes. address: of its client; refused: why it is not read further; whole: its body has come."""
+
+    def __init__(self, head: Head | None, client: "ClientConnection", refused: Refused | None = None) -> None:
+        self._head, self.client, self.refused = head, client, refused
+        self.address, self.whole = client.address, head is None
+        self._held: list[bytes] = []
+        self._wakes: asyncio.Future[None] | None = None
+
+    @property
+    def head(self) -> Head:
+        """Raises Refused where there is none."""
+        if self._head is None:
+            raise self.refused or Refused("request-line")
+        return self._head
+
+    @property
+    def method(self) -> str:
+        return self._head.method if self._head else "GET"
+
+    @property
+    def version(self) -> int:
+        """The minor one that its client understands."""
+        return self._head.minor if self._head else 1
+
+    @property
+    def kept(self) -> bool:
+        """Whether its client wants to send another request on this connection."""
+        return self._head is not None and self._head.kept
+
+    def receive(self, part: bytes, last: bool) -> None:
+        self.whole = last
+        if part:
+            self._held.append(part)
+        if self._wakes and not self._wakes.done():
+            self._wakes.set_result(None)
+
+    def take(self) -> bytes:
+        """What has come of its body by now."""
+        part = b"".join(self._held)
+        self._held.clear()
+        self.client.took(len(part))
+        return part
+
+    async def more(self) -> bytes:
+        """What comes next of its body; empty at its end."""
+        while not self._held and not self.whole:
+            self._wakes = asyncio.get_running_loop().create_future()
+            await self._wakes
+        return self.take()
+
+
 class ClientConnection(asyncio.Protocol):
-    """Stands between a transport and aiohttp's protocol. address: of the client, or of a proxy that does not say for
-    whom it asks; empty where there is none; number: of its socket.
+    """What a client sends becomes requests, which are answered one after another. address: of the client, or of a proxy
+    that does not say for whom it asks; empty where there is none; number: of its socket; gone: nobody reads an answer.
     """
 
-    def __init__(self, inner: Callable[[], asyncio.Protocol], framing: Framing, clients: Clients) -> None:
-        """inner: makes aiohttp's protocol, once there is a request for it: who is silent costs little."""
-        self._make, self._framing, self._clients = inner, framing, clients
-        self._inner: asyncio.Protocol | None = None
-        self._closed_to_more = False
+    def __init__(self, answer: Callable[[Request], Awaitable[bool]], framing: Framing, clients: Clients) -> None:
+        """answer: answers a request, and says whether another may follow on its connection."""
+        self._answer, self._framing, self._clients = answer, framing, clients
         self._early: bytearray | None = bytearray()
-        self._answered = 0
+        self._requests: deque[Request] = deque()  # the first is being answered
+        self._work: asyncio.Task[None] | None = None
+        self._closed_to_more = self._paused = self.gone = False
+        self._held = 0  # bytes of bodies
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._work: set[asyncio.Task[Any]] = set()
         self._source: Source | None = None
         self._full = False
         self._drained: asyncio.Future[None] | None = None
@@ -256,6 +316,8 @@ class ClientConnection(asyncio.Protocol):
         if early:
             self._read(bytes(early))
 
+    # ---- what comes in
+
     def data_received(self, data: bytes) -> None:
         """asyncio hands on what comes with the end of the handshake before it says that there is a connection."""
         if self._early is not None:
@@ -264,63 +326,100 @@ class ClientConnection(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """All that one read brought is handed on together: each part by itself would cost as much as all of them."""
         if self._closed_to_more:
             return
-        passed, refused = [], None
+        self._disarm("idle")
         try:
-            for part in self._framing.feed(data):
-                passed.append(part)
-                if self._framing.heads - self._answered > MOST_AHEAD:
-                    self._transport.abort()
-                    return
-        except Refused as error:
-            refused = error
-        if passed:
-            self._hand_on(b"".join(passed))
-        if refused:
-            self._refuse(refused)
+            self._understand(data)
+        except Refused as refused:
+            self._closed_to_more = True
+            if self._framing.in_body or len(self._requests) >= MOST_AHEAD:
+                self._transport.abort()  # of a body, no engine has anything before its end
+                return
+            self._requests.append(Request(None, self, refused))
+        if self._held > _HELD_BYTES and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
         if self._framing.in_head:
             self._arm("head", self._clients.first)
         else:
             self._disarm("head")
+        self._begin()
 
-    def _refuse(self, refused: Refused) -> None:
-        self._closed_to_more = True
-        if self._framing.in_body:
-            self._transport.abort()  # the request is on its way already, and no engine has it before its end
-        else:
-            self._hand_on(refused.request())
+    def _understand(self, data: bytes) -> None:
+        """Raises Refused."""
+        framing, requests = self._framing, self._requests
+        for found in framing.feed(data):
+            if isinstance(found, Head):
+                if len(requests) == MOST_AHEAD:
+                    raise Refused("too-many-ahead")
+                requests.append(Request(found, self))
+                found = b""
+            self._held += len(found)
+            requests[-1].receive(found, last=not framing.in_body)
 
-    def _hand_on(self, data: bytes) -> None:
-        if self._inner is None:
-            self._inner = self._make()
-            self._inner.connection_made(self._transport)
-        self._inner.data_received(data)
+    def took(self, size: int) -> None:
+        """So many bytes of bodies are held elsewhere now, or nowhere."""
+        self._held -= size
+        if self._paused and self._held <= _HELD_BYTES and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    # ---- answers
+
+    def _begin(self) -> None:
+        if self._work is None and self._requests:
+            self._work = asyncio.get_running_loop().create_task(self._work_on(self._requests[0]))
+
+    async def _work_on(self, request: Request) -> None:
+        """Until it is answered and most of the answer is read; then the next one begins."""
+        ended = False
+        try:
+            kept = await self._answer(request)
+            await self.drained()
+            request.take()  # of a body that nobody wanted
+            if not request.whole:
+                kept = await self._rest_comes(request) and kept
+            ended = True
+        finally:
+            if not ended:
+                self._transport.abort()
+        if self.gone:
+            return
+        self._work = None
+        self._requests.popleft()
+        if not kept:
+            self.close()
+        elif self._requests:
+            self._begin()
+        elif not self._framing.in_head:
+            self._arm("idle", _IDLE_S)
+
+    @staticmethod
+    async def _rest_comes(request: Request) -> bool:
+        """Reads the rest of its body, for a while: its client may send all of it before it reads the answer."""
+
+        async def read() -> None:
+            while await request.more():
+                pass
+
+        try:
+            await asyncio.wait_for(read(), _LINGER_S)
+        except asyncio.TimeoutError:  # another class before Python 3.11
+            return False
+        return True
 
     def has_key(self) -> None:
         """Its client sent a valid key."""
         self._clients.has_key(self)
 
-    def answering(self) -> None:
-        """A request of this connection is being answered."""
-        self._answered += 1
-
-    def tie(self, work: "asyncio.Task[Any]") -> None:
-        """The work ends where the client goes away: nobody waits for it."""
-        self._work.add(work)
-
-    def untie(self, work: "asyncio.Task[Any]") -> None:
-        """It has ended."""
-        self._work.discard(work)
-
     @property
     def write(self) -> Callable[[bytes], None]:
-        """Past aiohttp, within the body of an answer that has begun."""
         return self._transport.write
 
     def close(self) -> None:
         """After what was written."""
+        self._closed_to_more = True
         self._transport.close()
 
     def reads_from(self, source: "Source | None") -> None:
@@ -342,13 +441,8 @@ class ClientConnection(asyncio.Protocol):
             self._drained.set_result(None)
         self._drained = None
 
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._inner else None
-
     def pause_writing(self) -> None:
         self._full = True
-        if self._inner:
-            self._inner.pause_writing()
         if self._source:
             self._source.pause()
         self._arm("reader", self._clients.patience)
@@ -357,20 +451,17 @@ class ClientConnection(asyncio.Protocol):
         self._full = False
         self._is_drained()
         self._disarm("reader")
-        if self._inner:
-            self._inner.resume_writing()
         if self._source:
             self._source.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.gone = self._closed_to_more = True
         self._clients.leave(self)
         for name in list(self._timers):
             self._disarm(name)
         self._is_drained()
-        for work in self._work:
-            work.cancel()
-        if self._inner:
-            self._inner.connection_lost(exc)
+        if self._work:
+            self._work.cancel()
         self._early = None
 
     def _arm(self, name: str, seconds: float) -> None:

@@ -3,6 +3,7 @@ event of a stream costs one read, one look at its chunk and one write, and wakes
 """
 
 import asyncio
+import os
 import select
 import socket
 import time
@@ -15,6 +16,8 @@ from .engine_control import EngineFault
 from .key_limits import TokenCount
 
 _HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
+KEPT_S = 4  # without a request: uvicorn, and so vLLM, closes a connection after 5 seconds
+ReadBy = Callable[[int, "Callable[[], bool] | None"], None]
 _WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
 
 
@@ -30,9 +33,9 @@ def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
 class EngineConnection(asyncio.Protocol):
     """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
 
-    def __init__(self, silence: float, sent: int = 0) -> None:
-        """sent: bytes of its first request that went ahead."""
-        self._silence, self._sent = silence, sent
+    def __init__(self, silence: float, sent: int = 0, read_by: ReadBy = lambda fd, read: None) -> None:
+        """sent: bytes of its first request that went ahead; read_by: as of FairSelector."""
+        self._silence, self._sent, self._read_by = silence, sent, read_by
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._socket: socket.socket
@@ -40,6 +43,7 @@ class EngineConnection(asyncio.Protocol):
         self._wakes: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._forget: Callable[[], object] | None = None
+        self._rests_until = 0.0
         self._full = False
         self._begin()
 
@@ -58,16 +62,15 @@ class EngineConnection(asyncio.Protocol):
 
     # ---- between requests
 
-    def rest(self, seconds: float, forget: Callable[[], object]) -> None:
-        """Without a request, for so long at most. forget: is called when it is lost before."""
+    def rest(self, forget: Callable[[], object]) -> None:
+        """Without a request, for `KEPT_S` at most. forget: is called when it is lost before."""
         self._begin()
         self.resume()  # its last client may have been slow to the end
-        self._timer, self._forget = self._loop.call_later(seconds, self.close), forget
+        self._rests_until, self._forget = time.monotonic() + KEPT_S, forget
 
     def wake(self) -> bool:
         """Whether it can take a request: the engine has not closed it, nor said anything that nobody asked for."""
         self._forget = None
-        self._stop_timer()
         if self._lost or self._transport.is_closing():
             return False
         now = select.poll()
@@ -89,7 +92,8 @@ class EngineConnection(asyncio.Protocol):
     async def ask(self, head: bytes, body: Sequence[bytes]) -> None:
         """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
         self._heard = time.monotonic()
-        self._watch()
+        if self._timer is None:
+            self._watch()
         small = whole_if_small(head, body)
         parts = [small] if small else [head, *body]
         sent, self._sent = self._sent, 0
@@ -124,11 +128,30 @@ class EngineConnection(asyncio.Protocol):
         try:
             self._pass_held()
             client.reads_from(self)
+            self._take_events()
             while not self.answer.ended:
                 await self._changed()
         finally:
             client.reads_from(None)
             self._write = None
+            self._read_by(self._number, None)
+
+    def _take_events(self) -> None:
+        if self._as_it_is and self._write and self._transport.is_reading():
+            self._read_by(self._number, self._take_event)
+
+    def _take_event(self) -> bool:
+        try:
+            data = os.read(self._number, READ_BYTES)
+        except OSError:
+            return False
+        if not data:
+            return False
+        try:
+            self.data_received(data)
+        except Exception as error:  # noqa: BLE001 - in the selector it would end the event loop
+            self._fail(EngineFault(type(error).__name__))
+        return True
 
     async def _changed(self) -> None:
         if self._lost:
@@ -166,6 +189,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._socket = transport, transport.get_extra_info("socket")
+        self._number = self._socket.fileno()
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
@@ -187,8 +211,6 @@ class EngineConnection(asyncio.Protocol):
             self._pass_held()
         elif sum(map(len, self._held)) > _HELD_BYTES:
             self.pause()
-        if self.answer.ended:
-            self._stop_timer()
         self._wake()
 
     def eof_received(self) -> None:
@@ -220,12 +242,14 @@ class EngineConnection(asyncio.Protocol):
         if not self._transport.is_closing() and not self._transport.is_reading():
             self._heard = time.monotonic()
             self._transport.resume_reading()
+            self._take_events()
 
     # ---- its end
 
     def _fail(self, error: EngineFault) -> None:
         self._lost = self._lost or error
-        self._stop_timer()
+        if self._timer:
+            self._timer.cancel()
         self._transport.abort()
         self._wake()
 
@@ -239,15 +263,17 @@ class EngineConnection(asyncio.Protocol):
         return self._socket.family == socket.AF_UNIX and isinstance(error, ConnectionResetError)
 
     def _watch(self) -> None:
-        if not self._transport.is_reading():
-            self._heard = time.monotonic()  # a client that reads slowly is no silence of the engine
-        silent = time.monotonic() - self._heard
-        if silent >= self._silence:
-            self._fail(EngineFault("silent"))
+        """Ends it where its engine is silent, or it rested for too long. It has one timer from its first request to its
+        end, which comes often enough for both: one for each request would cost more than the rest of waiting for it.
+        """
+        now = time.monotonic()
+        if self._forget:
+            left, why = self._rests_until - now, "closed"
         else:
-            self._timer = self._loop.call_later(self._silence - silent, self._watch)
-
-    def _stop_timer(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
+            if self.answer.ended or not self._transport.is_reading():
+                self._heard = now  # a client that reads slowly is no silence of the engine
+            left, why = self._heard + self._silence - now, "silent"
+        if left <= 0:
+            self._fail(EngineFault(why))
+        else:
+            self._timer = self._loop.call_later(min(left, KEPT_S), self._watch)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from .engine_connection import EngineConnection, NotBegun, whole_if_small
+from .engine_connection import EngineConnection, NotBegun, ReadBy, whole_if_small
 from .engine_control import EngineControl, EngineFault, NotUp
 from .gateway_settings import Limits, PublishedModel
 from .settings_values import SocketOrPort
@@ -17,7 +17,6 @@ from .settings_values import SocketOrPort
 _BETWEEN_TRIES_S = 0.25
 _CONNECT_S = 5
 _BACKLOG_S = 0.01
-_KEPT_S = 4  # uvicorn, and so vLLM, closes a connection after 5 seconds without a request
 _MOST_KEPT = 64  # connections to one engine without a request
 _MOST_OF_AN_ANSWER = 1_000_000
 _READY_S = 30  # the first completion of an engine may still compile
@@ -34,8 +33,9 @@ class Engines:
     just when it gets a request; that is sent again only where the engine certainly had not read it.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
+        """read_by: as of FairSelector."""
+        self._limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
         self._hung_up: Counter[SocketOrPort] = Counter()
         self._ready: dict[str, tuple[float, bool]] = {}
@@ -91,7 +91,7 @@ class Engines:
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
             return
-        connection.rest(_KEPT_S, lambda: there.pop(connection, None))
+        connection.rest(lambda: there.pop(connection, None))
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
@@ -108,10 +108,14 @@ class Engines:
             if engine.socket:
                 to = await _unix_socket(engine.socket)
                 sent = _sent_of(first, to)
-                _, connection = await loop.create_unix_connection(lambda: EngineConnection(silence, sent), sock=to)
+                _, connection = await loop.create_unix_connection(
+                    lambda: EngineConnection(silence, sent, self._read_by), sock=to
+                )
             else:
                 host = engine.service or engine.address or ""
-                connecting = loop.create_connection(lambda: EngineConnection(silence), host, engine.port)
+                connecting = loop.create_connection(
+                    lambda: EngineConnection(silence, 0, self._read_by), host, engine.port
+                )
                 _, connection = await asyncio.wait_for(connecting, _CONNECT_S)
         except (OSError, asyncio.TimeoutError) as error:
             if sent:

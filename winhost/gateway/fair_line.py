@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 
@@ -12,10 +12,11 @@ class WaitedTooLong(Exception):
 
 @dataclass(eq=False)
 class Waiting:
-    """A request of this key. begun: is done when it has what it waited for."""
+    """A request of this key. begun: it has what it waits for; wakes: is done then, where it had to wait."""
 
     key: str
-    begun: "asyncio.Future[None]"
+    begun: bool = field(default=False, init=False)
+    wakes: "asyncio.Future[None] | None" = field(default=None, init=False)
 
 
 _W = TypeVar("_W", bound=Waiting)
@@ -32,14 +33,20 @@ class FairLine(Generic[_W]):
 
     async def wait(self, waiting: _W, until: float) -> None:
         """Until it begins. until: a time of the event loop. Raises WaitedTooLong."""
+        if not self._keys and self._may(waiting):
+            waiting.begun = True
+            self._begin(waiting)
+            return
         self._keys.setdefault(waiting.key, []).append(waiting)
         try:
             self.go_on()
-            if not waiting.begun.done():
-                await asyncio.wait({waiting.begun}, timeout=max(0.01, until - asyncio.get_running_loop().time()))
+            if not waiting.begun:
+                loop = asyncio.get_running_loop()
+                waiting.wakes = loop.create_future()
+                await asyncio.wait({waiting.wakes}, timeout=max(0.01, until - loop.time()))
         finally:
             self._leave(waiting)
-        if not waiting.begun.done():
+        if not waiting.begun:
             raise WaitedTooLong
 
     def go_on(self) -> None:
@@ -48,8 +55,10 @@ class FairLine(Generic[_W]):
             self._leave(waiting)
             if rest := self._keys.pop(waiting.key, None):
                 self._keys[waiting.key] = rest  # behind the other keys
+            waiting.begun = True
             self._begin(waiting)
-            waiting.begun.set_result(None)
+            if waiting.wakes:
+                waiting.wakes.set_result(None)
 
     def _next(self) -> "_W | None":
         for requests in self._keys.values():
@@ -81,11 +90,11 @@ class OneAtATime:
 
     async def take(self, key: str, until: float) -> None:
         """Raises WaitedTooLong."""
-        waiting = Waiting(key, asyncio.get_running_loop().create_future())
+        waiting = Waiting(key)
         try:
             await self._line.wait(waiting, until)
         except asyncio.CancelledError:
-            if waiting.begun.done():
+            if waiting.begun:
                 self.give_back()
             raise
 

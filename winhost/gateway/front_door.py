@@ -1,18 +1,17 @@
 """One request from its head to the end of its answer."""
 
 import asyncio
-import logging
 import secrets
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-
-from aiohttp import web
 
 from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
 from .body_process import BodyProcess, NotRead
-from .connections import ClientConnection, Clients
+from .connections import Clients, Request
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_side import Engines
@@ -20,7 +19,7 @@ from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .key_limits import KeyLimits, OverLimit, TokenCount
-from .passed_answer import PassedAnswer
+from .passed_answer import OwnAnswer, PassedAnswer
 from .published import (
     HEALTH,
     METRICS,
@@ -32,11 +31,10 @@ from .published import (
     route_of,
 )
 from .request_body import WrongBody
-from .strict_http import REFUSED
+from .strict_http import Head
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
 
-_LOG = logging.getLogger("gateway")
 _GONE = 499  # the client went away; for log and metrics alone
 
 
@@ -68,7 +66,7 @@ class Answered(Exception):
 
 
 class FrontDoor:
-    """Handles requests for aiohttp's server. draining: it takes no more of them; open: how many are not answered."""
+    """Answers requests. draining: it takes no more of them; open: how many are not answered."""
 
     def __init__(
         self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns
@@ -97,28 +95,23 @@ class FrontDoor:
         """After the last request."""
         await self._body_process.close()
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """What aiohttp calls."""
-        connection = request.transport.get_protocol() if request.transport else None
-        if not isinstance(connection, ClientConnection):
-            return web.Response(status=_GONE)  # it went away before its turn came
-        connection.answering()
-        exchange = Exchange(client=connection.address or "-")
-        work = asyncio.current_task()  # aiohttp has one for each request
+    async def answer(self, request: Request) -> bool:
+        """Whether another one may follow on its connection."""
+        exchange = Exchange(client=request.address or "-")
+        work = asyncio.current_task()  # each request has one
         assert work
         self._work.add(work)
-        connection.tie(work)
+        status, kept = 500, False
         try:
-            response = await self._answer(request, connection, exchange)
+            status, kept = await self._answered(request, exchange)
         except asyncio.CancelledError:
-            if request.transport is not None:
+            if not request.client.gone:
                 raise
-            response = web.Response(status=_GONE)
+            status = _GONE
         finally:
             self._work.discard(work)
-            connection.untie(work)
-        self._note(exchange, response.status)
-        return response
+            self._note(exchange, status)
+        return kept
 
     def _note(self, exchange: Exchange, status: int) -> None:
         counted = self._metrics
@@ -129,62 +122,63 @@ class FrontDoor:
             counted.first_byte.add(exchange.model, exchange.first_byte)
         first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
         who = f"client={exchange.client} key={exchange.key}"
-        parts = (exchange.id, who, exchange.route, f"model={exchange.model}", str(status))
-        _LOG.info("%s first=%s s, whole=%.3f s, %d bytes", " ".join(parts), first, exchange.age, exchange.sent)
+        line = f"{exchange.id} {who} {exchange.route} model={exchange.model} {status} first={first} s, "
+        line += f"whole={exchange.age:.3f} s, {exchange.sent} bytes\n"
+        with suppress(OSError):  # a record of `logging` would cost ten times as much
+            sys.stderr.write(line)
 
-    async def _answer(
-        self, request: web.BaseRequest, connection: ClientConnection, exchange: Exchange
-    ) -> web.StreamResponse:
+    async def _answered(self, request: Request, exchange: Exchange) -> "tuple[int, bool]":
+        """Its status, and whether another one may follow."""
         try:
-            return await self._routed(request, connection, exchange)
+            found = await self._routed(request, exchange)
         except Answered as error:
-            return self._error(error, exchange)
+            found = self._error(error, exchange)
         except asyncio.CancelledError:
-            if not self._cutting or request.transport is None:
+            if not self._cutting or request.client.gone:
                 raise
-            return self._error(Answered(503, "stopping", "The gateway is stopping.", Retry_After="10"), exchange)
+            found = self._error(Answered(503, "stopping", "The gateway is stopping.", Retry_After="10"), exchange)
+        if isinstance(found, PassedAnswer):
+            return found.status, found.kept
+        return found.status, found.write_to(request)
 
-    def _error(self, error: Answered, exchange: Exchange) -> web.Response:
+    def _error(self, error: Answered, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         if error.status == 429:
             body["error"]["type"] = "rate_limit_error"
-        response = web.json_response(body, status=error.status, headers=self._headers(exchange))
-        response.headers.update({name.replace("_", "-"): value for name, value in error.headers.items()})
+        own = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **own})
         # Its body may still be on the way: nothing after it on this connection would be read.
-        if error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining:
-            response.force_close()
-        return response
+        answer.kept = not (error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining)
+        return answer
 
     def _headers(self, exchange: Exchange) -> dict[str, str]:
         return {"Server": "winhost", "X-Request-Id": exchange.id, "Cache-Control": "no-store"}
 
-    async def _routed(
-        self, request: web.BaseRequest, connection: ClientConnection, exchange: Exchange
-    ) -> web.StreamResponse:
-        if refused := request.headers.get(REFUSED):
-            status, _, code = refused.partition(" ")
-            raise Answered(int(status), code, f"The request is refused before it is read further: {code}.")
-        target = request.raw_path
-        route = route_of(target, self._settings.models)
+    async def _routed(self, request: Request, exchange: Exchange) -> "OwnAnswer | PassedAnswer":
+        if request.refused:
+            code = request.refused.code
+            raise Answered(request.refused.status, code, f"The request is refused before it is read further: {code}.")
+        head = request.head
+        route = route_of(head.target, self._settings.models)
         if needs_key(route):
-            exchange.key = self._holder(request)
-            connection.has_key()
+            exchange.key = self._holder(head)
+            request.client.has_key()
             self._check_use(exchange.key, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
         exchange.route = route
-        if request.method != method_of(route):
+        if head.method != method_of(route):
             raise Answered(405, "method", f"This takes {method_of(route)} alone.", Allow=method_of(route))
         if self.draining:
             raise Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
         if method_of(route) == "POST":
             return await self._completed(request, exchange)
-        return await self._own_answer(route, target.partition("?")[0], exchange)
+        return await self._own_answer(route, head.target.partition("?")[0], exchange)
 
-    def _holder(self, request: web.BaseRequest) -> str:
-        holder = self._keys.name_of(request.headers.get("Authorization", ""))
+    def _holder(self, head: Head) -> str:
+        holder = self._keys.name_of(head.authorization)
         if holder is None:
             message = "An API key is needed: the header `Authorization: Bearer KEY`."
             raise Answered(401, "no-key", message, WWW_Authenticate="Bearer")
@@ -199,27 +193,29 @@ class FrontDoor:
             message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
             raise Answered(403, "no-metrics-key", message)
 
-    async def _own_answer(self, route: str, path: str, exchange: Exchange) -> web.Response:
+    async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
         if route == HEALTH:
-            return web.json_response({"status": "ok"}, headers=headers)
+            return OwnAnswer.json(200, {"status": "ok"}, headers)
         if route == METRICS:
             now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
             now["held_body_bytes"] = self._bodies.held
             scope = self._keys.metrics_of(exchange.key)
             only = scope.models if scope else frozenset[str]()
             text = self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now)
-            return web.Response(text=text, headers={**headers, "Content-Type": "text/plain; version=0.0.4"})
+            return OwnAnswer(
+                200, text.encode(), {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            )
         if route == READY:
             models = self._settings.models.values()
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
                 raise Answered(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
-            return web.json_response({"ready": True}, headers=headers)
+            return OwnAnswer.json(200, {"ready": True}, headers)
         named = model_in(path, self._settings.models)
         if path != MODELS and named:
-            return web.json_response(self._described(named), headers=headers)
+            return OwnAnswer.json(200, self._described(named), headers)
         data = [self._described(name) for name in self._settings.models]
-        return web.json_response({"object": "list", "data": data}, headers=headers)
+        return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
 
     async def _ready(self, model: PublishedModel) -> bool:
         """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
@@ -232,16 +228,16 @@ class FrontDoor:
 
     # ---- what goes to an engine
 
-    async def _completed(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _completed(self, request: Request, exchange: Exchange) -> PassedAnswer:
         """What a request needs is taken by its head alone; only then its body is read."""
-        if request.content_type != "application/json":
+        if request.head.content_type != "application/json":
             raise Answered(415, "content-type", "The body has to be application/json.")
         until = self._turns.until()
         try:
             with self._key_limits.request(exchange.key) as exchange.count:
                 async with (
                     self._turns.seat(exchange.key) as seat,
-                    self._bodies.body(exchange.key, request.content_length, until) as body,
+                    self._bodies.body(exchange.key, request.head.length, until) as body,
                 ):
                     await self._read(request, body, exchange, until)
                     return await self._asked(request, body, exchange, seat, until)
@@ -253,9 +249,7 @@ class FrontDoor:
             after = busy.after if isinstance(busy, Busy) else 5
             raise Answered(503, "busy", message, Retry_After=str(after)) from None
 
-    async def _asked(
-        self, request: web.BaseRequest, body: Body, exchange: Exchange, seat: Seat, until: float
-    ) -> web.StreamResponse:
+    async def _asked(self, request: Request, body: Body, exchange: Exchange, seat: Seat, until: float) -> PassedAnswer:
         model = self._settings.models[exchange.model]
         while True:
             try:
@@ -268,13 +262,13 @@ class FrontDoor:
 
     async def _turned(
         self,
-        request: web.BaseRequest,
+        request: Request,
         model: PublishedModel,
         body: Body,
         exchange: Exchange,
         seat: Seat,
         until: float,
-    ) -> web.StreamResponse:
+    ) -> PassedAnswer:
         hold = 0 if self._turns.takes_turns(model.name) else None
         try:
             async with (
@@ -292,11 +286,11 @@ class FrontDoor:
             message = f"The engine of {model.name} broke off before it answered."
             raise Answered(502, "engine-broke-off", message) from None
 
-    async def _read(self, request: web.BaseRequest, body: Body, exchange: Exchange, until: float) -> None:
-        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
+        if request.head.expects:
+            request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            await body.receive(request.content)
+            await body.receive(request)
             counted = exchange.count is not None
             found = await self._body_process.read(body.parts, exchange.route, counted, exchange.key, until)
         except TooSlow:
@@ -311,12 +305,10 @@ class FrontDoor:
             exchange.count.hides_usage = found.adds_usage
 
     async def _passed_on(
-        self, request: web.BaseRequest, engine: EngineConnection, exchange: Exchange, seat: Seat
-    ) -> web.StreamResponse:
-        client = request.transport.get_protocol() if request.transport else None
-        if not isinstance(client, ClientConnection):
-            raise asyncio.CancelledError  # it has just gone
-        passed = PassedAnswer(request, client, engine.answer, self._headers(exchange), self.draining)
+        self, request: Request, engine: EngineConnection, exchange: Exchange, seat: Seat
+    ) -> PassedAnswer:
+        client = request.client
+        passed = PassedAnswer(request, engine.answer, self._headers(exchange), self.draining)
         count = exchange.count
         if count:
             count.hides_usage = count.hides_usage and passed.is_stream

@@ -1,19 +1,17 @@
-"""An engine's answer on its way to a client. It goes past aiohttp, which is only told that it has ended: so its head
-comes in one write with its first part, and its end with the last one.
+"""Answers as clients get them: the gateway's own, and those of engines, whose head goes in one write with the first
+part of the body.
 """
 
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
-
-from aiohttp import web
 
 from .answer_framing import AnswerFraming, in_chunk
-from .connections import ClientConnection
+from .connections import Request
 from .engine_control import EngineFault
 
 _PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
@@ -26,58 +24,66 @@ def _date(now: int) -> str:
     return formatdate(now, usegmt=True)
 
 
-class PassedAnswer(web.StreamResponse):
-    """head: of it, as its client gets it; framed: its body goes in chunks; is_stream: it consists of events."""
+def _head(minor: int, status: int, headers: Mapping[str, str], kept: bool) -> bytes:
+    lines = [f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}", *(f"{name}: {headers[name]}" for name in headers)]
+    lines.append(f"Date: {_date(int(time.time()))}")
+    lines += ["", ""] if kept else ["Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1")
 
-    def __init__(
-        self,
-        request: web.BaseRequest,
-        client: ClientConnection,
-        answer: AnswerFraming,
-        own: Mapping[str, str],
-        last: bool,
-    ) -> None:
+
+@dataclass
+class OwnAnswer:
+    """kept: another request may follow on the connection, where its client wants to send one."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+    kept: bool = True
+
+    @classmethod
+    def json(cls, status: int, found: object, headers: Mapping[str, str]) -> "OwnAnswer":
+        text = json.dumps(found).encode("ascii")
+        return cls(status, text, {"Content-Type": "application/json; charset=utf-8", **headers})
+
+    def write_to(self, request: Request) -> bool:
+        """Whether its connection stays."""
+        kept = self.kept and request.kept
+        headers = {**self.headers, "Content-Length": str(len(self.body))}
+        without_body = request.method == "HEAD"
+        request.client.write(_head(request.version, self.status, headers, kept) + (b"" if without_body else self.body))
+        return kept
+
+
+class PassedAnswer:
+    """status; head: of it, as its client gets it; framed: its body goes in chunks; is_stream: it consists of events;
+    kept: another request may follow on the connection.
+    """
+
+    def __init__(self, request: Request, answer: AnswerFraming, own: Mapping[str, str], last: bool) -> None:
         """own: headers of the gateway; last: the connection closes after it. Raises EngineFault."""
-        super().__init__(status=answer.status)
         # The others are between engine and gateway, and nothing that the client can mend.
         if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
             raise EngineFault(str(answer.status))
         passed = {name: answer.headers[name.lower()] for name in _PASSED if name.lower() in answer.headers}
         if not all(value.isprintable() for value in passed.values()):
             raise EngineFault("header")
-        self._client = client
-        self.framed = answer.length is None and request.version >= (1, 1)
-        self._kept = request.keep_alive and not last and (self.framed or answer.length is not None)
-        headers = {"Content-Type": "application/json", **own, **passed, "Date": _date(int(time.time()))}
+        self._client = request.client
+        self.status = answer.status
+        self.framed = answer.length is None and request.version == 1
+        self.kept = request.kept and not last and (self.framed or answer.length is not None)
+        headers = {"Content-Type": "application/json", **own, **passed}
         self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENTS
         if self.framed:
             headers["Transfer-Encoding"] = "chunked"
         elif answer.length is not None and answer.status != HTTPStatus.NO_CONTENT:
             headers["Content-Length"] = str(answer.length)
-        if not self._kept:
-            headers["Connection"] = "close"
-        elif request.version < (1, 1):
-            headers["Connection"] = "keep-alive"
-        first = f"HTTP/1.{request.version.minor} {answer.status} {_REASONS.get(answer.status, '')}"
-        lines = [first, *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        self.head = "\r\n".join(lines).encode("latin-1")
+        self.head = _head(request.version, answer.status, headers, self.kept)
 
     def break_off(self, message: str, code: str) -> None:
         """Never ends it as if it were whole: its last chunk does not come, and a stream says why."""
+        self.kept = False
         if self.is_stream:
             error = {"error": {"message": message, "type": "server_error", "code": code}}
             event = f"data: {json.dumps(error)}\n\n".encode("ascii")
             self._client.write(in_chunk(event) if self.framed else event)
         self._client.close()
-
-    # ---- what aiohttp asks when it has ended
-
-    @property
-    def keep_alive(self) -> bool:
-        return self._kept
-
-    async def prepare(self, request: web.BaseRequest) -> Any:
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        return None

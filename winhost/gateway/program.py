@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from aiohttp import web
-
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
@@ -26,8 +24,6 @@ from .trusted_proxies import TrustedProxies
 from .turns import Turns
 
 _LOG = logging.getLogger("gateway")
-_IDLE_S = 75  # an open connection without a request
-_LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
 
@@ -42,8 +38,7 @@ def main(words: list[str]) -> int:
     # A line says what it says: nobody needs to find out which task of which thread wrote it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # as the Python documentation has it
-    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     try:
         if len(words) in (2, 3) and words[0] == "new-key":
             sys.stdout.write("{}\n{}\n".format(*new_key(*words[1:])))
@@ -118,19 +113,18 @@ async def serve(
 ) -> None:
     """Raises CannotStart."""
     limits = settings.limits
-    engines = Engines(limits)
+    engines = Engines(limits, selector.read_by)
     clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
     door = FrontDoor(settings, keys, engines, clients, turns)
-    requests = web.Server(door.handle, keepalive_timeout=_IDLE_S, lingering_time=_LINGER_S, access_log=None)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
 
     def client() -> ClientConnection:
-        return ClientConnection(requests, Framing(limits.body_bytes), clients)
+        return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
@@ -147,28 +141,60 @@ async def serve(
     await _until_done(door, limits.drain)
     door.cut()
     await _until_done(door, _AFTER_DRAIN_S)
-    await requests.shutdown(_AFTER_DRAIN_S)
+    clients.close()
     turns.stop()
     await door.close()
     engines.close()
 
 
-async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.AbstractServer:
+async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> "_Listening":
     listen = settings.listen
     loop = asyncio.get_running_loop()
-    # asyncio takes its backlog for how many connections it accepts in a row, before it does anything else.
     try:
         if listen.socket is None:
-            server = await loop.create_server(factory, listen.address, listen.port, backlog=1)
+            server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
         else:
-            server = await loop.create_unix_server(factory, listen.socket, backlog=1)
+            server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
             Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
+        return _Listening(server, factory)
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
-    for each in server.sockets:
-        with socket.socket(fileno=os.dup(each.fileno())) as listening:
-            listening.listen(_BACKLOG)
-    return server
+
+
+class _Listening:
+    """Accepts one connection in a turn of the event loop, without the task that asyncio's own server has for each."""
+
+    def __init__(self, server: asyncio.Server, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._server, self._factory = server, factory
+        self._loop = asyncio.get_running_loop()
+        self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+        for each in self._sockets:
+            each.setblocking(False)
+            each.listen(_BACKLOG)
+            self._loop.add_reader(each, self._accept, each)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no more files, or no memory
+            _LOG.error("cannot accept connections for a second: %s", error.strerror)
+            self._loop.remove_reader(listening)
+            self._loop.call_later(1, self._go_on, listening)
+            return
+        accepted.setblocking(False)
+        self._loop._make_socket_transport(accepted, self._factory(), extra={"peername": peer})  # type: ignore[attr-defined]
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
+        self._server.close()
 
 
 def tell_systemd(state: str) -> None:

@@ -1,19 +1,18 @@
-"""HTTP/1.1, read strictly before aiohttp reads it: what two parsers could read in two ways is refused.
+"""HTTP/1.1, read strictly: what two parsers could read in two ways is refused.
 
-aiohttp gets a head that was written anew from what was understood, with the few headers that matter, and large chunks
-without extensions. So neither what its versions let through nor how a client cuts a body makes a difference.
+Nothing of a client's head goes further than `Head`, and nothing of its body but the bytes themselves. So how a client
+writes its headers or cuts its body makes no difference to an engine.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HEAD_BYTES = 16_384
 CHUNK_LINE_BYTES = 10  # eight digits and the end of the line
 JOINED_BYTES = 16_384
 # Each chunk costs time, whatever its size: beyond the first of a body, they have this many bytes on average.
 FREE_CHUNKS, SMALL_BYTES = 1_000, 64
-REFUSED = "Winhost-Refused"  # no client's header is passed on by this name
 
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])")  # no fragment, no absolute URL
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -22,10 +21,12 @@ _HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
-_PASSED = (b"host", b"accept", b"authorization", b"content-type", b"content-length", b"transfer-encoding", b"expect")
 _FORWARDED = b"x-forwarded-for"  # the only one that may be there more than once and is read
 # Two of them could be read as the first, the last, or both together.
-_ONCE = (*_PASSED, b"content-encoding", b"connection", b"upgrade", b"x-api-key")
+_ONCE = frozenset(
+    b"host accept authorization content-type content-length transfer-encoding expect content-encoding connection"
+    b" upgrade x-api-key".split()
+)
 
 
 class Refused(Exception):
@@ -35,21 +36,21 @@ class Refused(Exception):
         super().__init__(code)
         self.code, self.status = code, status
 
-    def request(self) -> bytes:
-        """What aiohttp gets in the request's place, so that the answer comes after those of earlier requests."""
-        head = f"GET / HTTP/1.1\r\nHost: -\r\n{REFUSED}: {self.status} {self.code}\r\nConnection: close\r\n\r\n"
-        return head.encode("ascii")
 
-
-@dataclass(frozen=True)
-class Head:
-    """text: as it is passed on; length: of the body, None where it comes in chunks; forwarded: its `X-Forwarded-For`,
-    joined where there are several.
+class Head(NamedTuple):
+    """length: of the body, None where it comes in chunks; kept: the connection may stay after the answer; expects:
+    its client sends the body when it is told to; forwarded: its `X-Forwarded-For`, joined where there are several.
     """
 
-    text: bytes
+    method: str
+    target: str
+    minor: int
     length: int | None
-    forwarded: bytes | None = None
+    kept: bool
+    authorization: str
+    content_type: str
+    expects: bool
+    forwarded: bytes | None
 
 
 def parse_head(lines: list[bytes], body_limit: int) -> Head:
@@ -61,15 +62,25 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
     if method not in _METHODS:
         raise Refused("method", 501)
     headers = headers_in(lines[1:])
-    _check_host(headers.get(b"host"), needed=minor == b"1")
+    host = headers.get(b"host")
+    if host is None and minor == b"1":
+        raise Refused("no-host")
+    if host is not None and not _HOST.fullmatch(host):
+        raise Refused("host")
     length = body_length(headers, minor, body_limit)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused("content-encoding", 415)
-    passed = [name + b": " + headers[name] for name in _PASSED if name in headers]
-    if b"close" in headers.get(b"connection", b"").lower():
-        passed.append(b"connection: close")
-    text = b"\r\n".join([method + b" " + target + b" HTTP/1." + minor, *passed, b"", b""])
-    return Head(text, length, headers.get(_FORWARDED))
+    return Head(
+        method.decode("ascii"),
+        target.decode("ascii"),
+        int(minor),
+        length,
+        minor == b"1" and b"close" not in headers.get(b"connection", b"").lower(),
+        headers.get(b"authorization", b"").decode("utf-8", "surrogateescape"),
+        headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1"),
+        minor == b"1" and headers.get(b"expect", b"").lower() == b"100-continue",
+        headers.get(_FORWARDED),
+    )
 
 
 def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
@@ -85,13 +96,6 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
         before = found[name] + b"," if name == _FORWARDED and name in found else b""
         found[name] = before + value.strip(b" \t")
     return found
-
-
-def _check_host(host: bytes | None, needed: bool) -> None:
-    if host is None and needed:
-        raise Refused("no-host")
-    if host is not None and not _HOST.fullmatch(host):
-        raise Refused("host")
 
 
 def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
@@ -113,21 +117,20 @@ def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | 
 
 
 class Framing:
-    """Where requests of one connection begin and end. `feed` gives what is passed on.
+    """Where requests of one connection begin and end.
 
-    forwarded: is told the `X-Forwarded-For` of each head, and may raise Refused;
-    heads: how many were passed on; in_head: whether a head has begun and not ended; in_body: likewise for a body.
+    forwarded: is told the `X-Forwarded-For` of each head, and may raise Refused; in_head: whether a head has begun and
+    not ended; in_body: likewise for a body.
     """
 
     def __init__(self, body_limit: int) -> None:
         self._limit = body_limit
         self._rest = bytearray()
-        self._read = Framing._head  # no bound method: it would hold what holds it
+        self._read: Callable[[Framing], Head | bytes | None] = Framing._head  # no bound method: it would hold itself
         self._left = self._body = self._count = 0
         self._joined = bytearray()
         self._after_chunk = False
         self.forwarded: Callable[[bytes | None], None] | None = None
-        self.heads = 0
 
     @property
     def in_head(self) -> bool:
@@ -137,14 +140,16 @@ class Framing:
     def in_body(self) -> bool:
         return self._read is not Framing._head
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Raises Refused, after which the connection is of no more use."""
+    def feed(self, data: bytes) -> Iterator[Head | bytes]:
+        """Heads, and after each the parts of its body, until `in_body` says that there are no more; the last part may
+        be empty. Raises Refused, after which the connection is of no more use.
+        """
         self._rest += data
-        while (passed := self._read(self)) is not None:
-            if passed:
-                yield passed
+        while (found := self._read(self)) is not None:
+            if found or not self.in_body:
+                yield found
 
-    def _head(self) -> bytes | None:
+    def _head(self) -> Head | None:
         end = self._rest.find(b"\r\n\r\n")
         head = bytes(self._rest if end < 0 else self._rest[:end])
         if len(head) > HEAD_BYTES:
@@ -158,13 +163,12 @@ class Framing:
         if self.forwarded:
             self.forwarded(parsed.forwarded)
         del self._rest[: end + 4]
-        self.heads += 1
         self._left, self._body, self._count = parsed.length or 0, 0, 0
         if parsed.length is None:
             self._read, self._after_chunk = Framing._chunks, False
         elif parsed.length:
             self._read = Framing._plain_body
-        return parsed.text
+        return parsed
 
     def _plain_body(self) -> bytes | None:
         taken = bytes(self._rest[: self._left])
@@ -175,7 +179,7 @@ class Framing:
         return taken or None
 
     def _chunks(self) -> bytes | None:
-        """Chunks of `JOINED_BYTES`, the last one smaller, however small those are that came."""
+        """Parts of `JOINED_BYTES`, the last one smaller, however small the chunks are that came."""
         rest, at = self._rest, 0
         while self._read is Framing._chunks:
             part = rest[at : at + self._left]
@@ -216,11 +220,10 @@ class Framing:
 
     def _joined_so_far(self) -> bytes | None:
         """None where nothing is ready and the body has not ended."""
-        joined, ended = self._joined, self._read is not Framing._chunks
-        ready = len(joined) if ended else len(joined) - len(joined) % JOINED_BYTES
-        cut = [bytes(joined[at : min(at + JOINED_BYTES, ready)]) for at in range(0, ready, JOINED_BYTES)]
-        del joined[:ready]
-        passed = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in cut)
+        ended = self._read is not Framing._chunks
+        ready = len(self._joined) if ended else len(self._joined) - len(self._joined) % JOINED_BYTES
+        passed = bytes(self._joined[:ready])
+        del self._joined[:ready]
         return passed if passed or ended else None
 
     def _last_line(self) -> bytes | None:
@@ -230,4 +233,4 @@ class Framing:
             raise Refused("chunk")  # a trailer
         del self._rest[:2]
         self._read = Framing._head
-        return b"0\r\n\r\n"
+        return b""

@@ -116,7 +116,7 @@ class Turns:
         group = self._groups.get(model)
         loop = asyncio.get_running_loop()
         asleep = group is not None and not group.awake(model)
-        waiter = Waiter(seat.key, loop.create_future(), seat, model, loop.time(), asleep)
+        waiter = Waiter(seat.key, seat, model, loop.time(), asleep)
         try:
             if group:
                 group.joined(waiter)
