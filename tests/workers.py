@@ -41,6 +41,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker begins elsewhere in the tree: in a fresh clone all of them would compile each file at the same time."""
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    worker, workers = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    (tests,) = (config.rootpath / path for path in config.args)
+    paths = sorted(str(path) for path in tests.iterdir() if path.is_dir() or path.name.startswith("test_"))
+    first = len(paths) * worker // workers
+    config.args = paths[first:] + paths[:first]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parts)  # xdist wants one order in all workers
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     """End a worker that hangs: an exception could be caught by the test, or be raised inside pytest itself, or wait for
     a call into C. Without xdist there is one process, and pytest-timeout raises one.
