@@ -42,7 +42,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Each worker begins elsewhere in the tree: in a fresh clone all of them would compile each file at the same time."""
+    """Each worker begins elsewhere in the tree: in a fresh clone all would compile each file at the same time."""
     config = session.config
     if not hasattr(config, "workerinput") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
