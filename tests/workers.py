@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 STDERR = pytest.StashKey[int]()
+JUDGED = pytest.StashKey[int]()
+"""Verdicts that were made while files were collected: what a module does as it is imported, each worker does."""
 INNER = ("tests/house/test_costly.py", "tests/house/test_workers.py")  # they run suites and parse nothing
 DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 
@@ -56,6 +59,11 @@ def pytest_collection(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parts)  # xdist wants one order in all workers
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    judged = getattr(sys.modules.get("winhost.compat.assess"), "_judged", None)
+    session.config.stash[JUDGED] = judged.cache_info().misses if judged else 0
 
 
 @pytest.hookimpl(tryfirst=True)
