@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 CASES_ONE_IN = {"few": 50, "some": 4, "all": 1}
 FUNCTIONS_ONE_IN = {"few": 4, "some": 1, "all": 1}
@@ -24,6 +25,9 @@ NOT_RUN = pytest.StashKey[int]()
 for name, examples in EXAMPLES.items():
     settings.register_profile(name, deadline=None, max_examples=examples, derandomize=True)
 settings.register_profile("any", deadline=None, max_examples=500)
+# Constants in modules that are imported by then would be tried as well: the examples would follow from the tests that
+# ran before, and each worker would parse a thousand files to find them.
+providers.is_local_module_file = lambda path: False
 
 
 def commit() -> str:

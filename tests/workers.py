@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 STDERR = pytest.StashKey[int]()
+JUDGED = pytest.StashKey[int]()
+"""Verdicts that were made while files were collected: what a module does as it is imported, each worker does."""
 INNER = ("tests/house/test_costly.py", "tests/house/test_workers.py")  # they run suites and parse nothing
 DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 
@@ -38,6 +41,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker begins elsewhere in the tree: in a fresh clone all would compile each file at the same time."""
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    worker, workers = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    (tests,) = (config.rootpath / path for path in config.args)
+    paths = sorted(str(path) for path in tests.iterdir() if path.is_dir() or path.name.startswith("test_"))
+    first = len(paths) * worker // workers
+    config.args = paths[first:] + paths[:first]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parts)  # xdist wants one order in all workers
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    judged = getattr(sys.modules.get("winhost.compat.assess"), "_judged", None)
+    session.config.stash[JUDGED] = judged.cache_info().misses if judged else 0
 
 
 @pytest.hookimpl(tryfirst=True)

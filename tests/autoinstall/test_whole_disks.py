@@ -201,6 +201,7 @@ def blank_machine(tmp: Path, size: Bytes) -> Rig:
 SEEDED = Random(30)
 
 
+@pytest.mark.costly
 @needs_blkid
 @each_row(
     "size, at",

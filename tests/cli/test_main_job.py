@@ -141,6 +141,7 @@ def test_schemas_are_json_schemas_that_our_own_files_meet(line: Line) -> None:
         assert schema["type"] == "object"
 
 
+@pytest.mark.costly
 def test_every_code_can_be_explained(line: Line) -> None:
     codes = [row["code"] for row in line("explain", "--list", "--json").results]
     assert "dda.client-sku" in codes

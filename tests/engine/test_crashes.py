@@ -1,5 +1,7 @@
 """A run that is killed at any moment ends as if it had not been, or where it began: in every world, by one harness."""
 
+import random
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,25 @@ from winhost.engine.journal import read_journal
 
 pytestmark = pytest.mark.timeout(7200)  # a world is killed at each of its hundred moments in one test
 
-NAMED = [
-    pytest.param(name, marks=[NOT_ROOT] * case.root + [pytest.mark.costly] * case.costly)
-    for name, case in CASES.items()
-]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`make test` kills one world of each kind, which the first word of its name says. The commit decides which one."""
+    if "straight" not in metafunc.fixturenames:
+        return
+    kinds = defaultdict[str, list[str]](list)
+    for name in (name for name, case in CASES.items() if not case.costly):
+        kinds[name.split()[0].strip(",")].append(name)
+    chance = random.Random(metafunc.config.option.costly_seed)
+    chosen = {chance.choice(names) for names in kinds.values()}
+    worlds = [
+        pytest.param(
+            name, marks=[*([NOT_ROOT] if case.root else []), *([] if name in chosen else [pytest.mark.costly])]
+        )
+        for name, case in CASES.items()
+    ]
+    metafunc.parametrize("straight", worlds, indirect=True, scope="module")
 
 
-@pytest.fixture(scope="module", params=NAMED)
+@pytest.fixture(scope="module")
 def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Straight]:
     name, options = request.param, request.config.option
     folder = tmp_path_factory.mktemp("straight")

@@ -264,6 +264,7 @@ def goes_down_after(here: NewVmWorld, monkeypatch: pytest.MonkeyPatch, cmdlet: s
     monkeypatch.setattr(here.machine, cmdlet, then_down)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cmdlet", CMDLETS)
 def test_a_host_that_restarts_in_the_middle_has_the_vm_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cmdlet: str

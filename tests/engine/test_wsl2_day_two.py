@@ -18,6 +18,8 @@ from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_firewall import ANY
 
+pytestmark = pytest.mark.costly  # many days after, one at a time
+
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds
 
@@ -305,7 +307,6 @@ def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
     return {(check.resource, check.property) for check in here.differing(plan)}
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
 def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Day) -> None:
     here = made(tmp_path, **day.settings)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.house.inner_suite import run_suite
+from tests.workers import JUDGED
+from winhost.compat import assess
 
 SUITE = {
     "test_deep.py": """
@@ -70,3 +72,29 @@ def test_one_failing_test_never_ends_the_run(tmp_path: Path, workers: str) -> No
     assert set(re.findall(r"^FAILED .*::test_(\w+)", said.stdout, re.MULTILINE)) == FAILING
     assert f"= {len(FAILING)} failed, 8 passed in " in said.stdout
     assert "test_deep.py" in said.stderr, "where it hangs"
+
+
+def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Path) -> None:
+    """xdist refuses to run where they do not agree."""
+    begun = """
+        import os
+        from pathlib import Path
+
+        with Path(os.environ["PYTEST_XDIST_WORKER"]).open("a") as file:
+            file.write(f"{__name__}\\n")
+
+        def test_it(): pass
+    """
+    files = {f"suite/{name}/test_{name}.py": begun for name in ("one", "other", "third")}
+    said = run_suite(
+        tmp_path, {"pytest.ini": "[pytest]\ntestpaths = suite\n", **files}, "-p", "tests.workers", "-n", "3"
+    )
+    assert "3 passed" in said.stdout, said.stdout + said.stderr
+    read = [(tmp_path / worker).read_text("utf-8").split() for worker in ("gw0", "gw1", "gw2")]
+    assert sorted(names[0] for names in read) == sorted(read[0]) == ["test_one", "test_other", "test_third"]
+
+
+def test_no_host_is_judged_while_tests_are_collected(pytestconfig: pytest.Config) -> None:
+    """Each worker collects all files: it would be done by all of them, whatever they run."""
+    assert assess._judged.cache_info
+    assert pytestconfig.stash[JUDGED] == 0

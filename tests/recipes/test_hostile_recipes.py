@@ -133,6 +133,7 @@ def work(bomb: str) -> int:
     return sum(each.callcount for each in counted.getstats())
 
 
+@pytest.mark.costly
 @each_row("name", BOMBS)
 def test_a_bomb_is_read_or_refused_and_one_twice_as_large_takes_twice_the_work(name: str) -> None:
     work(BOMBS["a null"](1))  # catalogues are read once
@@ -164,6 +165,7 @@ def test_a_secret_is_in_no_finding(secret: str) -> None:
         assert value not in str(found.findings)
 
 
+@pytest.mark.costly
 @each_row("name", CASES)
 def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
     """A line that no finding with a mend names, nor one beside it, is as it was, if nothing came behind it."""
@@ -192,6 +194,7 @@ def test_what_is_mended_can_still_be_read(name: str) -> None:
     read(found.mended.decode())
 
 
+@pytest.mark.costly
 @each_row("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
 def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
     """UTF-16 of PowerShell, byte order marks and CRLF change no finding."""

@@ -53,7 +53,8 @@ def later_runs(record: RunState, store: Store, marks: Sequence[Mark] = ()) -> La
 
 def waiting_for(run: str, host: str, store: Store) -> tuple[str, ...]:
     """Partly rolled back runs that keep something for this one, newest first: the order in which they can go on."""
-    partly = [record for name in store.runs_of(host) if (record := _replayed(name, store)) and record.waiting]
+    others = [name for name in store.runs_of(host) if name != run]
+    partly = [record for name in others if (record := _replayed(name, store)) and record.waiting]
     return tuple(record.run for record in reversed(partly) if any(run in each.runs for each in record.waiting))
 
 
