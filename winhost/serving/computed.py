@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from packaging.version import Version
+
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib
@@ -12,9 +14,12 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import VIDEO
-from winhost.sizing.engines import REMAINS, engine
+from winhost.sizing.engines import CUDA_GRAPHS, GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
+GRAPHS_INSIDE = Version(
+    "0.20.0"
+)  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is on from here; runner V2 estimates nothing
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
 # Of each card. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
@@ -52,19 +57,53 @@ def _shm(case: Case) -> Computed:
 
 
 def _share(case: Case) -> Computed:
-    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models."""
-    cards = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
-    given = [_given(case, place) for place in cards]
-    part = min(Fraction(bytes_, _vram(case, place)) for (bytes_, _), place in zip(given, cards, strict=True))
-    short = [place.where for place in cards if part * _vram(case, place) < _needed(case, place)]
-    doubt = f"cards of different sizes: too little of {', '.join(short)}" if short else None
+    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models.
+    The share leaves room for what an engine takes beside it.
+    """
+    each = engine(case.model, max(case.vram))
+    places = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
+    given = [_given(case, place) for place in places]
+    beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
+    holds = sum(part.least for part in each.share)
+    parts = []
+    for (bytes_, _), place in zip(given, places, strict=True):
+        # Where only the lower ends fit, the share has to hold at least these.
+        safe = bytes_ - beside
+        risky = min(holds, bytes_ + (place.most or 0) - (place.capacity or 0) - least)
+        parts.append(Fraction(max(safe, risky, 0), _vram(case, place)))
+    part = min(parts)
+    doubts = [_share_doubt(case, each, place, part) for place in places]
+    short = [
+        place.where for place in places if place.fits and part * _vram(case, place) < _needed(case, place) - beside
+    ]
+    if short:
+        doubts.insert(0, f"GPUs of different sizes: too little of {', '.join(short)}")
     how = "; ".join(dict.fromkeys(how for _, how in given))
-    rounded = int(round(part, 6) * 1000) / 1000  # capacities are whole bytes, so that 0.8 of a card is a little less
-    return Computed(str(rounded), f"{how}; rounded down", doubt)
+    rounded = int(round(part, 6) * 1000) / 1000  # capacities are whole bytes, so that 0.8 of a GPU is a little less
+    how += (
+        f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)}); rounded down"
+    )
+    return Computed(str(rounded), how, next((doubt for doubt in doubts if doubt), None))
+
+
+def _share_doubt(case: Case, each: Engine, place: MemoryPlace, part: Fraction) -> str | None:
+    if not place.fits:
+        taken = f"{gib(place.least)} to {gib(place.used)}"
+        return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
+    vllm = case.workload.versions.get("vllm")
+    left = part * _vram(case, place) - sum(line.bytes for line in each.share)
+    if any(line.what == CUDA_GRAPHS for line in each.outside) and left < GRAPHS and not (vllm and vllm < GRAPHS_INSIDE):
+        return (
+            f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(GRAPHS)}) out of this share, "
+            f"which has {gib(int(left))} to spare; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
+        )
+    return None
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
-    """Memory of one GPU. Raises RefusedError (CardShared) where the size of another model on it is not known."""
+    """Memory of one GPU, inside and outside the share. Raises RefusedError (CardShared) where the size of another model
+    on it is not known, or all of them may not fit.
+    """
     assert place.capacity is not None
     placed = case.budget.placement.cards
     tenants = [model for model in case.workload.models if place.card in placed[model.name]]
@@ -72,13 +111,16 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
         return place.capacity, f"alone on {place.where}: {place.how}"
     if not place.fits:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
-        lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
+        why = (
+            f"Missing: {'; '.join(map(visible, lacks))}"
+            if lacks
+            else (f"Together they take {gib(place.least)} to {gib(place.used)}, and {gib(place.capacity)} are safe.")
+        )
         raise RefusedError(
             "CardShared",
             what=f"how {place.where} is split cannot be computed; on it: "
             f"{', '.join(visible(model.name) for model in tenants)}",
-            meaning="Each engine takes its share when it starts, and where shares are too large one fails. "
-            f"Missing: {lacking}",
+            meaning=f"Each engine takes its share when it starts, and where shares are too large one fails. {why}",
             hint="State it in the workload file; winhost assess --workload names the keys that settle it.",
         )
     assert place.margin is not None
@@ -94,7 +136,7 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)
     sleepers = {model.name for model in case.workload.models if model.sleeps}
-    stays = engine(case.model).stays.bytes
+    stays = sum(part.bytes for part in engine(case.model).stays)
     return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 
