@@ -60,6 +60,8 @@ def test_a_mistyped_need_is_answered_with_the_nearest() -> None:
 
 def test_models_imply_what_they_need() -> None:
     assert {"sleep-l1", "gpu-compute", "gpu-memory"} <= set(needs_of(SHARING).must)
+    open_ = replace(SHARING, needs=Needs())
+    assert ("sleep-l1" in needs_of(open_).must, needs_of(open_).nice) == (False, ("sleep-l1",))
     assert {"tensor-parallel", "multi-gpu"} <= set(needs_of(WIDE).must)
     copies = replace(SHARING, models=tuple(replace(model, data=2) for model in SHARING.models))
     assert {"data-parallel", "sleep-data-parallel"} <= set(needs_of(copies).must)
@@ -126,8 +128,8 @@ def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_t
     answer = evaluate(two_4090_on_windows_11(), WishOf(needs_of(AWQ_32B), "wsl2", AWQ_32B))
     assert answer.nearest is not None
     (change,) = answer.nearest.fix.changes
-    assert (change.kind, change.was, change.to) == ("sequences", 4, 3)
-    assert "gpu0, gpu1: 18.81 GiB of 19.19 GiB" in answer.nearest.fix.shows
+    assert (change.kind, change.was, change.to) == ("context", 16_384, 14_336)
+    assert "gpu0, gpu1: 20.65 GiB of 20.87 GiB" in answer.nearest.fix.shows
     assert answer.nearest.fix.unknown == ("what may be pinned under WSL",)
     assert answer.nearest.verdict is Verdict.UNVERIFIED
     wsl = next(fit for fit in answer.fits if fit.variant.startswith("wsl2"))

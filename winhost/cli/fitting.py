@@ -9,8 +9,8 @@ The order, which docs/models.md states as well:
 6. in one class the newer model first, then less quantization, then fewer parameters.
 
 No benchmark scores: a number of parameters and a date are facts, a rank is an opinion. Memory is what `assess
---workload` computes. More memory never takes a candidate away, so it never gives a smaller class, but for GPUs of 70 GiB
-and more, on which vLLM batches more and so takes more for activations.
+--workload` computes. More memory never takes a candidate away, so it never gives a smaller class; but from 70 GiB on
+vLLM batches more, which takes more for activations.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

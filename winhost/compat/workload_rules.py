@@ -34,7 +34,6 @@ RELOADING = frozenset(
 
 # Of the formats those that no hub's repository has by itself: somebody converts the weights for them first.
 CONVERTED = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
-STARTS = (29.0, 91.5)  # seconds until the first answer: the quickest reported, the slowest measured
 
 
 def is_safe_to_reload(model: Model) -> bool:
@@ -137,7 +136,7 @@ def loads_what_nobody_converted(case: WorkloadOnVariant) -> Finding | None:
     found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
     if found:
         formats = ", ".join(f"{model.id} by {model.load_format}" for model in found)
-        return unverified("load-format.unconverted", observed=formats)
+        return unverified("sharded-state.unconverted", observed=formats)
     return None
 
 
@@ -207,17 +206,6 @@ def swap_is_untried(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-def starts_too_slowly(case: WorkloadOnVariant) -> Finding | None:
-    """A model that nobody may put to sleep is started for each of its turns."""
-    stopped = [model for model in case.workload.models if model.sleeps and model.sleep_level == 0]
-    if not stopped or case.within > STARTS[1]:
-        return None
-    seconds = f"a start takes {STARTS[0]:.0f} to {STARTS[1]:.1f} s"
-    observed = f"{_named(stopped)} is stopped between its turns; {seconds}, requested within {case.within:.0f} s"
-    say, code = (unsupported, "too-slow") if case.within < STARTS[0] else (unverified, "untried")
-    return say(f"sleep-l1.swap-{code}", observed=observed)
-
-
 # --- Network access ------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +234,6 @@ WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
     *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, sleeps_with_its_own_all_reduce),
     *(shares_weights_and_sleeps, loads_what_nobody_converted, drops_what_it_cannot_reload),
     *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
-    *(swaps_too_slowly, swap_is_untried, starts_too_slowly),
+    *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),
 )

@@ -61,7 +61,6 @@ class MemoryChart:
     fixes: tuple[str, ...]
 
 
-
 def _verdict(found: Budget | MemoryPlace) -> str:
     if found.fits is False:
         return "does not fit" if found.may_fit is False else "may fit"

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from winhost.compat.capabilities.copies import FROM_DISK
-from winhost.compat.swap import slowest
-from winhost.compat.workload_rules import STARTS
+from winhost.compat.swap import STARTS, slowest
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
@@ -37,7 +36,8 @@ class Lost:
 
 def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
     """read_speed: of the disk that the weights are on, MB/s."""
-    share, swap = weights(model), slowest(replace(workload, models=(model,)), budget)
+    asleep = replace(model, sleep_level=model.sleep_level or 1)
+    share, swap = weights(model), slowest(replace(workload, models=(asleep,)), budget)
     whole = share.bytes * model.cards if isinstance(share, MemoryPart) else None
     reading = None if whole is None else whole / (read_speed * 10**6)
     least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within

@@ -37,8 +37,9 @@ def deciding(found: Budget) -> Iterator[str]:
         lines = [line for line in found.lines if line.where == place.where]
         widest = max(lines, key=lambda line: line.bytes - line.least)
         of = f"{widest.model}: " if widest.model else ""
+        capacity = gib_range(place.capacity or 0, place.most or 0)
         yield (
-            f"{place.where}: {gib_range(place.least, place.used)} of {gib_range(place.capacity or 0, place.most or 0)}; "
+            f"{place.where}: {gib_range(place.least, place.used)} of {capacity}; "
             f"what decides is {of}{widest.what}, {gib_range(widest.least, widest.bytes)}"
         )
 
