@@ -3,23 +3,18 @@
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from packaging.version import Version
-
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
-from winhost.model.units import Bytes, GiB, gib
+from winhost.model.units import Bytes, GiB, gib, gib_range
 from winhost.model.workload import Model
 from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, socket, socket_folder
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
-from winhost.sizing.card_memory import VIDEO
-from winhost.sizing.engines import CUDA_GRAPHS, GRAPHS, REMAINS, Engine, engine
+from winhost.sizing.card_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
+from winhost.sizing.engines import GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
-GRAPHS_INSIDE = Version(
-    "0.20.0"
-)  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is on from here; runner V2 estimates nothing
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
 # Of each card. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
@@ -60,73 +55,68 @@ def _share(case: Case) -> Computed:
     """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models.
     The share leaves room for what an engine takes beside it.
     """
-    each = engine(case.model, max(case.vram))
+    vllm = case.workload.versions.get("vllm")
+    each = engine(case.model, max(case.vram), vllm)
     places = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
     given = [_given(case, place) for place in places]
     beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
     holds = sum(part.least for part in each.share)
-    parts = []
+    shares = [Fraction(limit_of(case.target.path, case.workload.models).share, 100)]
     for (bytes_, _), place in zip(given, places, strict=True):
         # Where only the lower ends fit, the share has to hold at least these.
-        safe = bytes_ - beside
         risky = min(holds, bytes_ + (place.most or 0) - (place.capacity or 0) - least)
-        parts.append(Fraction(max(safe, risky, 0), _vram(case, place)))
-    part = min(parts)
-    doubts = [_share_doubt(case, each, place, part) for place in places]
-    short = [
-        place.where for place in places if place.fits and part * _vram(case, place) < _needed(case, place) - beside
-    ]
-    if short:
-        doubts.insert(0, f"GPUs of different sizes: too little of {', '.join(short)}")
+        shares.append(max(bytes_ - beside, risky, 0) / (_vram(case, place) * CUDA_SEES))
+    share = int(min(shares) * 1000 + Fraction(1, 1000)) / Fraction(1000)  # capacities are whole bytes, a little less
+    doubts = []
+    for place in places:
+        vram = _vram(case, place)
+        if place.fits and share * vram < _needed(case, place) - beside:
+            doubts.append(f"GPUs of different sizes: too little of {place.where}")
+        doubts += filter(None, [_share_doubt(each, place, share_holds(each, vram, share, vllm))])
     how = "; ".join(dict.fromkeys(how for _, how in given))
-    rounded = int(round(part, 6) * 1000) / 1000  # capacities are whole bytes, so that 0.8 of a GPU is a little less
-    how += (
-        f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)}); rounded down"
-    )
-    return Computed(str(rounded), how, next((doubt for doubt in doubts if doubt), None))
+    how += f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)})"
+    how += "; of what CUDA sees, at least 98 %; rounded down"
+    return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(case: Case, each: Engine, place: MemoryPlace, part: Fraction) -> str | None:
-    if not place.fits:
-        taken = f"{gib(place.least)} to {gib(place.used)}"
+def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None) -> str | None:
+    if place.fits is False:
+        taken = gib_range(place.least, place.used)
         return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
-    vllm = case.workload.versions.get("vllm")
-    left = part * _vram(case, place) - sum(line.bytes for line in each.share)
-    if any(line.what == CUDA_GRAPHS for line in each.outside) and left < GRAPHS and not (vllm and vllm < GRAPHS_INSIDE):
-        return (
-            f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(GRAPHS)}) out of this share, "
-            f"which has {gib(int(left))} to spare; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
-        )
-    return None
+    if holds or any(part.what in REMAINS for part in each.outside):
+        return None
+    return (
+        f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(GRAPHS)}) out of this share, "
+        "which then has too little for them; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
+    )
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     """Memory of one GPU, inside and outside the share. Raises RefusedError (CardShared) where the size of another model
-    on it is not known, or all of them may not fit.
+    on it is not known.
     """
     assert place.capacity is not None
     placed = case.budget.placement.cards
     tenants = [model for model in case.workload.models if place.card in placed[model.name]]
     if tenants == [case.model] and place.card not in placed.get(VIDEO, ()):
         return place.capacity, f"alone on {place.where}: {place.how}"
-    if not place.fits:
+    if place.fits is None:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
-        why = (
-            f"Missing: {'; '.join(map(visible, lacks))}"
-            if lacks
-            else (f"Together they take {gib(place.least)} to {gib(place.used)}, and {gib(place.capacity)} are safe.")
-        )
+        lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
         raise RefusedError(
             "CardShared",
             what=f"how {place.where} is split cannot be computed; on it: "
             f"{', '.join(visible(model.name) for model in tenants)}",
-            meaning=f"Each engine takes its share when it starts, and where shares are too large one fails. {why}",
+            meaning="Each engine takes its share when it starts, and where shares are too large one fails. "
+            f"Missing: {lacking}",
             hint="State it in the workload file; winhost assess --workload names the keys that settle it.",
         )
     assert place.margin is not None
     # Those that sleep are one party: each of them can have what the largest needs awake.
     parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)
     needed, more = _needed(case, place), place.margin // parties
+    if more < 0:
+        return needed + more, f"{gib(needed)} of {place.where}, less {gib(-more)} that all of them lack"
     return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
 
 

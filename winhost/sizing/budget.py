@@ -49,7 +49,8 @@ class Budget:
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     """Everything that a workload takes, and whether the available memory holds it."""
-    engines = [engine(model, max(available_memory.cards, default=0)) for model in workload.models]
+    largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
+    engines = [engine(model, largest, vllm) for model in workload.models]
     shares = [gpu_capacity(workload, available_memory, card) for card in range(len(available_memory.cards))]
     placement = placement_of(workload, engines, shares)
     shm = tuple(shm_lines(workload))

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
+
+from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Video, Workload
-from winhost.sizing.engines import NCCL, OUTSIDE, Engine, Missing
+from winhost.model.workload import AvailableMemory, Model, Video, Workload
+from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_cards
 
@@ -31,19 +34,47 @@ WSL_SEVERAL = _Limit(80, 87, 91, ("wsl-multi-gpu-residency",))  # where one engi
 SHARE_WSL, SHARE_WSL_SEVERAL = WSL.share, WSL_SEVERAL.share
 
 
+CUDA_SEES = Fraction(98, 100)  # at least, of what nvidia-smi names; vLLM's share is a part of this
+GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of the share (profile_cudagraph_memory)
+
+
+def limit_of(path: str, models: Iterable[Model]) -> _Limit:
+    if path not in SHARED_WITH_WINDOWS:
+        return NATIVE
+    return WSL_SEVERAL if any(model.engine_cards > 1 for model in models) else WSL
+
+
 def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
     """How much of a GPU engines can have, inside and outside their shares."""
-    limit, outside = NATIVE, OUTSIDE
-    if available_memory.path in SHARED_WITH_WINDOWS:
-        limit = WSL
-    if any(model.engine_cards > 1 for model in workload.models):
-        limit, outside = WSL_SEVERAL if limit is WSL else limit, OUTSIDE + NCCL
+    limit = limit_of(available_memory.path, workload.models)
+    outside = OUTSIDE + (NCCL if any(model.engine_cards > 1 for model in workload.models) else 0)
     vram = available_memory.cards[card]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
     if share < whole:
         how = f"a share of {limit.share} % of {gib(vram)}, and {gib(outside)} beside it"
     return Capacity(min(whole, share), how, limit.evidence, most=vram * limit.most // 100)
+
+
+def share_holds(each: Engine, vram: Bytes, share: Fraction, vllm: Version | None = None) -> bool | None:
+    """Whether an engine starts with this share of a GPU to itself: None where that depends on what it takes.
+
+    Weights, KV cache and activations have to be inside, and there has to be room for the rest outside. From
+    GRAPHS_INSIDE on graphs may be in both.
+    """
+    seen = vram * CUDA_SEES
+    (inside_least, inside), (outside_least, outside) = _ends(each.share), _ends(each.outside)
+    graphs_least, graphs = _ends(part for part in each.outside if part.what == CUDA_GRAPHS)
+    within = 0 if vllm and vllm < GRAPHS_INSIDE else graphs
+    if inside + within <= seen * share and seen * share + outside <= seen:
+        return True
+    return None if inside_least <= vram * share and vram * share + outside_least - graphs_least <= vram else False
+
+
+def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
+    """The sums of the lower and of the upper ends."""
+    found = list(parts)
+    return sum(part.least for part in found), sum(part.bytes for part in found)
 
 
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:

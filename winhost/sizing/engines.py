@@ -9,6 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
+from packaging.version import Version
+
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import Attention, Model, Quantization
@@ -29,6 +31,7 @@ BITS = {
 }
 
 # Formats whose checkpoints may leave attention in 16 bits (compressed-tensors and ModelOpt list what they ignore).
+MARGIN = Fraction(102, 100)  # of what it may leave in 16 bits: one was 1.7 % larger than its attention and two layers
 PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
 
 # Outside the share, on each GPU of an engine that is awake.
@@ -41,8 +44,10 @@ SLEEPING_LEAST = ceil(Fraction(8, 10) * GiB)
 SUSPENDED_PROCESS = 4 * MiB
 
 # vLLM measures activations by a run with as many tokens and sequences as it may batch. Its API server takes more of
-# both from this memory on, but not on an A100 (engine/arg_utils.py, 0.24.0).
+# both from this memory on, but not on an A100 (engine/arg_utils.py, 0.24.0). Before 0.9, any GPU got as many sequences,
+# and graphs took more.
 LARGE_GPU = 70 * GiB
+TAMED, GRAPHS_BEFORE = Version("0.9"), 3 * GiB
 BATCH_LARGE, BATCH = (8192, 1024), (2048, 256)  # tokens, sequences
 SAMPLER = Fraction(96, 10) * 4  # bytes for each entry of the logits, at their peak: 9.6 copies in 32 bits
 VOCABULARY = 262_144  # where none is stated: the largest in common use
@@ -100,10 +105,13 @@ class Engine:
         return tuple(part for part in self.turn if part.what not in OUTSIDE_LINES)
 
 
-def engine(model: Model, gpu: Bytes = 0) -> Engine:
-    """What a model takes. gpu: memory of the largest GPU, by which vLLM chooses how much it batches."""
+def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
+    """What a model takes. gpu: memory of the largest GPU, by which vLLM chooses how much it batches; vllm: its version,
+    None where nobody states it.
+    """
     found: list[MemoryPart | Missing | None]
-    outside = _outside(model)
+    old = vllm is not None and vllm < TAMED
+    outside = _outside(model, GRAPHS_BEFORE if old else GRAPHS)
     if model.memory is not None:
         most = min(sum(part.bytes for part in outside), model.memory)
         how = f"{gib(most)} of the {gib(model.memory)} that are stated for everything"
@@ -113,7 +121,13 @@ def engine(model: Model, gpu: Bytes = 0) -> Engine:
         how = f"{gib(model.memory)} are stated for everything; {gib(most)} of it count as the process"
         found = [MemoryPart(ALL_BUT, left, left, how)]
     else:
-        found = [weights(model), _pool_copy(model), kv_cache(model), activations(model, gpu), _lora(model)]
+        found = [
+            weights(model),
+            _pool_copy(model),
+            kv_cache(model),
+            activations(model, LARGE_GPU if old else gpu),
+            _lora(model),
+        ]
     stays, turn = outside, [part for part in found if isinstance(part, MemoryPart)]
     if model.sleeps and not _sleeps_in_place(model):
         stays, turn = [_SUSPENDED if _is_suspended(model) else _NOTHING], [*turn, *outside]
@@ -167,8 +181,9 @@ def _whole_weights(model: Model) -> MemoryPart | Missing:
     if model.quantization not in PARTLY or model.attention is None:
         return MemoryPart("weights", least, least, how, ("quantized-formats",), estimate=True)
     attention = min(linear, _attention_parameters(model.attention, model.embedding.hidden))
-    total = least + max(0, ceil(attention * (bits - quantized) / 8))
-    how += f"; more where the checkpoint leaves attention ({attention:,}) at {bits} bits"
+    kept = attention + 2 * (linear - attention) // model.attention.layers
+    total = max(least, ceil((least + kept * (bits - quantized) / 8) * MARGIN))
+    how += f"; more where the checkpoint leaves attention and two layers ({kept:,}) at {bits} bits"
     return MemoryPart("weights", total, least, how, ("quantized-formats", "quantized-attention"), estimate=True)
 
 
@@ -263,15 +278,15 @@ _SUSPENDED = MemoryPart(
 )
 
 
-def _outside(model: Model) -> list[MemoryPart]:
+def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
     if _sleeps_in_place(model):
         how = f"CUDA context, graphs and NCCL: {gib(SLEEPING_LEAST)} to {gib(SLEEPING_PROCESS)} have been seen"
         return [MemoryPart(SLEEPING, SLEEPING_PROCESS, SLEEPING_LEAST, how, ("sleeping-residue",), estimate=True)]
     context = f"and what allocators hold beyond the share: {gib(CONTEXT_LEAST)} to {gib(CONTEXT)}"
-    graphs = f"{gib(GRAPHS_LEAST)} to {gib(GRAPHS)}; none with --enforce-eager"
+    graphs = f"{gib(GRAPHS_LEAST)} to {gib(most_graphs)}; none with --enforce-eager"
     found = [
         MemoryPart("CUDA context", CONTEXT, CONTEXT_LEAST, context, ("process-measured",), estimate=True),
-        MemoryPart(CUDA_GRAPHS, GRAPHS, GRAPHS_LEAST, graphs, ("graphs-measured",), estimate=True),
+        MemoryPart(CUDA_GRAPHS, most_graphs, GRAPHS_LEAST, graphs, ("graphs-measured",), estimate=True),
     ]
     if model.engine_cards > 1:
         how = f"buffers between the GPUs: up to {gib(NCCL)}, least where they do not reach each other's memory"
