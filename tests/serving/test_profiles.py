@@ -1,7 +1,7 @@
-from dataclasses import replace
 """What holds of every line of every profile, and for every workload."""
 
 import re
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
