@@ -129,7 +129,7 @@ def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_t
     assert answer.nearest is not None
     (change,) = answer.nearest.fix.changes
     assert (change.kind, change.was, change.to) == ("context", 16_384, 14_336)
-    assert "gpu0, gpu1: 20.65 GiB of 20.87 GiB" in answer.nearest.fix.shows
+    assert "gpu0, gpu1: 20.87 GiB of 20.87 GiB" in answer.nearest.fix.shows
     assert answer.nearest.fix.unknown == ("what may be pinned under WSL",)
     assert answer.nearest.verdict is Verdict.UNVERIFIED
     wsl = next(fit for fit in answer.fits if fit.variant.startswith("wsl2"))

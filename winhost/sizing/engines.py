@@ -35,7 +35,7 @@ MARGIN = Fraction(102, 100)  # of what it may leave in 16 bits: one was 1.7 % la
 PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
 
 # Outside the share, on each GPU of an engine that is awake.
-CONTEXT, CONTEXT_LEAST = 1280 * MiB, 512 * MiB  # with what the allocators hold beyond the share
+CONTEXT, CONTEXT_LEAST = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
 GRAPHS, GRAPHS_LEAST = 1080 * MiB, 100 * MiB
 NCCL = 952 * MiB  # only where an engine spans GPUs
 OUTSIDE = CONTEXT + GRAPHS
