@@ -87,6 +87,25 @@ def test_a_workload_that_does_not_fit_rules_the_way_out_and_says_what_would() ->
     assert found.short.fixes
 
 
+def test_what_fits_by_the_lower_ends_alone_is_unverified_and_names_what_decides() -> None:
+    long = replace(ONE_7B, models=tuple(replace(each, context=65_536, sequences=2) for each in ONE_7B.models))
+    found = fit("win11-pro-1gpu", "bare-metal", ANY, long)
+    (reason,) = [each for offered in found.lacking for each in offered.reasons if each.code == "gpu-memory.may-fit"]
+    assert found.verdict is Verdict.UNVERIFIED
+    assert reason.observed == (
+        "gpu0: 18.53 to 25.11 GiB of 23.27 to 23.99 GiB; what decides is chat: KV cache, 3.50 to 7.00 GiB"
+    )
+
+
+def test_wsl_is_judged_with_the_memory_that_a_plan_would_give_it() -> None:
+    short = replace(ONE_7B.models[0], state=ModelState.SLEEPING, context=4096, sequences=1)
+    sleeping = tuple(replace(short, name=name) for name in "ab")
+    found = fit("win11-pro-1gpu", "wsl2/mirrored", ANY, Workload(sleeping))
+    assert found.verdict is Verdict.DEGRADED
+    (reason,) = [each for offered in found.lacking for each in offered.reasons if each.code == "gpu-memory.wsl-memory"]
+    assert reason.observed == "43.37 GiB of memory, and WSL gets 32.00 GiB by itself"
+
+
 # ---- the nearest workload that would do
 
 CLIENT = {

@@ -22,7 +22,9 @@ from winhost.resources.host import HostFacts
 
 ROOT = Path(__file__).parents[2]
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/workloads/rules.yaml")
-OF_MEMORY = {f"gpu-memory.{code}" for code in ("does-not-fit", "fit-unknown", "room-unknown")}  # test_needs.py
+OF_MEMORY = {
+    f"gpu-memory.{code}" for code in ("does-not-fit", "fit-unknown", "may-fit", "room-unknown", "wsl-memory")
+}  # test_needs.py
 
 
 def example(name: str) -> Path:
