@@ -117,7 +117,7 @@ def test_gated_models_come_last_without_a_token() -> None:
     found = offered("server2025-2xh100")
     gated = [each.entry.gated for each in found]
     assert any(gated)
-    assert [each.entry.gated for each in found if each.sure] == sorted(each.entry.gated for each in found if each.sure)
+    assert gated == sorted(gated)
     assert not found[0].entry.gated
     with_token = fitting(facts_of("server2025-2xh100"), entries=ENTRIES, token=True)
     assert [each.entry.gated for each in with_token] != gated
@@ -134,7 +134,7 @@ def test_a_gated_model_is_never_the_only_choice_without_saying_so() -> None:
 def test_the_order_is_as_it_is_documented() -> None:
     found = fitting(facts_of("server2025-2xh100"), entries=ENTRIES)
     keys = [
-        (not each.sure, each.entry.gated, each.verdict.rank, not each.roomy, -size_class(each.entry.parameters))
+        (each.entry.gated, not each.sure, each.verdict.rank, not each.roomy, -size_class(each.entry.parameters))
         for each in found
     ]
     assert keys == sorted(keys)

@@ -1,8 +1,8 @@
 """Which models of the catalogue a host's GPUs can serve, best first.
 
 The order, which docs/models.md states as well:
-1. models that fit by the upper end of what engines were seen to take, before those that fit by the lower end alone;
-2. models that can be downloaded without a token come before gated ones, unless there is a token;
+1. models that can be downloaded without a token come before gated ones, unless there is a token;
+2. models that fit by the upper end of what engines were seen to take, before those that fit by the lower end alone;
 3. the better verdict first, as `assess` judges the way with this workload;
 4. models with room for at least 8,192 tokens in each of 4 sequences before those that have to be cut to one;
 5. the larger size class first: by parameters, in steps of two (20 to 40 billion are one class);
@@ -166,8 +166,8 @@ def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
     newest = tuple(-ord(letter) for letter in entry.released)
     return (
         not each.possible,
-        not each.sure,
         entry.gated and not token,
+        not each.sure,
         each.verdict.rank,
         not each.roomy,
         -size_class(entry.parameters),
