@@ -60,6 +60,8 @@ def test_a_mistyped_need_is_answered_with_the_nearest() -> None:
 
 def test_models_imply_what_they_need() -> None:
     assert {"sleep-l1", "gpu-compute", "gpu-memory"} <= set(needs_of(SHARING).must)
+    open_ = replace(SHARING, needs=Needs())
+    assert ("sleep-l1" in needs_of(open_).must, needs_of(open_).nice) == (False, ("sleep-l1",))
     assert {"tensor-parallel", "multi-gpu"} <= set(needs_of(WIDE).must)
     copies = replace(SHARING, models=tuple(replace(model, data=2) for model in SHARING.models))
     assert {"data-parallel", "sleep-data-parallel"} <= set(needs_of(copies).must)
@@ -83,6 +85,25 @@ def test_a_workload_that_does_not_fit_rules_the_way_out_and_says_what_would() ->
     assert [reason.code for offered in found.lacking for reason in offered.reasons] == ["gpu-memory.does-not-fit"]
     assert found.short is not None
     assert found.short.fixes
+
+
+def test_what_fits_by_the_lower_ends_alone_is_unverified_and_names_what_decides() -> None:
+    long = replace(ONE_7B, models=tuple(replace(each, context=65_536, sequences=2) for each in ONE_7B.models))
+    found = fit("win11-pro-1gpu", "bare-metal", ANY, long)
+    (reason,) = [each for offered in found.lacking for each in offered.reasons if each.code == "gpu-memory.may-fit"]
+    assert found.verdict is Verdict.UNVERIFIED
+    assert reason.observed == (
+        "gpu0: 18.53 to 25.11 GiB of 23.27 to 23.99 GiB; what decides is chat: KV cache, 3.50 to 7.00 GiB"
+    )
+
+
+def test_wsl_is_judged_with_the_memory_that_a_plan_would_give_it() -> None:
+    short = replace(ONE_7B.models[0], state=ModelState.SLEEPING, context=4096, sequences=1)
+    sleeping = tuple(replace(short, name=name) for name in "ab")
+    found = fit("win11-pro-1gpu", "wsl2/mirrored", ANY, Workload(sleeping))
+    assert found.verdict is Verdict.DEGRADED
+    (reason,) = [each for offered in found.lacking for each in offered.reasons if each.code == "gpu-memory.wsl-memory"]
+    assert reason.observed == "43.37 GiB of memory, and WSL gets 32.00 GiB by itself"
 
 
 # ---- the nearest workload that would do
@@ -126,8 +147,8 @@ def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_t
     answer = evaluate(two_4090_on_windows_11(), WishOf(needs_of(AWQ_32B), "wsl2", AWQ_32B))
     assert answer.nearest is not None
     (change,) = answer.nearest.fix.changes
-    assert (change.kind, change.was, change.to) == ("sequences", 4, 3)
-    assert "gpu0, gpu1: 18.81 GiB of 19.19 GiB" in answer.nearest.fix.shows
+    assert (change.kind, change.was, change.to) == ("context", 16_384, 14_336)
+    assert "gpu0, gpu1: 20.87 GiB of 20.87 GiB" in answer.nearest.fix.shows
     assert answer.nearest.fix.unknown == ("what may be pinned under WSL",)
     assert answer.nearest.verdict is Verdict.UNVERIFIED
     wsl = next(fit for fit in answer.fits if fit.variant.startswith("wsl2"))

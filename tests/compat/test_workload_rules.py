@@ -22,7 +22,9 @@ from winhost.resources.host import HostFacts
 
 ROOT = Path(__file__).parents[2]
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/workloads/rules.yaml")
-OF_MEMORY = {"gpu-memory.does-not-fit", "gpu-memory.fit-unknown", "gpu-memory.room-unknown"}  # test_needs.py
+OF_MEMORY = {
+    f"gpu-memory.{code}" for code in ("does-not-fit", "fit-unknown", "may-fit", "room-unknown", "wsl-memory")
+}  # test_needs.py
 
 
 def example(name: str) -> Path:
@@ -65,7 +67,7 @@ def test_all_that_speaks_against_a_workload_is_said(tmp_path: Path) -> None:
     model = {"state": "sleeping", "sleep_level": 2, "load_format": "tensorizer"}
     case = {"workload": "kv-on-disk", "change": {"models": {"chat": model}, "exposure": "lan"}}
     denied = conflicts(workload_of(case, tmp_path), "wsl2/nat", None)
-    codes = ["kv-write-through.with-sleep", "sleep-l2.cannot-reload", "wsl2.nat-exposed"]
+    codes = ["kv-write-through.with-sleep", "sharded-state.unconverted", "sleep-l2.cannot-reload", "wsl2.nat-exposed"]
     assert [reason.code for reason in denied] == codes
 
 

@@ -1,6 +1,7 @@
 """What holds of every line of every profile, and for every workload."""
 
 import re
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.errors import suppressed
 from tests.rows import each_row
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, linux, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
+from winhost.compat.swap import STARTS
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge import catalogue
 from winhost.model.plan import PlanRequest
@@ -35,7 +37,6 @@ from winhost.paths.playbook import read_playbook
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug
-from winhost.serving.lost import START
 from winhost.serving.profile import BASES, NAMES, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.vllm_options import changed_default, knows, seen_versions
@@ -226,13 +227,18 @@ def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep
         served = serving(shipped(ONE_CARD), workload(*models)).models if models else ()
     if not served:
         return
+    if any(line.unverified for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
+        return  # only the lower ends fit
     vram = 24564 * MiB
-    share = {one.model: float(_value(one, "--gpu-memory-utilization")) * vram for one in served}
     stopped = {one.model for one in served if one.profile == NO_SLEEP}
-    kept = {each.name: 0 if each.name in stopped else engine(each).stays.bytes for each in models if each.sleeps}
-    stays, awake = sum(kept.values()), max((share[name] - size for name, size in kept.items()), default=0)
-    assert sum(share[each.name] for each in models if not each.sleeps) + stays + awake <= 0.9 * vram + 1
-    assert all(share[each.name] >= (each.memory or 0) - vram / 1000 for each in models)
+    rested = [replace(each, sleep_level=0) if each.name in stopped else each for each in models]
+    outside = {each.name: sum(part.bytes for part in engine(each).outside) for each in rested}
+    share = {one.model: float(_value(one, "--gpu-memory-utilization")) * vram * 0.98 for one in served}
+    taken = {name: size + outside[name] for name, size in share.items()}
+    stays = {each.name: 0 if each.name in stopped else outside[each.name] for each in models if each.sleeps}
+    awake = max((taken[name] - size for name, size in stays.items()), default=0)
+    assert sum(taken[each.name] for each in models if not each.sleeps) + sum(stays.values()) + awake <= 0.94 * vram + 1
+    assert all(taken[each.name] >= (each.memory or 0) - vram / 1000 for each in models)
 
 
 def _value(served: Served, name: str) -> str:
@@ -313,7 +319,7 @@ def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
     assert lost.reading == pytest.approx(20)  # 24 GB at 1.2 GB/s
     assert lost.waking is not None
     assert lost.waking[0] == pytest.approx(24 / (14.29 * GiB / 1e9 / 2.59))  # from pageable memory, as it was measured
-    assert lost.least == START[0]
+    assert lost.least == STARTS[0]
     assert lost.kept is True
     assert set(lost.evidence) <= catalogue.evidence().keys()
 

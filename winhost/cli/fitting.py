@@ -2,16 +2,18 @@
 
 The order, which docs/models.md states as well:
 1. models that can be downloaded without a token come before gated ones, unless there is a token;
-2. the better verdict first, as `assess` judges the way with this workload;
-3. models with room for at least 8,192 tokens in each of 4 sequences before those that have to be cut to one;
-4. the larger size class first: by parameters, in steps of two (20 to 40 billion are one class);
-5. in one class the newer model first, then less quantization, then fewer parameters.
+2. models that fit by the upper end of what engines were seen to take, before those that fit by the lower end alone;
+3. the better verdict first, as `assess` judges the way with this workload;
+4. models with room for at least 8,192 tokens in each of 4 sequences before those that have to be cut to one;
+5. the larger size class first: by parameters, in steps of two (20 to 40 billion are one class);
+6. in one class the newer model first, then less quantization, then fewer parameters.
 
 No benchmark scores: a number of parameters and a date are facts, a rank is an opinion. Memory is what `assess
---workload` computes. More memory never takes a candidate away, so it never gives a smaller class.
+--workload` computes. More memory never takes a candidate away, so it never gives a smaller class; but from 70 GiB on
+vLLM batches more, which takes more for activations.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import floor, log2
@@ -32,6 +34,7 @@ from winhost.model.workload import AvailableMemory, DType, Model, Needs, Quantiz
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
+from winhost.sizing.host_memory import as_planned
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4
@@ -66,7 +69,8 @@ class Candidate:
 
     variant: one of EVERY_VARIANT; model: with the planned context, sequences and GPUs; memory: estimated bytes on each
     of its GPUs, None where nothing is known; verdict: of the way with this workload; because: codes of the reasons;
-    lacks: why it is not offered, for people; roomy: it has the context that the order asks for.
+    lacks: why it is not offered, for people; roomy: it has the context that the order asks for; sure: its memory does
+    not fit by the lower end alone of what has been seen.
     """
 
     entry: Entry
@@ -77,6 +81,7 @@ class Candidate:
     because: tuple[str, ...] = ()
     lacks: str = ""
     roomy: bool = True
+    sure: bool = True
 
     @property
     def gpus(self) -> int:
@@ -162,6 +167,7 @@ def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
     return (
         not each.possible,
         entry.gated and not token,
+        not each.sure,
         each.verdict.rank,
         not each.roomy,
         -size_class(entry.parameters),
@@ -189,7 +195,7 @@ class Way:
     """A variant on a host, which judges models one by one."""
 
     def __init__(self, host: HostFacts, variant: PathVerdict, memory: AvailableMemory) -> None:
-        self.variant, self.memory = variant, memory
+        self.variant, self.memory = variant, as_planned(memory, Workload(()))
         self._host = host
 
     @cached_property
@@ -205,7 +211,7 @@ class Way:
         plan, found = self._planned(entry)
         memory = max((place.used for place in found.places if place.card is not None and place.used), default=None)
         roomy = plan.sequences >= SEQUENCES
-        if not found.fits:
+        if not found.fits and found.may_fit is False:
             lacks = lacks or "memory"
             return Candidate(
                 entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, ("gpu-memory.does-not-fit",), lacks, roomy
@@ -217,7 +223,8 @@ class Way:
             )
         )
         because = codes or (self.variant.because if self.variant.verdict is judged.verdict else ())
-        return Candidate(entry, self.variant.path, plan, memory, judged.verdict, because, lacks, roomy)
+        sure = found.fits is not False
+        return Candidate(entry, self.variant.path, plan, memory, judged.verdict, because, lacks, roomy, sure)
 
     def _judged(self, model: Model) -> Fit:
         workload = workload_of(model)
@@ -235,23 +242,34 @@ class Way:
     def _planned(self, entry: Entry) -> tuple[Model, Budget]:
         sizes = [size for size in TENSOR if size <= len(self.memory.cards) and entry.splits_over(size)] or [1]
         contexts = [context for context in CONTEXTS if context <= entry.longest] or [entry.longest]
-        least = contexts[-1]
-        cut: tuple[Model, Budget] | None = None
-        for tensor in sizes:
-            model = replace(entry.model, tensor=tensor, context=least, sequences=1)
-            found = self._budget(model)
-            if not found.fits:
-                continue
-            cut = cut or (model, found)
-            for context in contexts:
-                wide = replace(model, context=context, sequences=SEQUENCES)
-                found = self._budget(wide)
-                if found.fits:
-                    return wide, found
-        if cut:
-            return cut
-        model = replace(entry.model, tensor=sizes[-1], context=least, sequences=1)
+        planned = plan_of(entry.model, sizes, contexts, self._budget)
+        if planned:
+            return planned
+        model = replace(entry.model, tensor=sizes[-1], context=contexts[-1], sequences=1)
         return model, self._budget(model)
 
     def _budget(self, model: Model) -> Budget:
         return budget(workload_of(model), self.memory)
+
+
+def plan_of(
+    model: Model, sizes: Sequence[int], contexts: Sequence[int], take: Callable[[Model], Budget]
+) -> tuple[Model, Budget] | None:
+    """The smallest number of GPUs with room for 4 sequences of the longest of these contexts, else for one of the
+    shortest; where nothing fits in any case, what may. contexts: the longest first.
+    """
+    doubtful: tuple[Model, Budget] | None = None
+    cut: tuple[Model, Budget] | None = None
+    for tensor in sizes:
+        small = replace(model, tensor=tensor, context=contexts[-1], sequences=1)
+        found = take(small)
+        if not found.fits:
+            doubtful = doubtful or ((small, found) if found.may_fit else None)
+            continue
+        cut = cut or (small, found)
+        for context in contexts:
+            wide = replace(small, context=context, sequences=SEQUENCES)
+            found = take(wide)
+            if found.fits:
+                return wide, found
+    return cut or doubtful

@@ -4,7 +4,7 @@ import click
 
 from winhost.cli.output import say
 from winhost.cli.tables import table
-from winhost.model.units import gib
+from winhost.model.units import gib, gib_range
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit import WhatWouldFit
 from winhost.sizing.memory_places import MemoryPlace
@@ -13,7 +13,7 @@ from winhost.sizing.memory_places import MemoryPlace
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Of the way that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
-    rows = ((place.where, gib(place.used), _given(place), _left(place)) for place in budget.places)
+    rows = ((place.where, gib_range(place.least, place.used), _given(place), _left(place)) for place in budget.places)
     table(("memory", "used", "available", "free"), rows)
     table(
         ("memory", "model", "what", "size", "how"),
@@ -22,7 +22,7 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
                 line.where,
                 line.model or "",
                 line.what,
-                gib(line.bytes),
+                gib_range(line.least, line.bytes),
                 f"{line.how}{' (estimate)' if line.estimate else ''}",
             )
             for line in budget.lines
@@ -33,13 +33,15 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
 
 
 def _given(place: MemoryPlace) -> str:
-    return "unknown" if place.capacity is None else gib(place.capacity)
+    return "unknown" if place.capacity is None else gib_range(place.capacity, place.most or 0)
 
 
 def _left(place: MemoryPlace) -> str:
     match place.fits:
         case True:
             return gib(place.margin or 0)
+        case False if place.may_fit is not False:
+            return f"may fit: {gib(place.used - (place.capacity or 0))} short at most"
         case False:
             return f"does not fit: {gib(place.used - (place.capacity or 0))} short"
         case _:

@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from winhost.cli.fitting import CONTEXTS, SEQUENCES, TENSOR, Candidate, Way, fitting, ways, workload_of
+from winhost.cli.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
 from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
@@ -141,13 +140,13 @@ def _that_fits(way: Way | None, model: Model) -> Planned | None:
     """
     if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
         return None
-    for tensor in (size for size in TENSOR if size <= len(way.memory.cards)):
-        for sequences in (SEQUENCES, 1):
-            for context in (each for each in CONTEXTS if each <= model.context):
-                tried = replace(model, tensor=tensor, sequences=sequences, context=context)
-                if budget(workload_of(tried), way.memory).fits:
-                    return Planned(context, sequences, tensor)
-    return None
+    sizes = [size for size in TENSOR if size <= len(way.memory.cards)]
+    contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
+    found = plan_of(model, sizes, contexts, lambda tried: budget(workload_of(tried), way.memory))
+    if found is None:
+        return None
+    planned, _ = found
+    return Planned(planned.context or 0, planned.sequences, planned.tensor)
 
 
 def _tell(watch: Watch, model: str, done: int, of: int) -> None:

@@ -135,6 +135,7 @@ class FullBudget:
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None
+    may_fit: bool | None
 
 
 @dataclass(frozen=True)

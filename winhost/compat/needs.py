@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import reason_of, unsupported, unverified
+from winhost.compat.rule import degraded, reason_of, unsupported, unverified
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.path import ON_REQUEST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
-from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload
+from winhost.model.units import gib
+from winhost.model.workload import AvailableMemory, Deploy, LoadFormat, Mirror, Model, Needs, Workload
 
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget
@@ -85,7 +86,10 @@ def needs_of(workload: Workload) -> Needs:
     pods = len(workload.models) + (workload.video is not None)
     implied += ["kubernetes-per-gpu"] * (workload.deploy is Deploy.KUBERNETES and pods > 1)
     must = tuple(dict.fromkeys(("gpu-compute", "gpu-memory", *workload.needs.must, *implied)))
-    return Needs(must, tuple(need for need in workload.needs.nice if need not in must))
+    # A model that leaves its level open is stopped between its turns where it cannot sleep.
+    asleep = ["sleep-l1"] * any(model.sleeps and not model.level_stated for model in workload.models)
+    nice = tuple(dict.fromkeys((*workload.needs.nice, *asleep)))
+    return Needs(must, tuple(need for need in nice if need not in must))
 
 
 def _implied(model: Model) -> Iterator[str]:
@@ -95,7 +99,7 @@ def _implied(model: Model) -> Iterator[str]:
         yield "multi-gpu"
     if model.load_format in LOADERS:
         yield LOADERS[model.load_format]
-    if model.sleeps and model.sleep_level:
+    if model.sleeps and model.sleep_level and model.level_stated:
         yield f"sleep-l{model.sleep_level}"
     if model.suspend:
         yield "cuda-checkpoint"
@@ -122,11 +126,12 @@ def fits(
 def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
     """A variant against the requirements and the memory that a workload needs; where it does not fit, what would."""
     fit = fit_as_it_is(variant, needs, workload)
-    if workload is None or variant.available_memory is None or fit.budget is None or fit.budget.fits:
+    if workload is None or fit.budget is None or fit.budget.fits:
         return fit
     from winhost.sizing.fit import what_would_fit
 
-    return replace(fit, short=what_would_fit(workload, variant.available_memory))
+    workload, memory = _as_planned(workload, variant)
+    return replace(fit, short=what_would_fit(workload, memory)) if memory else fit
 
 
 def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
@@ -140,12 +145,39 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
         from winhost.compat.workload_rules import conflicts  # with sizing: only workloads need them
         from winhost.sizing.budget import budget
 
-        found = budget(workload, variant.available_memory) if variant.available_memory else None
-        if reason := _memory(variant, found):
-            lacking = _with_memory(lacking, reason)
+        workload, memory = _as_planned(workload, variant)
+        found = budget(workload, memory) if memory else None
+        lacking = _with_memory(lacking, [*_memory(variant, found), *_wsl_memory(variant, found)])
         denied = conflicts(workload, variant.path, found)
     verdict = Verdict.worst([variant.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
     return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
+
+
+def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, AvailableMemory | None]:
+    """With the memory that a plan would set, and a level of sleep for each model that leaves it open: 1, else 2 where
+    that is safe, else none (the model is stopped between its turns), by what memory, the option and the workload allow.
+    """
+    from winhost.compat.workload_rules import conflicts, is_safe_to_reload, with_levels
+    from winhost.sizing.budget import budget
+    from winhost.sizing.host_memory import as_planned
+
+    memory = variant.available_memory and as_planned(variant.available_memory, workload)
+
+    def rank(tried: Workload, level: int) -> int:
+        found = budget(tried, memory) if memory else None
+        denied = Verdict.of(conflicts(tried, variant.path, found)) is Verdict.UNSUPPORTED
+        if denied or (level and variant.offers(f"sleep-l{level}").verdict is Verdict.UNSUPPORTED):
+            return 0
+        return 0 if found and found.may_fit is False else 1 if found and found.fits is False else 2
+
+    open_ = [each for each in workload.models if each.sleeps and not each.level_stated]
+    workload = with_levels(workload, {each.name: 0 for each in open_})
+    for each in open_:
+        tries = {level: with_levels(workload, {each.name: level}) for level in (1, 2, 0)}
+        if not is_safe_to_reload(each):
+            del tries[2]
+        workload = tries[max(tries, key=lambda level: rank(tries[level], level))]
+    return workload, memory
 
 
 def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
@@ -165,23 +197,27 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
 
     now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
-    for fix in now.short.fixes if now.short and variant.available_memory else ():
+    planned, memory = _as_planned(workload, variant)
+    if now.short is None or memory is None:
+        return None
+    for fix in now.short.fixes:
         if fix.tier >= ADVICE:
             return None
-        after, memory = (
-            applied(workload, variant.available_memory, fix) if variant.available_memory else (workload, None)
-        )
+        after, more = applied(planned, memory, fix)
         wished = Needs((*besides, *needs_of(after).must), needs.nice)
-        verdict = fit_as_it_is(replace(variant, available_memory=memory), wished, after).verdict
-        if verdict.rank < now.verdict.rank and verdict.rank <= best.rank and verdict is not Verdict.UNSUPPORTED:
-            return Nearest(variant.path, verdict, fix)
+        changed = fit_as_it_is(replace(variant, available_memory=more), wished, after)
+        # Where only the lower ends fitted, a change that the upper ends fit is better, whatever else is not known.
+        surer = now.budget is not None and now.budget.fits is False and changed.verdict is now.verdict
+        better = surer or changed.verdict.rank < now.verdict.rank
+        if better and changed.verdict.rank <= best.rank and changed.verdict is not Verdict.UNSUPPORTED:
+            return Nearest(variant.path, changed.verdict, fix)
     return None
 
 
-def _memory(variant: PathVerdict, found: "Budget | None") -> Reason | None:
-    """The reason of the workload's memory; None where it fits."""
+def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
+    """The reason of the workload's memory; none where it fits."""
     if found and found.fits:
-        return None
+        return
     if found is None:
         finding = unverified(
             "gpu-memory.room-unknown", observed=f"the memory that {variant.path} provides is not known"
@@ -191,20 +227,35 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Reason | None:
 
         lacking = "; ".join(not_known(found))
         finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether everything can be placed")
-    else:
-        full = ", ".join(place.where for place in found.places if place.fits is False) or "too few GPUs"
+    elif found.may_fit is False:
+        full = ", ".join(place.where for place in found.places if place.may_fit is False) or "too few GPUs"
         finding = unsupported("gpu-memory.does-not-fit", observed=f"not enough memory in: {full}")
-    return reason_of(finding, variant.path)
+    else:
+        from winhost.sizing.fit_judgement import deciding
+
+        finding = unverified("gpu-memory.may-fit", observed="; ".join(deciding(found)))
+    yield reason_of(finding, variant.path)
 
 
-def _with_memory(lacking: list[CapabilityVerdict], reason: Reason) -> list[CapabilityVerdict]:
-    """Adds the reason of the workload's memory to those of the capability gpu-memory."""
+def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
+    """What WSL gets by itself is not enough, and a plan can give it more."""
+    memory = variant.available_memory
+    ram = found.at("ram") if found else None
+    if memory and memory.path == "wsl2" and ram and memory.ram < ram.used and ram.may_fit is not False:
+        needed = f"{gib(ram.used)} of memory, and WSL gets {gib(memory.ram)} by itself"
+        yield reason_of(degraded("gpu-memory.wsl-memory", observed=needed), variant.path)
+
+
+def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Reason]) -> list[CapabilityVerdict]:
+    """Adds the reasons of the workload's memory to those of the capability gpu-memory."""
+    if not reasons:
+        return lacking
     said = [known for offered in lacking if offered.capability == "gpu-memory" for known in offered.reasons]
-    reasons = (*said, reason)
-    verdict = Verdict.of(reasons)
-    because = tuple(dict.fromkeys(each.code for each in reasons if each.severity.rank == verdict.rank))
+    every = (*said, *reasons)
+    verdict = Verdict.of(every)
+    because = tuple(dict.fromkeys(each.code for each in every if each.severity.rank == verdict.rank))
     others = [offered for offered in lacking if offered.capability != "gpu-memory"]
-    return [*others, CapabilityVerdict("gpu-memory", verdict, because, reasons, ())]
+    return [*others, CapabilityVerdict("gpu-memory", verdict, because, every, ())]
 
 
 def _preference(fit: Fit) -> tuple[int, int, bool]:

@@ -22,6 +22,8 @@ REPORTED_UP, REPORTED_DOWN = REPORTED / 2.2, REPORTED / 10.6
 MEASURED = 14.29 * GiB / GB
 FIRST_DOWN = MEASURED / 13.8
 UNPINNED_UP, UNPINNED_DOWN = MEASURED / 2.59, MEASURED / 9.6
+STARTS = (29.0, 91.5)  # seconds until the first answer of a start: the quickest reported, the slowest measured
+STOPS = (0.6, 6.0)
 DROPPED = 0.3  # seconds until level 2 has dropped weights
 
 
@@ -89,6 +91,8 @@ def _held(model: Model) -> Bytes | None:
 
 
 def _waking(model: Model, rates: Rates) -> tuple[float, float]:
+    if model.sleep_level == 0:
+        return STARTS
     size = float(Fraction(_held(model) or 0, GB))
     if model.sleep_level == 1:
         return size / rates.up, size / rates.up_reported
@@ -97,5 +101,7 @@ def _waking(model: Model, rates: Rates) -> tuple[float, float]:
 
 
 def _falling_asleep(model: Model, rates: Rates) -> tuple[float, float]:
+    if model.sleep_level == 0:
+        return STOPS
     size = float(Fraction(_held(model) or 0, GB))
     return (size / rates.down, size / rates.down_reported) if model.sleep_level == 1 else (0.0, DROPPED)

@@ -3,7 +3,8 @@
 As with other rules, one small function has one condition and one finding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
@@ -15,7 +16,7 @@ from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
 from winhost.model.path import path_of
 from winhost.model.reason import Reason
-from winhost.model.workload import Deploy, Exposure, LoadFormat, Mirror, Model, Workload
+from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
 
 DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
@@ -29,6 +30,22 @@ RELOADING = frozenset(
         *(LoadFormat.MISTRAL, LoadFormat.FASTSAFETENSORS, LoadFormat.INSTANTTENSOR, LoadFormat.RUNAI_STREAMER),
     }
 )
+
+
+# Of the formats those that no hub's repository has by itself: somebody converts the weights for them first.
+CONVERTED = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
+
+
+def is_safe_to_reload(model: Model) -> bool:
+    """Whether level 2 was shown to give the same answers for such a model."""
+    plain = model.dense and model.dtype is DType.BFLOAT16 and model.quantization is None and model.lora is None
+    return plain and model.load_format in RELOADING and not model.suspend
+
+
+def with_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
+    """The same with these levels of sleep, by name of model."""
+    models = (replace(each, sleep_level=levels.get(each.name, each.sleep_level)) for each in workload.models)
+    return replace(workload, models=tuple(models))
 
 
 @dataclass(frozen=True)
@@ -112,6 +129,15 @@ def shares_weights_and_sleeps(case: WorkloadOnVariant) -> Finding | None:
     """Weights that a cache daemon holds for several engines cannot be taken off the GPU by one of them."""
     found = [model for model in case.sleepers if model.load_format is LoadFormat.IPC_CACHE]
     return unsupported("sleep-l1.weight-cache", observed=_named(found)) if found else None
+
+
+def loads_what_nobody_converted(case: WorkloadOnVariant) -> Finding | None:
+    """vLLM accepts the format, and fails where the repository has no files of it."""
+    found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
+    if found:
+        formats = ", ".join(f"{model.id} by {model.load_format}" for model in found)
+        return unverified("sharded-state.unconverted", observed=formats)
+    return None
 
 
 def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> Finding | None:
@@ -206,7 +232,7 @@ def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
 
 WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
     *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, sleeps_with_its_own_all_reduce),
-    *(shares_weights_and_sleeps, drops_what_it_cannot_reload),
+    *(shares_weights_and_sleeps, loads_what_nobody_converted, drops_what_it_cannot_reload),
     *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),

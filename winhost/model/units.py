@@ -37,6 +37,14 @@ def gib(n: Bytes) -> str:
     return f"{n / GiB:,.2f} GiB"
 
 
+def gib_range(least: Bytes, most: Bytes) -> str:
+    """`0.25 to 1.17 GiB`, or one size where both are the same."""
+    low, high = gib(least), gib(most)
+    if low == high:
+        return high
+    return f"{low.removesuffix(' GiB')} to {high}" if least and high.endswith(" GiB") else f"{low} to {high}"
+
+
 def about(n: Bytes) -> str:
     """`n` in GiB, where the last byte does not matter, as short as it goes: `64 GiB`, `63.79 GiB`."""
     return f"{_number(n / GiB)} GiB"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from winhost.compat.needs import Fit
 from winhost.core.dataclass import dataclass
-from winhost.model.units import gib
+from winhost.model.units import gib, gib_range
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
 
@@ -61,7 +61,10 @@ class MemoryChart:
     fixes: tuple[str, ...]
 
 
-FITS = {True: "fits", None: "unknown", False: "does not fit"}
+def _verdict(found: Budget | MemoryPlace) -> str:
+    if found.fits is False:
+        return "does not fit" if found.may_fit is False else "may fit"
+    return "unknown" if found.fits is None else "fits"
 
 
 def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
@@ -71,7 +74,7 @@ def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
         return None
     return MemoryChart(
         variant=fit.variant,
-        verdict=FITS[found.fits],
+        verdict=_verdict(found),
         bars=tuple(_bar(place, found, cards) for place in found.places if place.used or not place.fits),
         homeless=found.placement.homeless,
         missing=tuple(_missing(found)),
@@ -99,8 +102,8 @@ def _bar(place: MemoryPlace, found: Budget, cards: Sequence[str]) -> PlaceBar:
     capacity = "unknown" if place.capacity is None else gib(place.capacity)
     return PlaceBar(
         title=_PLACES[place.where] if place.card is None else cards[place.card],
-        verdict=FITS[place.fits],
-        sum=f"{gib(place.used)} of {capacity}",
+        verdict=_verdict(place),
+        sum=f"{gib_range(place.least, place.used)} of {capacity}",
         capacity=capacity,
         how=place.how,
         limit=limit,

@@ -31,7 +31,7 @@ from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, lines_of
 from winhost.serving.when import Case
 from winhost.sizing.budget import budget
-from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
+from winhost.sizing.host_memory import as_planned
 from winhost.wslconfig import effective
 
 WSL = "wsl2"
@@ -118,7 +118,7 @@ def _serving(
     if named is not None and base_of(named) != base:
         raise _other_profile(facts.host, named, base)
     by_default = available_memory(target)
-    granted = _granted(by_default, workload) if path == WSL else by_default
+    granted = as_planned(by_default, workload)
     set_now = _set_now(facts, by_default.ram) if path == WSL else by_default.ram
     levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
     workload = levels.workload
@@ -156,13 +156,6 @@ def _carries(judged: Assessment, workload: Workload, path: str) -> bool:
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
-
-
-def _granted(by_default: AvailableMemory, workload: Workload) -> AvailableMemory:
-    """The most memory that .wslconfig can give WSL; nothing else limits /dev/shm of a container."""
-    windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
-    ram = max(by_default.ram, by_default.host_ram - windows)
-    return replace(by_default, ram=ram, shm=ram)
 
 
 def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:

@@ -5,14 +5,14 @@ from fractions import Fraction
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
-from winhost.model.units import Bytes, GiB, gib
+from winhost.model.units import Bytes, GiB, gib, gib_range
 from winhost.model.workload import Model
 from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, socket, socket_folder
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
-from winhost.sizing.card_memory import VIDEO
-from winhost.sizing.engines import REMAINS, engine
+from winhost.sizing.card_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
+from winhost.sizing.engines import GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
@@ -52,25 +52,55 @@ def _shm(case: Case) -> Computed:
 
 
 def _share(case: Case) -> Computed:
-    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models."""
-    cards = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
-    given = [_given(case, place) for place in cards]
-    part = min(Fraction(bytes_, _vram(case, place)) for (bytes_, _), place in zip(given, cards, strict=True))
-    short = [place.where for place in cards if part * _vram(case, place) < _needed(case, place)]
-    doubt = f"cards of different sizes: too little of {', '.join(short)}" if short else None
+    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models.
+    The share leaves room for what an engine takes beside it.
+    """
+    vllm = case.workload.versions.get("vllm")
+    each = engine(case.model, max(case.vram), vllm)
+    places = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
+    given = [_given(case, place) for place in places]
+    beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
+    holds = sum(part.least for part in each.share)
+    shares = [Fraction(limit_of(case.target.path, case.workload.models).share, 100)]
+    for (bytes_, _), place in zip(given, places, strict=True):
+        # Where only the lower ends fit, the share has to hold at least these.
+        risky = min(holds, bytes_ + (place.most or 0) - (place.capacity or 0) - least)
+        shares.append(max(bytes_ - beside, risky, 0) / (_vram(case, place) * CUDA_SEES))
+    share = int(min(shares) * 1000 + Fraction(1, 1000)) / Fraction(1000)  # capacities are whole bytes, a little less
+    doubts = []
+    for place in places:
+        vram = _vram(case, place)
+        if place.fits and share * vram < _needed(case, place) - beside:
+            doubts.append(f"GPUs of different sizes: too little of {place.where}")
+        doubts += filter(None, [_share_doubt(each, place, share_holds(each, vram, share, vllm))])
     how = "; ".join(dict.fromkeys(how for _, how in given))
-    rounded = int(round(part, 6) * 1000) / 1000  # capacities are whole bytes, so that 0.8 of a card is a little less
-    return Computed(str(rounded), f"{how}; rounded down", doubt)
+    how += f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)})"
+    how += "; of what CUDA sees, at least 98 %; rounded down"
+    return Computed(str(float(share)), how, next(iter(doubts), None))
+
+
+def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None) -> str | None:
+    if place.fits is False:
+        taken = gib_range(place.least, place.used)
+        return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
+    if holds or any(part.what in REMAINS for part in each.outside):
+        return None
+    return (
+        f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(GRAPHS)}) out of this share, "
+        "which then has too little for them; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
+    )
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
-    """Memory of one GPU. Raises RefusedError (CardShared) where the size of another model on it is not known."""
+    """Memory of one GPU, inside and outside the share. Raises RefusedError (CardShared) where the size of another model
+    on it is not known.
+    """
     assert place.capacity is not None
     placed = case.budget.placement.cards
     tenants = [model for model in case.workload.models if place.card in placed[model.name]]
     if tenants == [case.model] and place.card not in placed.get(VIDEO, ()):
         return place.capacity, f"alone on {place.where}: {place.how}"
-    if not place.fits:
+    if place.fits is None:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
         lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
         raise RefusedError(
@@ -85,6 +115,8 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     # Those that sleep are one party: each of them can have what the largest needs awake.
     parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)
     needed, more = _needed(case, place), place.margin // parties
+    if more < 0:
+        return needed + more, f"{gib(needed)} of {place.where}, less {gib(-more)} that all of them lack"
     return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
 
 
@@ -94,7 +126,7 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)
     sleepers = {model.name for model in case.workload.models if model.sleeps}
-    stays = engine(case.model).stays.bytes
+    stays = sum(part.bytes for part in engine(case.model).stays)
     return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 

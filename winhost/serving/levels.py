@@ -5,10 +5,10 @@ from dataclasses import field, replace
 
 from winhost.compat.capabilities.copies import FROM_DISK, GB
 from winhost.compat.target import Target
-from winhost.compat.workload_rules import RELOADING
+from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import AvailableMemory, DType, Model, ModelState, Workload
+from winhost.model.workload import AvailableMemory, Model, ModelState, Workload
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
     ON_DISK,
@@ -46,12 +46,12 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
     sleep at level 1. fallback: the profile without sleep.
     """
     open_ = [each.name for each in workload.models if each.sleeps and not each.level_stated]
-    found = _with_levels(workload, dict.fromkeys(open_, 0))
+    found = with_levels(workload, dict.fromkeys(open_, 0))
     stopped: dict[str, tuple[Because, ...]] = {}
     for name in open_:
         tried = _Trial(target, found, granted, fallback, name)
         rung = choose(tried.possible, tried.weights_gib, workload.availability.swap_within).rung
-        found = _with_levels(found, {name: _LEVELS[rung]})
+        found = with_levels(found, {name: _LEVELS[rung]})
         if rung is STOPPED:
             stopped[name] = tried.against_level_1
     return Levels(found, stopped)
@@ -90,16 +90,6 @@ def _whole(model: Model) -> Bytes | None:
     return share.bytes * model.cards if isinstance(share, MemoryPart) else None
 
 
-def _with_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
-    models = (replace(each, sleep_level=levels.get(each.name, each.sleep_level)) for each in workload.models)
-    return replace(workload, models=tuple(models))
-
-
-def _is_safe_to_reload(model: Model) -> bool:
-    plain = model.dense and model.dtype is DType.BFLOAT16 and model.quantization is None and model.lora is None
-    return plain and model.load_format in RELOADING and not model.suspend
-
-
 @dataclass(frozen=True)
 class _Trial:
     """One model, beside those whose levels are decided."""
@@ -121,7 +111,7 @@ class _Trial:
 
     @property
     def possible(self) -> list[Rung]:
-        reloads = _is_safe_to_reload(self._model)
+        reloads = is_safe_to_reload(self._model)
         rungs = preferred(pins(self.workload, self.granted), reloads, self._model)
         return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung]))]
 
@@ -130,7 +120,7 @@ class _Trial:
         return tuple(self._against(1))
 
     def _against(self, level: int) -> Iterator[Because]:
-        workload = _with_levels(self.workload, {self.name: level})
+        workload = with_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         taken = budget(workload, replace(self.granted, variant=self.target.variant))
         case = Case(self.target, workload, model, taken, self.granted.cards, self.granted.ram)

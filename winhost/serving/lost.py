@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from winhost.compat.capabilities.copies import FROM_DISK
-from winhost.compat.swap import slowest
+from winhost.compat.swap import STARTS, slowest
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
@@ -11,10 +11,6 @@ from winhost.sizing.budget import Budget
 from winhost.sizing.engines import MemoryPart, weights
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s
-START = (
-    29.0,
-    91.5,
-)  # seconds until the first answer: the quickest that was reported, the slowest that was measured
 EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
 
 
@@ -40,16 +36,17 @@ class Lost:
 
 def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
     """read_speed: of the disk that the weights are on, MB/s."""
-    share, swap = weights(model), slowest(replace(workload, models=(model,)), budget)
+    asleep = replace(model, sleep_level=model.sleep_level or 1)
+    share, swap = weights(model), slowest(replace(workload, models=(asleep,)), budget)
     whole = share.bytes * model.cards if isinstance(share, MemoryPart) else None
     reading = None if whole is None else whole / (read_speed * 10**6)
-    least, within = max(reading or 0, START[0]), workload.availability.swap_within
+    least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within
     return Lost(
         weights=whole,
         waking=(swap.best, swap.worst) if swap else None,
         read_speed=read_speed,
         reading=reading,
-        starting=START,
+        starting=STARTS,
         least=least,
         within=within,
         kept=None if within is None else least <= within,

@@ -1,15 +1,16 @@
-"""The memory of a workload on a path, line by line: on each card, in the target's RAM, in /dev/shm, on the host.
+"""The memory of a workload on a path, line by line: on each GPU, in the target's RAM, in /dev/shm, on the host.
 
-Pure: from a workload and the memory that a path makes available to sums. What is counted is the upper end of what is
-known, `least` the lower end. A value that was not stated is missing, and whether its place fits is unknown.
+Pure: from a workload and the memory that a path makes available to sums. Every line has a range: what fits by the
+upper ends is supported, by the lower ends alone unverified, by neither unsupported. A value that was not stated is
+missing, and whether its place fits is unknown.
 """
 
 from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
 from winhost.model.workload import AvailableMemory, Workload
-from winhost.sizing.card_memory import VIDEO, card_lines, card_share, missing_of_video, placement_of
-from winhost.sizing.engines import Engine, MemoryPart, Missing, engine
+from winhost.sizing.card_memory import VIDEO, card_lines, gpu_capacity, missing_of_video, placement_of
+from winhost.sizing.engines import Engine, Missing, engine
 from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
 from winhost.sizing.memory_places import (
     HOST,
@@ -19,6 +20,7 @@ from winhost.sizing.memory_places import (
     SHARED_WITH_WINDOWS,
     SHM,
     BudgetLine,
+    Capacity,
     MemoryPlace,
     capacity_of,
     memory_place,
@@ -28,7 +30,9 @@ from winhost.sizing.placement import Placement
 
 @dataclass(frozen=True)
 class Budget:
-    """What a workload takes of the available memory. fits: None where that is unknown."""
+    """What a workload takes of the available memory. fits: by the upper ends; may_fit: by the lower ends; None where
+    that is unknown.
+    """
 
     variant: str
     lines: tuple[BudgetLine, ...]
@@ -36,6 +40,7 @@ class Budget:
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None
+    may_fit: bool | None
 
     def at(self, where: str) -> MemoryPlace | None:
         """The place of this name, if anything is counted there."""
@@ -44,9 +49,10 @@ class Budget:
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     """Everything that a workload takes, and whether the available memory holds it."""
-    engines = [engine(model) for model in workload.models]
-    shares = [card_share(workload, available_memory, card) for card in range(len(available_memory.cards))]
-    placement = placement_of(workload, engines, [capacity.bytes for capacity in shares])
+    largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
+    engines = [engine(model, largest, vllm) for model in workload.models]
+    shares = [gpu_capacity(workload, available_memory, card) for card in range(len(available_memory.cards))]
+    placement = placement_of(workload, engines, shares)
     shm = tuple(shm_lines(workload))
     lines = (
         *card_lines(workload, engines, placement, len(available_memory.cards)),
@@ -57,9 +63,13 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     )
     places = tuple(_places(workload, available_memory, lines, shares, _Doubts(workload, engines, placement)))
     missing = tuple(lack for each in engines for lack in each.missing) + missing_of_video(workload.video)
-    verdicts = [not placement.homeless, *(place.fits for place in places)]
-    fits = False if False in verdicts else None if None in verdicts else True
-    return Budget(available_memory.variant, lines, places, placement, missing, fits)
+    fits = _all([not placement.homeless, *(place.fits for place in places)])
+    may_fit = _all([not placement.homeless, *(place.may_fit for place in places)])
+    return Budget(available_memory.variant, lines, places, placement, missing, fits, may_fit)
+
+
+def _all(verdicts: Sequence[bool | None]) -> bool | None:
+    return False if False in verdicts else None if None in verdicts else True
 
 
 @dataclass(frozen=True)
@@ -86,12 +96,12 @@ def _places(
     workload: Workload,
     available_memory: AvailableMemory,
     lines: Sequence[BudgetLine],
-    shares: Sequence[MemoryPart],
+    shares: Sequence[Capacity],
     doubts: _Doubts,
 ) -> Iterator[MemoryPlace]:
     for card, share in enumerate(shares):
         unproven = not (doubts.placement.fits or doubts.placement.proven)
-        yield memory_place(lines, share.what, share, card, doubts=doubts.card(card), unproven=unproven)
+        yield memory_place(lines, f"gpu{card}", share, card, doubts=doubts.card(card), unproven=unproven)
     yield memory_place(lines, RAM, capacity_of(available_memory.ram, "what the target gets"), doubts=doubts.backups)
     others = (
         (SHM, capacity_of(available_memory.shm, "size of /dev/shm", "shm-default-half"), False),

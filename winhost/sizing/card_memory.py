@@ -1,49 +1,100 @@
-"""What a workload takes on the cards, and which model goes on which of them."""
+"""What a workload takes on the GPUs, how much of them engines can have, and which model goes on which of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
+from packaging.version import Version
+
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Video, Workload
-from winhost.sizing.engines import Engine, MemoryPart, Missing
-from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, line_of
+from winhost.model.workload import AvailableMemory, Model, Video, Workload
+from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
+from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_cards
 
 VIDEO = "video streams"
-SHARE = 95  # percent of a card's memory that engines can have; Linux and the driver need the rest
-SHARE_WSL = 90
-SHARE_WSL_SEVERAL = 80  # where one engine spans several cards
 
 
-def card_share(workload: Workload, available_memory: AvailableMemory, card: int) -> MemoryPart:
-    """How much of a card engines can have."""
-    percent, evidence = SHARE, "native-card-share"
-    if available_memory.path in SHARED_WITH_WINDOWS:
-        several = any(model.engine_cards > 1 for model in workload.models)
-        percent, evidence = SHARE_WSL, "wsl-utilization"
-        if several:
-            percent, evidence = SHARE_WSL_SEVERAL, "wsl-multi-gpu-residency"
+@dataclass(frozen=True)
+class _Limit:
+    """Percent of a GPU's memory. share: the largest safe share; whole, most: what engines can have inside and outside
+    their shares, safely and at best.
+    """
+
+    share: int
+    whole: int
+    most: int
+    evidence: tuple[str, ...]
+
+
+NATIVE = _Limit(95, 97, 100, ("native-card-share",))
+WSL = _Limit(90, 94, 97, ("wsl-utilization", "native-card-share"))
+WSL_SEVERAL = _Limit(80, 87, 91, ("wsl-multi-gpu-residency",))  # where one engine spans several GPUs
+SHARE_WSL, SHARE_WSL_SEVERAL = WSL.share, WSL_SEVERAL.share
+
+
+CUDA_SEES = Fraction(98, 100)  # at least, of what nvidia-smi names; vLLM's share is a part of this
+GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of the share (profile_cudagraph_memory)
+
+
+def limit_of(path: str, models: Iterable[Model]) -> _Limit:
+    if path not in SHARED_WITH_WINDOWS:
+        return NATIVE
+    return WSL_SEVERAL if any(model.engine_cards > 1 for model in models) else WSL
+
+
+def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
+    """How much of a GPU engines can have, inside and outside their shares."""
+    limit = limit_of(available_memory.path, workload.models)
+    outside = OUTSIDE + (NCCL if any(model.engine_cards > 1 for model in workload.models) else 0)
     vram = available_memory.cards[card]
-    bytes_ = vram * percent // 100
-    return MemoryPart(f"gpu{card}", bytes_, bytes_, f"{percent} % of {gib(vram)}", (evidence,))
+    whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
+    how = f"{limit.whole} % of {gib(vram)}"
+    if share < whole:
+        how = f"a share of {limit.share} % of {gib(vram)}, and {gib(outside)} beside it"
+    return Capacity(min(whole, share), how, limit.evidence, most=vram * limit.most // 100)
 
 
-def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Bytes]) -> Placement:
-    """By what is counted, or where that has no room, by the least of it."""
-    found = place_on_cards([*map(_claim, engines), *_claims_of_video(workload.video)], capacities)
+def share_holds(each: Engine, vram: Bytes, share: Fraction, vllm: Version | None = None) -> bool | None:
+    """Whether an engine starts with this share of a GPU to itself: None where that depends on what it takes.
+
+    Weights, KV cache and activations have to be inside, and there has to be room for the rest outside. From
+    GRAPHS_INSIDE on graphs may be in both.
+    """
+    seen = vram * CUDA_SEES
+    (inside_least, inside), (outside_least, outside) = _ends(each.share), _ends(each.outside)
+    graphs_least, graphs = _ends(part for part in each.outside if part.what == CUDA_GRAPHS)
+    within = 0 if vllm and vllm < GRAPHS_INSIDE else graphs
+    if inside + within <= seen * share and seen * share + outside <= seen:
+        return True
+    return None if inside_least <= vram * share and vram * share + outside_least - graphs_least <= vram else False
+
+
+def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
+    """The sums of the lower and of the upper ends."""
+    found = list(parts)
+    return sum(part.least for part in found), sum(part.bytes for part in found)
+
+
+def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:
+    """By the upper ends, or where those have no room, by the lower ends."""
+    safe, most = [each.bytes or 0 for each in capacities], [each.most or 0 for each in capacities]
+    found = place_on_cards([*map(_claim, engines), *_claims_of_video(workload.video)], safe)
     if found.fits:
         return found
-    least = place_on_cards([*map(_least_claim, engines), *_claims_of_video(workload.video)], capacities)
+    least = place_on_cards([*map(_least_claim, engines), *_claims_of_video(workload.video)], most)
     if not least.fits:
-        return found
+        return replace(found, proven=found.proven and least.proven)
     return Placement(least.cards, found.homeless, fits=False, proven=found.proven)
 
 
 def _claim(each: Engine) -> Claim:
-    return _claimed(each, each.stays.bytes, each.awake)
+    return _claimed(each, sum(part.bytes for part in each.stays), each.awake)
 
 
 def _least_claim(each: Engine) -> Claim:
-    return _claimed(each, each.stays.least, sum(part.least for part in each.turn))
+    return _claimed(each, sum(part.least for part in each.stays), sum(part.least for part in each.turn))
 
 
 def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
@@ -66,7 +117,7 @@ def card_lines(workload: Workload, engines: Sequence[Engine], placement: Placeme
         where = f"gpu{card}"
         here = [each for each in engines if card in placement.cards.get(each.model.name, ())]
         for each in here:
-            parts = (each.stays,) if each.model.sleeps else (*each.turn, each.stays)
+            parts = each.stays if each.model.sleeps else (*each.turn, *each.stays)
             yield from (line_of(part, where, each.model.name) for part in parts)
         yield from _turn(here, where)
         if workload.video and workload.video.each and card in placement.cards[VIDEO]:

@@ -1,15 +1,19 @@
-"""What one model takes: on each of its cards, and of host memory while it sleeps. Pure arithmetic in bytes.
+"""What one model takes: on each of its GPUs, and of host memory while it sleeps. Pure arithmetic in bytes.
 
-What is not stated and cannot be computed is missing, never guessed. Where public reports give a range, its upper end
-counts and its lower end is kept as `least`.
+The lines are vLLM's own. Its share (--gpu-memory-utilization) holds weights, KV cache and activations; the CUDA
+context, CUDA graphs and NCCL come on top. Each line has a range, `bytes` at most and `least`. What is not stated and
+cannot be computed is missing, never guessed.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
+from packaging.version import Version
+
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import Model, Quantization
+from winhost.model.workload import Attention, Model, Quantization
 
 BLOCK = 16  # tokens of the KV cache are given out in blocks of this size
 
@@ -26,12 +30,28 @@ BITS = {
     Quantization.MXFP4: 4 + Fraction(8, 32),
 }
 
-PROCESS = ceil(Fraction(23, 10) * GiB)  # on each card, while it is awake: CUDA context, CUDA graphs, NCCL
+# Formats whose checkpoints may leave attention in 16 bits (compressed-tensors and ModelOpt list what they ignore).
+MARGIN = Fraction(102, 100)  # of what it may leave in 16 bits: one was 1.7 % larger than its attention and two layers
+PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
+
+# Outside the share, on each GPU of an engine that is awake.
+CONTEXT, CONTEXT_LEAST = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
+GRAPHS, GRAPHS_LEAST = 1080 * MiB, 100 * MiB
+NCCL = 952 * MiB  # only where an engine spans GPUs
+OUTSIDE = CONTEXT + GRAPHS
 SLEEPING_PROCESS = 2780 * MiB  # what of them stays during sleep: most where the engine has just compiled its graphs
+SLEEPING_LEAST = ceil(Fraction(8, 10) * GiB)
 SUSPENDED_PROCESS = 4 * MiB
-PROCESS_LEAST = ceil(Fraction(8, 10) * GiB)
-ACTIVATIONS = GiB + 512 * MiB
-ACTIVATIONS_LEAST = 512 * MiB
+
+# vLLM measures activations by a run with as many tokens and sequences as it may batch. Its API server takes more of
+# both from this memory on, but not on an A100 (engine/arg_utils.py, 0.24.0). Before 0.9, any GPU got as many sequences,
+# and graphs took more.
+LARGE_GPU = 70 * GiB
+TAMED, GRAPHS_BEFORE = Version("0.9"), 3 * GiB
+BATCH_LARGE, BATCH = (8192, 1024), (2048, 256)  # tokens, sequences
+SAMPLER = Fraction(96, 10) * 4  # bytes for each entry of the logits, at their peak: 9.6 copies in 32 bits
+VOCABULARY = 262_144  # where none is stated: the largest in common use
+ACTIVATIONS_LEAST = 256 * MiB
 
 
 @dataclass(frozen=True)
@@ -58,44 +78,61 @@ class Missing:
 
 @dataclass(frozen=True)
 class Engine:
-    """A model as its cards see it: stays also while it sleeps, turn only while it is awake, both on each card.
+    """A model as its GPUs see it: stays also while it sleeps, turn only while it is awake, both on each GPU.
 
-    backup: what level 1 keeps in host memory, for all its cards; missing: what the other fields lack.
+    backup: what level 1 keeps in host memory, for all its GPUs; missing: what the other fields lack.
     """
 
     model: Model
-    stays: MemoryPart
+    stays: tuple[MemoryPart, ...]
     turn: tuple[MemoryPart, ...]
     backup: MemoryPart | None
     missing: tuple[Missing, ...]
 
     @property
     def awake(self) -> Bytes:
-        """Bytes on each card while it is awake, without what stays."""
+        """Bytes on each GPU while it is awake, without what stays."""
         return sum(part.bytes for part in self.turn)
 
+    @property
+    def outside(self) -> tuple[MemoryPart, ...]:
+        """What it takes of each GPU beyond its share while it is awake."""
+        return tuple(part for part in (*self.stays, *self.turn) if part.what in OUTSIDE_LINES)
 
-def engine(model: Model) -> Engine:
-    """What a model takes."""
+    @property
+    def share(self) -> tuple[MemoryPart, ...]:
+        """What its share has to hold while it is awake."""
+        return tuple(part for part in self.turn if part.what not in OUTSIDE_LINES)
+
+
+def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
+    """What a model takes. gpu: memory of the largest GPU, by which vLLM chooses how much it batches; vllm: its version,
+    None where nobody states it.
+    """
     found: list[MemoryPart | Missing | None]
-    stays = SLEEPING_PROCESS if _sleeps_in_place(model) else PROCESS
+    old = vllm is not None and vllm < TAMED
+    outside = _outside(model, GRAPHS_BEFORE if old else GRAPHS)
     if model.memory is not None:
-        stays = min(stays, model.memory)
-        left = model.memory - stays
-        how = f"{gib(model.memory)} are stated for everything; {gib(stays)} of it count as the process"
-        found = [MemoryPart("all but the process", left, left, how)]
+        most = min(sum(part.bytes for part in outside), model.memory)
+        how = f"{gib(most)} of the {gib(model.memory)} that are stated for everything"
+        outside = [replace(outside[0], what=SLEEPING if _sleeps_in_place(model) else "process", bytes=most, how=how)]
+        outside[0] = replace(outside[0], least=min(outside[0].least, most))
+        left = model.memory - most
+        how = f"{gib(model.memory)} are stated for everything; {gib(most)} of it count as the process"
+        found = [MemoryPart(ALL_BUT, left, left, how)]
     else:
-        found = [weights(model), _pool_copy(model), kv_cache(model), _activations(model), _lora(model)]
-    process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, MemoryPart))
+        found = [
+            weights(model),
+            _pool_copy(model),
+            kv_cache(model),
+            activations(model, LARGE_GPU if old else gpu),
+            _lora(model),
+        ]
+    stays, turn = outside, [part for part in found if isinstance(part, MemoryPart)]
     if model.sleeps and not _sleeps_in_place(model):
-        process, turn = _SUSPENDED if _is_suspended(model) else _NOTHING, (*turn, process)
-    return Engine(
-        model,
-        process,
-        turn,
-        _backup(model),
-        tuple(part for part in found if isinstance(part, Missing)),
-    )
+        stays, turn = [_SUSPENDED if _is_suspended(model) else _NOTHING], [*turn, *outside]
+    missing = tuple(part for part in found if isinstance(part, Missing))
+    return Engine(model, tuple(stays), tuple(turn), _backup(model), missing)
 
 
 def _sleeps_in_place(model: Model) -> bool:
@@ -116,9 +153,9 @@ def weights(model: Model) -> MemoryPart | Missing:
     if isinstance(whole, Missing) or model.engine_cards == 1:
         return whole
     if model.pipeline == 1:
-        share = -(-whole.bytes // model.tensor)
-        how = f"{whole.how}; {gib(whole.bytes)} over {model.tensor} cards"
-        return MemoryPart("weights", share, share, how, (*whole.evidence, "vllm-tensor-parallel"), whole.estimate)
+        share, least = -(-whole.bytes // model.tensor), -(-whole.least // model.tensor)
+        how = f"{whole.how}; {gib(whole.bytes)} over {model.tensor} GPUs"
+        return MemoryPart("weights", share, least, how, (*whole.evidence, "vllm-tensor-parallel"), whole.estimate)
     return _stage(model, whole)
 
 
@@ -136,12 +173,23 @@ def _whole_weights(model: Model) -> MemoryPart | Missing:
         return Missing(model.name, "weights", why, ("shape.vocabulary and shape.hidden", "weights"))
     linear = model.parameters - model.embedding.parameters
     quantized = BITS[model.quantization]
-    total = ceil(linear * quantized / 8) + model.embedding.parameters * model.dtype.bytes
+    least = ceil(linear * quantized / 8) + model.embedding.parameters * model.dtype.bytes
     how = (
         f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {model.embedding.parameters:,} "
         f"of embeddings at {bits} bits"
     )
-    return MemoryPart("weights", total, total, how, ("quantized-formats",), estimate=True)
+    if model.quantization not in PARTLY or model.attention is None:
+        return MemoryPart("weights", least, least, how, ("quantized-formats",), estimate=True)
+    attention = min(linear, _attention_parameters(model.attention, model.embedding.hidden))
+    kept = attention + 2 * (linear - attention) // model.attention.layers
+    total = max(least, ceil((least + kept * (bits - quantized) / 8) * MARGIN))
+    how += f"; more where the checkpoint leaves attention and two layers ({kept:,}) at {bits} bits"
+    return MemoryPart("weights", total, least, how, ("quantized-formats", "quantized-attention"), estimate=True)
+
+
+def _attention_parameters(attention: Attention, hidden: int) -> int:
+    """Query and output are as wide as the model, as in Llama and Qwen2."""
+    return attention.layers * 2 * hidden * (hidden + attention.kv_heads * attention.head_dim)
 
 
 def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
@@ -151,13 +199,17 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
         return Missing(model.name, "weights on each card", why, ("shape",))
     embedding, layers = model.embedding, model.attention.layers
     table = embedding.table * model.dtype.bytes
-    body = max(0, whole.bytes - embedding.parameters * model.dtype.bytes)
     stage_layers = -(-layers // model.pipeline)
-    share = -(-(-(-body * stage_layers // layers) + table) // model.tensor)
+
+    def share(total: Bytes) -> Bytes:
+        body = max(0, total - embedding.parameters * model.dtype.bytes)
+        return -(-(-(-body * stage_layers // layers) + table) // model.tensor)
+
     how = f"{whole.how}; a stage holds {stage_layers} of {layers} layers and {gib(table)} of embeddings" + (
-        f", over {model.tensor} cards" if model.tensor > 1 else ""
+        f", over {model.tensor} GPUs" if model.tensor > 1 else ""
     )
-    return MemoryPart("weights", share, share, how, (*whole.evidence, "vllm-pipeline-ends"), estimate=True)
+    evidence = (*whole.evidence, "vllm-pipeline-ends")
+    return MemoryPart("weights", share(whole.bytes), share(whole.least), how, evidence, estimate=True)
 
 
 def _pool_copy(model: Model) -> MemoryPart | None:
@@ -191,11 +243,20 @@ def kv_cache(model: Model) -> MemoryPart | Missing:
     return MemoryPart("KV cache", token * tokens * model.sequences, token * tokens, how, ("vllm-kv-shape",))
 
 
-def _activations(model: Model) -> MemoryPart:
+def activations(model: Model, gpu: Bytes = 0) -> MemoryPart:
+    """The peak of a run with a full batch. gpu: memory of the GPU."""
     if model.activations is not None:
         return MemoryPart("activations", model.activations, model.activations, f"{gib(model.activations)} are stated")
-    how = f"{gib(ACTIVATIONS_LEAST)} to {gib(ACTIVATIONS)}; the engine's log of its start tells it"
-    return MemoryPart("activations", ACTIVATIONS, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
+    tokens, sequences = BATCH_LARGE if gpu >= LARGE_GPU else BATCH
+    vocabulary = model.embedding.vocabulary if model.embedding else VOCABULARY
+    hidden = model.embedding.hidden if model.embedding else 0
+    most = max(ACTIVATIONS_LEAST, ceil(SAMPLER * sequences * vocabulary) + tokens * hidden * model.dtype.bytes)
+    untold = "" if model.embedding else " (not stated: as large as any)"
+    how = (
+        f"{gib(ACTIVATIONS_LEAST)}, and up to 38.4 bytes x {sequences:,} sequences x a vocabulary of "
+        f"{vocabulary:,}{untold} while vLLM samples; the engine's log of its start tells it"
+    )
+    return MemoryPart("activations", most, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
 
 
 def _lora(model: Model) -> MemoryPart | None:
@@ -209,18 +270,28 @@ def _lora(model: Model) -> MemoryPart | None:
 SLEEPING, SUSPENDED, STOPPED = "sleeping process", "suspended process", "stopped process"
 REMAINS = (SLEEPING, SUSPENDED, STOPPED)
 """What each model keeps of its GPUs between its turns."""
+ALL_BUT, CUDA_GRAPHS = "all but the process", "CUDA graphs"
+OUTSIDE_LINES = (*REMAINS, "process", "CUDA context", CUDA_GRAPHS, "NCCL")
 _NOTHING = MemoryPart(STOPPED, 0, 0, "a process that is stopped leaves nothing")
 _SUSPENDED = MemoryPart(
     SUSPENDED, SUSPENDED_PROCESS, 0, "4 MiB were measured of one", ("suspend-measured",), estimate=True
 )
 
 
-def _process(model: Model, counted: Bytes) -> MemoryPart:
-    asleep = _sleeps_in_place(model)
-    most, evidence = (SLEEPING_PROCESS, "sleeping-residue") if asleep else (PROCESS, "process-measured")
-    how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(most)} have been seen"
-    what = SLEEPING if asleep else "process"
-    return MemoryPart(what, counted, min(counted, PROCESS_LEAST), how, (evidence,), estimate=True)
+def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
+    if _sleeps_in_place(model):
+        how = f"CUDA context, graphs and NCCL: {gib(SLEEPING_LEAST)} to {gib(SLEEPING_PROCESS)} have been seen"
+        return [MemoryPart(SLEEPING, SLEEPING_PROCESS, SLEEPING_LEAST, how, ("sleeping-residue",), estimate=True)]
+    context = f"and what allocators hold beyond the share: {gib(CONTEXT_LEAST)} to {gib(CONTEXT)}"
+    graphs = f"{gib(GRAPHS_LEAST)} to {gib(most_graphs)}; none with --enforce-eager"
+    found = [
+        MemoryPart("CUDA context", CONTEXT, CONTEXT_LEAST, context, ("process-measured",), estimate=True),
+        MemoryPart(CUDA_GRAPHS, most_graphs, GRAPHS_LEAST, graphs, ("graphs-measured",), estimate=True),
+    ]
+    if model.engine_cards > 1:
+        how = f"buffers between the GPUs: up to {gib(NCCL)}, least where they do not reach each other's memory"
+        found.append(MemoryPart("NCCL", NCCL, 0, how, ("nccl-on-gpu",), estimate=True))
+    return found
 
 
 # --- In host memory --------------------------------------------------------------------------------------------------
@@ -232,9 +303,9 @@ def _backup(model: Model) -> MemoryPart | None:
         return None
     share = weights(model)
     if isinstance(share, MemoryPart):
-        total = share.bytes * model.cards
+        total, least = share.bytes * model.cards, share.least * model.cards
         how = f"{gib(share.bytes)} of weights from {_cards(model.cards)}"
-        return MemoryPart("sleep backup", total, total, how, share.evidence, share.estimate)
+        return MemoryPart("sleep backup", total, least, how, share.evidence, share.estimate)
     if model.memory is None:
         return None  # the weights are missing already
     total = model.memory * model.cards
@@ -243,4 +314,4 @@ def _backup(model: Model) -> MemoryPart | None:
 
 
 def _cards(count: int) -> str:
-    return "1 card" if count == 1 else f"each of {count} cards"
+    return "1 GPU" if count == 1 else f"each of {count} GPUs"

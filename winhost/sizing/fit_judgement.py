@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from winhost.model.units import gib
+from winhost.model.units import gib, gib_range
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import (
     NOT_KNOWN,
@@ -27,6 +27,21 @@ def not_known(found: Budget) -> Iterator[str]:
     for lack in found.missing:
         yield f"{lack.model}: {lack.what}" if lack.model else lack.what
     yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in found.places if place.capacity is None)
+
+
+def deciding(found: Budget) -> Iterator[str]:
+    """The places where only the lower ends fit, with the line that decides: the one of the widest range."""
+    for place in found.places:
+        if place.fits is not False:
+            continue
+        lines = [line for line in found.lines if line.where == place.where]
+        widest = max(lines, key=lambda line: line.bytes - line.least)
+        of = f"{widest.model}: " if widest.model else ""
+        capacity = gib_range(place.capacity or 0, place.most or 0)
+        yield (
+            f"{place.where}: {gib_range(place.least, place.used)} of {capacity}; "
+            f"what decides is {of}{widest.what}, {gib_range(widest.least, widest.bytes)}"
+        )
 
 
 def arithmetic(now: Budget, after: Budget) -> Iterator[str]:

@@ -37,6 +37,15 @@ def wsl_default_ram(host_ram: Bytes) -> Bytes:
     return host_ram // 2
 
 
+def as_planned(available_memory: AvailableMemory, workload: Workload) -> AvailableMemory:
+    """With the most memory that a plan's .wslconfig can give WSL; nothing else limits /dev/shm of a container there."""
+    if available_memory.path != "wsl2":
+        return available_memory
+    windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
+    ram = max(available_memory.ram, available_memory.host_ram - windows)
+    return replace(available_memory, ram=ram, shm=ram)
+
+
 def ram_lines(
     workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, shm: Sequence[BudgetLine]
 ) -> Iterator[BudgetLine]:
@@ -49,6 +58,8 @@ def ram_lines(
     yield from _backups(workload, engines, available_memory, RAM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.LMCACHE:
         yield from _staging(workload, RAM, "LMCache server", "lmcache-server")
+    if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
+        yield from _tiers_rounding(workload)
     if shm:
         used, least = line_sum(shm)
         yield BudgetLine(
@@ -106,6 +117,15 @@ def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterat
         how = f"{gib(each)} stated for each engine" + (f", {model.data} copies" if model.data > 1 else "")
         total = each * model.data
         yield BudgetLine(what, where, total, total, how, (evidence,), estimate=False, model=model.name)
+
+
+def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
+    assert workload.kv_mirror is not None
+    for model in workload.models:
+        total = workload.kv_mirror.staging * model.data
+        how = "pinned blocks are rounded up to powers of two: up to as much again, and half as much was measured"
+        evidence = ("kv-offload-rounding",)
+        yield BudgetLine("KV tiers, rounding", RAM, total, 0, how, evidence, estimate=True, model=model.name)
 
 
 def shm_lines(workload: Workload) -> Iterator[BudgetLine]:

@@ -34,13 +34,14 @@ class BudgetLine:
 class MemoryPlace:
     """Where memory is: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
 
-    how: the computation of the capacity. fits: whether all that is counted fits, None where that is unknown; may_fit:
-    the same of the least.
+    how: the computation of the capacity, of which most is the upper end. fits: whether the upper end of all lines fits,
+    None where that is unknown; may_fit: whether their lower end fits into the upper end of the capacity.
     """
 
     where: str
     card: int | None
     capacity: Bytes | None
+    most: Bytes | None
     how: str
     evidence: tuple[str, ...]
     used: Bytes
@@ -56,19 +57,22 @@ def line_of(part: MemoryPart, where: str, model: str | None = None) -> BudgetLin
 
 @dataclass(frozen=True)
 class Capacity:
+    """bytes: what is safe to count on; most: at best. None: not known."""
+
     bytes: Bytes | None
     how: str
     evidence: tuple[str, ...]
+    most: Bytes | None = None
 
 
 def capacity_of(size: Bytes | None, how: str, *evidence: str) -> Capacity:
-    return Capacity(size, how if size is not None else how + NOT_KNOWN, evidence)
+    return Capacity(size, how if size is not None else how + NOT_KNOWN, evidence, size)
 
 
 def memory_place(
     lines: Sequence[BudgetLine],
     where: str,
-    capacity: MemoryPart | Capacity,
+    capacity: Capacity,
     card: int | None = None,
     *,
     doubts: bool,
@@ -80,13 +84,16 @@ def memory_place(
         where=where,
         card=card,
         capacity=capacity.bytes,
+        most=capacity.most,
         how=capacity.how,
         evidence=capacity.evidence,
         used=used,
         least=least,
         margin=None if capacity.bytes is None else capacity.bytes - used,
         fits=None if unproven and fits is False else fits,
-        may_fit=_fits(least, capacity.bytes, doubts),
+        may_fit=None
+        if unproven and _fits(least, capacity.most, doubts) is False
+        else _fits(least, capacity.most, doubts),
     )
 
 
