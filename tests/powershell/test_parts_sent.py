@@ -75,6 +75,9 @@ def test_a_session_that_is_sent_parts_as_it_needs_them_answers_like_one_that_has
     (changed,) = json.loads(ask(runspace, there, change))["answers"]
     assert changed["after"]["start"] == "nothing"
     assert "vm_actions/change" in there
+    (session,) = json.loads(ask(runspace, there, {"resource": "Session", "verb": "get"}))["answers"]
+    assert session["ok"], session
+    assert session == json.loads(read)["answers"][list(WINDOWS).index("Session")]
 
 
 @pytest.mark.parametrize("host", ["server2025-role-installed", "win11-wsl-served"])
