@@ -16,6 +16,7 @@ from bench.host import NAME
 from bench.linux import installed_ansible
 from bench.measure import Case
 from bench.wire import PASSWORD, USER, AnsweringHost
+from tests.processes import started
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.wsman_endpoint import Endpoint
@@ -33,11 +34,10 @@ def further_host(folder: Path) -> Iterator[Case]:
     Ansible is asked to run one command: it reads nothing of the host, and so does less than it would have to.
     """
     ansible = installed_ansible(folder / "ansible") / "ansible"
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.fleet"], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as served:
-        assert served.stdout
+    serve = [sys.executable, "-m", "bench.fleet"]
+    with started(serve, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdin
+        assert served.stdout
         ports = json.loads(served.stdout.readline())
         fleet, inventory = _fleet(folder, ports), _inventory(folder, ports)
         start = "from winhost.__main__ import main; main()"
