@@ -9,6 +9,7 @@ import click
 
 from bench import gateway, neighbours
 from bench.commands import help_start, offline_assess, offline_plan
+from bench.fleet import further_host
 from bench.judging import assessing, explaining
 from bench.linux import looked_at
 from bench.measure import Case, NotHere, Ratio, measure
@@ -21,6 +22,7 @@ PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     offline_plan,
     offline_assess,
     detect,
+    further_host,
     assessing,
     explaining,
     looked_at,

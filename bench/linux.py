@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from winhost.model.shipped import shipped
 HOST = "bench-01"
 BASE = Path(".pytest_cache/d/debian/base")  # the Debian of `make real`
 ANSIBLE = "ansible-core==2.19.14"
+_FOR_WINDOWS = (f"pypsrp=={version('pypsrp')}",)  # the same library for both
 UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n\n[Install]\nWantedBy=multi-user.target\n"
 FOLDER = "/etc/systemd/system"
 GROUPS = [f"bench-group-{number}" for number in range(8)]
@@ -31,7 +33,7 @@ def looked_at(folder: Path) -> Iterator[Case]:
     """Whole programs, as an admin or a timer starts them."""
     if not (BASE / "complete").exists():
         raise NotHere('no Debian has been made yet; make it once: make real PARTS="debian"')
-    ansible = _ansible(folder / "ansible")
+    ansible = installed_ansible(folder / "ansible") / "ansible-playbook"
     (folder / "debian").mkdir()
     try:
         machine = Debian(BASE, folder / "debian")
@@ -127,15 +129,15 @@ def _made_right(machine: Debian, folder: Path) -> list[str]:
     return apply
 
 
-def _ansible(place: Path) -> Path:
-    """Installed beside winhost, which needs nothing of it."""
+def installed_ansible(place: Path) -> Path:
+    """The folder of its programs, installed beside winhost, which needs nothing of it. Raises NotHere."""
     for command in (
         [sys.executable, "-m", "venv", str(place)],
-        [str(place / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", ANSIBLE],
+        [str(place / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", ANSIBLE, *_FOR_WINDOWS],
     ):
         if (done := subprocess.run(command, capture_output=True, text=True, timeout=600)).returncode:
             raise NotHere(f"{ANSIBLE} cannot be installed: {done.stderr.strip()[-200:]}")
-    return place / "bin/ansible-playbook"
+    return place / "bin"
 
 
 def _play(machine: Debian, program: Path, folder: Path) -> list[str]:

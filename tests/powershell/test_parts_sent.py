@@ -6,7 +6,7 @@ import re
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ from psrpcore import (
 
 from tests.powershell.twins import NO_PIPELINE_STOPS, machine
 from tests.processes import PATIENCE_S, started
-from winhost.connect import psrp
+from winhost.connect import psrp, sent_parts
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.powershell.powershell_engine import find_engine
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows import parts
-from winhost.resources.windows.parts import WindowsScripts, definitions, published
+from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published
 
 SCRIPTS = WindowsScripts()
 MISSING = ("CommandNotFoundException", "VariableIsUndefined")
@@ -49,7 +49,11 @@ def runspace() -> Iterator[EngineRunspace]:
 
 def ask(runspace: EngineRunspace, there: set[str], *calls: dict[str, Any]) -> str:
     request = json.dumps({"exclusive": False, "calls": calls})
-    unsent = [part for part in SCRIPTS.needed(request) if part not in there]
+    return sent(runspace, there, SCRIPTS.needed(request), request)
+
+
+def sent(runspace: EngineRunspace, there: set[str], parts: Sequence[str], request: str) -> str:
+    unsent = [part for part in parts if part not in there]
     there |= {*unsent}
     command = RemoteCommand(INVOKE, is_script=False, parameters={"Json": request})
     if unsent:
@@ -71,21 +75,50 @@ def test_a_session_that_is_sent_parts_as_it_needs_them_answers_like_one_that_has
     (changed,) = json.loads(ask(runspace, there, change))["answers"]
     assert changed["after"]["start"] == "nothing"
     assert "vm_actions/change" in there
+    (session,) = json.loads(ask(runspace, there, {"resource": "Session", "verb": "get"}))["answers"]
+    assert session["ok"], session
+    assert session == json.loads(read)["answers"][list(WINDOWS).index("Session")]
+
+
+@pytest.mark.parametrize("host", ["server2025-role-installed", "win11-wsl-served"])
+def test_a_host_that_says_what_it_needs_is_read_like_one_that_has_all(host: str) -> None:
+    request = json.dumps({"exclusive": False, "calls": [{"resource": each, "verb": "get"} for each in WINDOWS]})
+    asked: list[str] = []
+    there: set[str] = set()
+
+    def run(parts: Sequence[str], request: str) -> str:
+        asked.append(request)
+        return sent(runspace, there, parts, request)
+
+    with EngineHost(machine(host)) as served:
+        runspace, whole = served.open_runspace("someone"), served.open_runspace("someone")
+        found = json.loads(sent_parts.ask(SCRIPTS, request, run))["answers"]
+        expected = json.loads(sent(whole, set(), tuple(digests()), request))["answers"]
+        runspace.close()
+        whole.close()
+    differing = [name for name, one, other in zip(WINDOWS, found, expected, strict=True) if one != other]
+    assert differing == []
+    assert len(asked) == {"server2025-role-installed": 1, "win11-wsl-served": 2}[host]
+    assert [part for part in there if part.endswith(("/change", "/compile"))] == []
 
 
 def test_a_read_says_that_it_needs_the_csharp_and_has_it_then(runspace: EngineRunspace) -> None:
     request = json.dumps({"calls": [{"resource": "EfiBackup", "verb": "get"}]})
-    reading, compiling = SCRIPTS.needed(request), SCRIPTS.needed(request, compiling=True)
-    ask(runspace, set(), {"resource": "EfiBackup", "verb": "get"})
+    reading, compiling = SCRIPTS.needed(request), SCRIPTS.needed(request, ["Add-WinhostNative"])
+    assert "helpers/firmware/compile" in compiling
+    ask(runspace, set(), {"resource": "EfiBackup", "verb": "get", "key": {}})
     with pytest.raises(PipelineError) as caught:
         runspace.engine.ask({"script": "Import-WinhostNative"})
-    assert caught.value.error_id == "Winhost.PartNeeded"
+    assert caught.value.error_id == "Winhost.PartNeeded,Add-WinhostNative"
     runspace.engine.ask({"script": definitions([part for part in compiling if part not in reading])})
     assert runspace.engine.ask({"script": "Import-WinhostNative; [WinhostNative].Name"}) == ["WinhostNative"]
 
 
-def test_line_feeds_in_the_xml_of_a_script_reach_a_real_powershell() -> None:
-    """Over PSRP as `pwsh -SSHServerMode` speaks it, with the deserializer that is also behind WinRM."""
+def test_a_real_powershell_takes_a_pipeline_as_it_is_sent() -> None:
+    """Line feeds and tabs as themselves, no names of types.
+
+    Over PSRP as `pwsh -SSHServerMode` speaks it, with the deserializer that is also behind WinRM.
+    """
     script = "$text = @'\nfirst & <second>\n\n\tthird\n'@\n# a comment\n$text\n$args[0]\n"
     assert psrp._serialized(script).text == script
     pool = ClientRunspacePool()
@@ -120,8 +153,10 @@ def _send(server: "subprocess.Popen[bytes]", pool: ClientRunspacePool) -> None:
             server.stdin.write(f"<Command PSGuid='{whose}' />\n".encode())
         data = payload.data
         if payload.pipeline_id:
-            data = data.replace(b"_x000A_", b"\n")
-            assert data != payload.data
+            data = data.replace(b"_x000A_", b"\n").replace(b"_x0009_", b"\t")
+            data = re.sub(rb"<TN .*?</TN>|<TNRef [^>]*>|<ToString>.*?</ToString>", b"", data, flags=re.DOTALL)
+            assert b"<TN" in payload.data
+            assert b"<TN" not in data
             size = len(data) - FRAGMENT_HEAD
             data = data[: FRAGMENT_HEAD - 4] + size.to_bytes(4, "big") + data[FRAGMENT_HEAD:]
         server.stdin.write(

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Collection, Iterable, Iterator
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,8 @@ from winhost.resources.windows.parts import WindowsScripts, definitions, publish
 READ_ALL = [{"resource": resource, "verb": "get"} for resource in WINDOWS]
 
 
-def needed(*calls: dict[str, str], compiling: bool = False) -> tuple[str, ...]:
-    return WindowsScripts().needed(json.dumps({"calls": calls}), compiling=compiling)
+def needed(*calls: dict[str, Any], asked_for: Collection[str] = ()) -> tuple[str, ...]:
+    return WindowsScripts().needed(json.dumps({"calls": calls}), asked_for)
 
 
 def test_every_part_has_the_published_hash() -> None:
@@ -25,10 +27,29 @@ def test_every_part_has_the_published_hash() -> None:
 
 
 def test_the_parts_are_all_of_the_agent_and_nothing_else() -> None:
-    sent = "".join(line + "\n" for line in session_text().splitlines() if not line.startswith("# winhost part: "))
-    assert sent.endswith("\nInvoke-Winhost -Json $args[0]\n")
-    whole = windows_scripts.agent_text() + "\nInvoke-Winhost -Json $args[0]\n"
-    assert sorted(filter(None, sent.split("\n"))) == sorted(filter(None, whole.split("\n")))
+    call = "Invoke-Winhost -Json $args[0]"
+    sent = session_text().splitlines()
+    assert sent[-1] == call
+    whole = [*windows_scripts.agent_text().splitlines(), call]
+    assert sorted(code_of(sent)) == sorted(code_of(whole))
+
+
+def code_of(lines: Iterable[str]) -> Iterator[str]:
+    """Lines without those that are only a comment, and without their indentation."""
+    return (line.strip() for line in lines if line.strip() and not line.strip().startswith("#"))
+
+
+def test_what_the_account_and_the_distro_run_is_sent_to_the_byte() -> None:
+    assert windows_scripts.inside_script() in session_text()
+    assert windows_scripts.job_script() in session_text()
+
+
+def test_a_part_reads_like_its_file() -> None:
+    """Lines, words and names stay: only comments and blanks before a line go."""
+    (part,) = re.findall(r"(?s)# winhost part: vm_mmio/change\n(.*?)\n# winhost", session_text() + "\n# winhost")
+    file = windows_scripts.texts()["vm_mmio/script.ps1"]
+    assert list(code_of(part.splitlines())) == list(code_of(file[file.index("function Set-") :].splitlines()))
+    assert "\n\tAssert-WinhostDesired " in part
 
 
 def test_whatever_reads_a_host_is_sent_no_csharp() -> None:
@@ -36,7 +57,7 @@ def test_whatever_reads_a_host_is_sent_no_csharp() -> None:
         text = WindowsScripts().text(needed(*asked))
         assert "Add-Type" not in text
         assert "DllImport" not in text
-    assert "Add-Type" in WindowsScripts().text(needed(*READ_ALL, compiling=True))
+    assert "Add-Type" in WindowsScripts().text(needed(*READ_ALL, asked_for=["Add-WinhostNative"]))
 
 
 def test_what_changes_firmware_or_volumes_is_sent_the_csharp_at_once() -> None:
@@ -81,17 +102,65 @@ CALLS = [
 ]
 
 
-@each_row("call", CALLS)
-def test_a_call_is_sent_every_function_that_it_may_use(call: dict[str, str]) -> None:
-    text = definitions(needed(call, compiling=True))
-    used = {each.name for each in calls(Script("sent", text)) if "-Winhost" in each.name}
-    defined = set(re.findall(r"(?m)^ *function ([\w-]+) \{", text))
-    assert used - defined == set()
+def called_by_function() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """By function: what it calls, and which of that it asks for before."""
+    called, asked_for = {}, {}
+    for function in re.split(r"(?m)^(?=function )", windows_scripts.agent_text())[1:]:
+        name = function.split()[1]
+        asked_for[name] = {
+            each
+            for line in re.findall(r"Assert-WinhostSent (.*)", function)
+            for each in re.findall(r"'([\w-]+)'", line)
+        }
+        inner = set(re.findall(r"(?m)^ +function ([\w-]+) \{", function))
+        called[name] = {each.name for each in calls(Script(name, function)) if "-Winhost" in each.name} - inner
+    return called, asked_for
+
+
+def test_a_call_is_sent_every_function_that_it_uses() -> None:
+    """A read: or else it asks for that before. A change: also what it asks for, because it is never made twice."""
+    called, asked_for = called_by_function()
+    lacking = {}
+    for call in CALLS:
+        verb, resource = call["verb"], call["resource"]
+        sent = set(re.findall(r"(?m)^function ([\w-]+) \{", definitions(needed(call))))
+        left = ["Invoke-Winhost", f"Get-Winhost{resource}", *([f"Set-Winhost{resource}"] if verb == "set" else [])]
+        seen: set[str] = set()
+        while left:
+            if (name := left.pop()) in seen:
+                continue
+            seen.add(name)
+            others = called[name] - (asked_for[name] if verb == "get" else set()) - VERBS
+            left += others | ({"Invoke-WinhostSet"} if verb == "set" else set())
+        if seen - sent:
+            lacking[f"{verb} {resource}"] = seen - sent
+    assert lacking == {}
+
+
+VERBS = {"Invoke-WinhostSet", "Invoke-WinhostSend", "Invoke-WinhostRestart"}
+
+
+def test_only_names_of_functions_are_asked_for() -> None:
+    asked_for = {
+        name
+        for line in re.findall(r"Assert-WinhostSent (?!\{)(.*)", windows_scripts.agent_text())
+        for name in re.findall(r"'([\w-]+)'", line)
+    }
+    assert asked_for
+    assert {name for name in asked_for if f"function {name} {{" not in windows_scripts.agent_text()} == set()
+
+
+def test_what_reads_all_of_a_host_is_small() -> None:
+    """And what only some hosts need is none of it, unless something else reads with it as well."""
+    sent = needed(*READ_ALL)
+    assert {part for part in sent if part.endswith(("/found", "/change", "/compile"))} == set()
+    assert len(WindowsScripts().text(sent)) < 84_000
+    assert len(WindowsScripts().text(needed({"resource": "Boot", "verb": "get"}))) < 10_000
 
 
 def test_the_text_needs_no_escape_of_powershells_xml_but_those_of_xml_itself() -> None:
-    """A line feed goes as it is; another control character, or `_x` as text, would have to be written otherwise."""
+    """Line feeds and tabs go as they are; other control characters, or `_x` as text, would have to be escaped."""
     text = session_text()
     assert text.isascii()
-    assert all(character.isprintable() or character == "\n" for character in text)
+    assert all(character.isprintable() or character in "\n\t" for character in text)
     assert "_x" not in text.lower()

@@ -46,6 +46,17 @@ function Test-WinhostUnavailable {
     "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
 }
 
+function Assert-WinhostSent {
+    param([string[]]$Names)
+    # What only some hosts need in order to be read is sent to those that say so here, each with what it uses.
+    $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
+    foreach ($name in $Names) {
+        if (@($functions.Name) -notcontains $name) {
+            Stop-Winhost "Winhost.PartNeeded,$name" 'ResourceUnavailable' "$name was not sent with this call."
+        }
+    }
+}
+
 # ---- what resources read with
 
 function Read-WinhostValue {
@@ -132,6 +143,12 @@ function Assert-WinhostAdministrator {
     if (-not (Test-WinhostAdministrator)) {
         Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Only an administrator can see or change this.'
     }
+}
+
+function Test-WinhostAdministrator {
+    $identity = [System.Security.Principal.WindowsIdentity]::GetCurrent()
+    $principal = New-Object -TypeName System.Security.Principal.WindowsPrincipal -ArgumentList $identity
+    $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)
 }
 
 function Read-WinhostClock {
@@ -228,6 +245,9 @@ function Test-WinhostKey {
 function Read-WinhostInstances {
     param([string]$Resource, $Key, $Warnings)
     $function = Find-WinhostFunction 'Get' $Resource
+    if ($null -ne $Key) {
+        Assert-WinhostSent 'Test-WinhostKey'
+    }
     foreach ($instance in @(Invoke-WinhostFunction $function @{ Key = $Key } $Warnings)) {
         if ($null -eq $Key -or (Test-WinhostKey $Key $instance)) {
             $instance
@@ -461,6 +481,7 @@ function Invoke-Winhost {
     try {
         try {
             if (Test-WinhostExclusive $request $calls) {
+                Assert-WinhostSent 'Enter-WinhostMutex'
                 $mutex = Enter-WinhostMutex
             }
         }

@@ -236,7 +236,7 @@ class Agent:
         settled: bool = False,
         extra: float = 0,
     ) -> list[Any]:
-        request = json.dumps({"exclusive": settled, "calls": calls})
+        request = json.dumps({"exclusive": settled, "calls": calls}, separators=(",", ":"))
         within = self.call_timeout + extra
         doing = named(calls)
         log.debug("%s: %s: asked, for up to %.0f s%s", self.host, doing, within, ", after others" if settled else "")

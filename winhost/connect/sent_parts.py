@@ -1,15 +1,17 @@
-"""What a call takes along of the agent's text, and the second try of a read that turns out to need more."""
+"""Which parts of the agent's text a call is sent, and the second try of reads that turn out to need more."""
 
+import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-_PART_NEEDED = '"Winhost.PartNeeded"'  # the code of an answer, as the agent's JSON has it
+_ASKS = re.compile(r'"Winhost\.PartNeeded,([\w-]+)"')  # the code of an error, as the agent's JSON has it
 
 
 class Scripts(Protocol):
     """The agent's text in parts: which ones a request needs, and the script that defines some and makes the call."""
 
-    def needed(self, request: str, *, compiling: bool = False) -> tuple[str, ...]: ...
+    def needed(self, request: str, asked_for: Collection[str] = ()) -> tuple[str, ...]: ...
 
     def text(self, names: Collection[str]) -> str: ...
 
@@ -17,11 +19,40 @@ class Scripts(Protocol):
 def ask(scripts: Scripts, request: str, run: Callable[[Sequence[str], str], str]) -> str:
     """The answer of `run`, which gets the parts that the request needs.
 
-    What winhost made in firmware and on volumes is read with C#. Only the host knows whether it made anything there, so
-    a request that only reads is sent without C#, and once more with it if the host says so.
+    Only the host knows whether it has what some parts read, such as a distro, so a request that only reads is sent
+    without them. Calls that the host answers with the name of a missing function are made once more, with its part.
     """
-    parts = scripts.needed(request)
-    answer = run(parts, request)
-    if _PART_NEEDED in answer and (more := scripts.needed(request, compiling=True)) != parts:
-        return run(more, request)
+    sent = scripts.needed(request)
+    answer = run(sent, request)
+    asked_for: frozenset[str] = frozenset()
+    while missing := frozenset(_ASKS.findall(answer)) - asked_for:
+        asked_for |= missing
+        parts = scripts.needed(request, asked_for)
+        if parts == sent:
+            break
+        sent = parts
+        answer = _asked_again(scripts, request, answer, asked_for, run)
     return answer
+
+
+def _asked_again(
+    scripts: Scripts, request: str, answer: str, asked_for: Collection[str], run: Callable[[Sequence[str], str], str]
+) -> str:
+    """The answer, in which those that lack a part are replaced by what the same calls answer now.
+
+    What is no answer of the agent stays as it is: whoever reads it says so.
+    """
+    asked = json.loads(request)
+    try:
+        answers = json.loads(answer)["answers"]
+        lacking = [number for number, each in enumerate(answers) if _ASKS.search(json.dumps(each))]
+        again = json.dumps({**asked, "calls": [asked["calls"][number] for number in lacking]})
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return answer
+    second = run(scripts.needed(again, asked_for), again)
+    try:
+        for number, each in zip(lacking, json.loads(second)["answers"], strict=True):
+            answers[number] = each
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return second
+    return json.dumps({"answers": answers})

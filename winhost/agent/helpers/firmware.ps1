@@ -303,11 +303,7 @@ function Import-WinhostNative {
     if ($null -ne ('WinhostNative' -as [type])) {
         return
     }
-    # A session that only reads is not sent the C#. The controller sends it when a read says that it needs it.
-    $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
-    if (@($functions.Name) -notcontains 'Add-WinhostNative') {
-        Stop-Winhost 'Winhost.PartNeeded' 'ResourceUnavailable' 'The C# that reads firmware variables and volumes was not sent.'
-    }
+    Assert-WinhostSent 'Add-WinhostNative'
     Add-WinhostNative
 }
 

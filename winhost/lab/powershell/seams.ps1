@@ -220,7 +220,10 @@ function Test-WinhostAdministrator {
 }
 
 # The language mode, the engine's version and its width are the engine's own; who is logged on is the machine's.
-${function:Read-LabSession} = ${function:Get-WinhostSession}
+# This text runs after each part: the function may still be the one below, which must not call itself.
+if ("${function:Get-WinhostSession}" -cnotlike '*Read-LabSession*') {
+    ${function:Read-LabSession} = ${function:Get-WinhostSession}
+}
 
 function Get-WinhostSession {
     $found = Read-LabSession

@@ -19,14 +19,20 @@ function Get-WinhostAccountRight {
         }
     }
     if ($null -ne $Key) {
-        $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
-        $account = $parts.account
-        if ($names.ContainsKey("*$account")) {
-            # Asked for by its SID all the same.
-            $account = $names["*$account"]
-        }
-        @{ key = $parts; state = @{ granted = $granted.ContainsKey("$($parts.right) $account") } }
+        Assert-WinhostSent 'Read-WinhostGranted'
+        Read-WinhostGranted $Key $names $granted
     }
+}
+
+function Read-WinhostGranted {
+    param($Key, $Names, $Granted)
+    $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
+    $account = $parts.account
+    if ($Names.ContainsKey("*$account")) {
+        # Asked for by its SID all the same.
+        $account = $Names["*$account"]
+    }
+    @{ key = $parts; state = @{ granted = $Granted.ContainsKey("$($parts.right) $account") } }
 }
 
 function Read-WinhostHolderNames {

@@ -11,6 +11,7 @@ function Get-WinhostAccountTasks {
         }
     }
     foreach ($account in @($accounts.Keys)) {
+        Assert-WinhostSent 'Read-WinhostTasksOf'
         @{ key = @{ account = $account }; state = Read-WinhostTasksOf $account }
     }
     if ($null -ne $Key) {

@@ -17,6 +17,7 @@ function Get-WinhostAssignableDevice {
     # keeps the VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
+            Assert-WinhostSent 'Test-WinhostPciPresent'
             $state = @{ place = $claim.place; present = Test-WinhostPciPresent $claim }
             @{ key = @{ location = $claim.location; device = $claim.device }; state = $state }
         }

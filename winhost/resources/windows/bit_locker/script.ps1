@@ -10,12 +10,24 @@ function Get-WinhostBitLocker {
             volume_type = ConvertTo-WinhostWord "$($volume.VolumeType)"
             conversion = ConvertTo-WinhostWord "$($volume.VolumeStatus)"
             percentage = [int]$volume.EncryptionPercentage
-            suspended = Read-WinhostValue { Read-WinhostSuspension $volume }
-            protectors = Read-WinhostList { Read-WinhostProtectors $volume }
-            pcrs = Read-WinhostList { Read-WinhostPcrs $volume }
+            suspended = $null
+            protectors = @()
+            pcrs = @()
+        }
+        # Nothing of these has what was never encrypted.
+        if ("$($volume.VolumeStatus)" -cne 'FullyDecrypted' -or "$($volume.KeyProtector)" -cne '') {
+            Assert-WinhostSent 'Read-WinhostEncryption'
+            Read-WinhostEncryption $volume $state
         }
         @{ key = @{ volume = "$($volume.MountPoint)" }; state = $state }
     }
+}
+
+function Read-WinhostEncryption {
+    param($Volume, $State)
+    $State.suspended = Read-WinhostValue { Read-WinhostSuspension $Volume }
+    $State.protectors = Read-WinhostList { Read-WinhostProtectors $Volume }
+    $State.pcrs = Read-WinhostList { Read-WinhostPcrs $Volume }
 }
 
 function Read-WinhostProtectors {

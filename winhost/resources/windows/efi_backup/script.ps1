@@ -2,14 +2,23 @@
 function Get-WinhostEfiBackup {
     Assert-WinhostAdministrator
     foreach ($each in @(Find-WinhostEfiPartitions)) {
-        $copy = Read-WinhostEfiCopy $each.guid
-        $state = @{ kept = $null -ne $copy; changed = @(); added = @() }
-        if ($null -ne $copy) {
-            $now = @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $each.found))
-            $state.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
-            $state.added = @(foreach ($file in @(Select-WinhostAdded $copy $now)) { $file.path })
+        $state = @{ kept = $false; changed = @(); added = @() }
+        if (Test-WinhostFolder (Read-WinhostEfiFolder $each.guid)) {
+            Assert-WinhostSent 'Read-WinhostEfiState'
+            Read-WinhostEfiState $each $state
         }
         @{ key = @{ partition = $each.guid }; state = $state }
+    }
+}
+
+function Read-WinhostEfiState {
+    param($Partition, $State)
+    $copy = Read-WinhostEfiCopy $Partition.guid
+    if ($null -ne $copy) {
+        $now = @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition.found))
+        $State.kept = $true
+        $State.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
+        $State.added = @(foreach ($file in @(Select-WinhostAdded $copy $now)) { $file.path })
     }
 }
 

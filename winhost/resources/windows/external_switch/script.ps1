@@ -20,15 +20,22 @@ function Get-WinhostExternalSwitch {
 function Read-WinhostOwnSwitchRecords {
     # Where others could have put something, nothing is a record of winhost's. Setting refuses such a folder by name.
     $data = "$(Read-WinhostProgramData)\winhost"
-    if ((Test-WinhostOwnFolder $data) -and (Test-WinhostOwnFolder "$data\switch")) {
-        Read-WinhostSwitchRecords
+    if (Test-WinhostFolder "$data\switch") {
+        Assert-WinhostSent 'Test-WinhostOwnFolder', 'Read-WinhostSwitchRecords'
+        if ((Test-WinhostOwnFolder $data) -and (Test-WinhostOwnFolder "$data\switch")) {
+            Read-WinhostSwitchRecords
+        }
     }
 }
 
 function New-WinhostSwitchState {
     param([string]$Name, $Records)
     $state = @{ adapter = $null; management_os = $false; vms = 0; phase = 'none'; detail = $null }
-    $record = Find-WinhostSwitchRecord $Records $Name
+    $record = $null
+    if (@($Records).Count -gt 0) {
+        Assert-WinhostSent 'Find-WinhostSwitchRecord', 'Read-WinhostSwitchPhase'
+        $record = Find-WinhostSwitchRecord $Records $Name
+    }
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if (Test-WinhostText "$($switch.Name)" $Name 'OrdinalIgnoreCase') {
             foreach ($bound in @(Find-WinhostBound $switch)) {
@@ -43,18 +50,25 @@ function New-WinhostSwitchState {
             break
         }
     }
-    if ($null -ne $record -and ($record.phase -ne 'settled' -or $null -ne $state.adapter)) {
-        $state.phase = $record.phase
-        $state.detail = $record.detail
-    }
-    if (Test-WinhostSwitchInFlight $record) {
-        # What is not settled may go back to how it was.
-        $state.adapter = $null
-        if (-not $record.make) {
-            $state.adapter = $record.adapter
-        }
+    if ($null -ne $record) {
+        Read-WinhostSwitchPhase $record $state
     }
     $state
+}
+
+function Read-WinhostSwitchPhase {
+    param($Record, $State)
+    if ($Record.phase -ne 'settled' -or $null -ne $State.adapter) {
+        $State.phase = $Record.phase
+        $State.detail = $Record.detail
+    }
+    if (Test-WinhostSwitchInFlight $Record) {
+        # What is not settled may go back to how it was.
+        $State.adapter = $null
+        if (-not $Record.make) {
+            $State.adapter = $Record.adapter
+        }
+    }
 }
 
 function Set-WinhostExternalSwitch {

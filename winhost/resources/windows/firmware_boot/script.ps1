@@ -11,12 +11,18 @@ function Get-WinhostFirmwareBoot {
         }
     }
     elseif ($kind -ceq 'uefi') {
-        $state.current = Read-WinhostValue { Read-WinhostBootNumber 'BootCurrent' }
-        $state.next = Read-WinhostValue { Read-WinhostBootNumber 'BootNext' }
-        $state.order = Read-WinhostList { Read-WinhostBootNumbers 'BootOrder' }
-        $state.entries = Read-WinhostList { Read-WinhostBootEntries }
+        Assert-WinhostSent 'Read-WinhostBootVariables'
+        Read-WinhostBootVariables $state
     }
     @{ key = @{}; state = $state }
+}
+
+function Read-WinhostBootVariables {
+    param($State)
+    $State.current = Read-WinhostValue { Read-WinhostBootNumber 'BootCurrent' }
+    $State.next = Read-WinhostValue { Read-WinhostBootNumber 'BootNext' }
+    $State.order = Read-WinhostList { Read-WinhostBootNumbers 'BootOrder' }
+    $State.entries = Read-WinhostList { Read-WinhostBootEntries }
 }
 
 function Read-WinhostBootNumbers {

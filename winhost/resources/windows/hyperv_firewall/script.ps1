@@ -4,12 +4,22 @@ function Get-WinhostHyperVFirewall {
     if (-not (Test-WinhostCommand 'Get-NetFirewallHyperVVMSetting')) {
         return
     }
-    $state = @{ inbound = Read-WinhostValue { Read-WinhostInbound }; ports = Read-WinhostList { Find-WinhostOpenPorts }; allowed = $null }
-    $allowed = Read-WinhostList { Find-WinhostVmAllowed }
-    if ($allowed -isnot [array] -or $allowed.Count -gt 0) {
-        $state.allowed = $allowed
+    $state = @{ inbound = Read-WinhostValue { Read-WinhostInbound }; ports = @(); allowed = $null }
+    $rules = Read-WinhostList { Find-WinhostVmRules }
+    if ($rules -isnot [array] -or $rules.Count -gt 0) {
+        Assert-WinhostSent 'Read-WinhostOpenings'
+        Read-WinhostOpenings $state
     }
     @{ key = @{ creator = '40e0ac32-46a5-438a-a0b2-2b479e8f2e90' }; state = $state }
+}
+
+function Read-WinhostOpenings {
+    param($State)
+    $State.ports = Read-WinhostList { Find-WinhostOpenPorts }
+    $allowed = Read-WinhostList { Find-WinhostVmAllowed }
+    if ($allowed -isnot [array] -or $allowed.Count -gt 0) {
+        $State.allowed = $allowed
+    }
 }
 
 function Set-WinhostHyperVFirewall {

@@ -5,13 +5,21 @@ function Get-WinhostKeyEscrow {
     }
     foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
         $state = @{ proof = 'none'; last_group = $null; protector = $null }
-        $record = Find-WinhostEscrow $volume
-        if ($null -ne $record) {
-            $state.proof = "$($record.proof)"
-            $state.last_group = $record.last_group
-            $state.protector = "$($record.protector)"
+        if (Test-WinhostNoted) {
+            Assert-WinhostSent 'Read-WinhostEscrow'
+            Read-WinhostEscrow $volume $state
         }
         @{ key = @{ volume = "$($volume.MountPoint)" }; state = $state }
+    }
+}
+
+function Read-WinhostEscrow {
+    param($Volume, $State)
+    $record = Find-WinhostEscrow $Volume
+    if ($null -ne $record) {
+        $State.proof = "$($record.proof)"
+        $State.last_group = $record.last_group
+        $State.protector = "$($record.protector)"
     }
 }
 

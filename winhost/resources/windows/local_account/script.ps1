@@ -17,24 +17,33 @@ function Get-WinhostLocalAccount {
             ours = $ours
             profile = Read-WinhostValue { Read-WinhostProfile $sid }
             sessions = Read-WinhostValue { Measure-WinhostSessions $user.Name }
-            distros = Read-WinhostValue { Measure-WinhostDistros $user }
+            distros = $null
+        }
+        if ($ours) {
+            Assert-WinhostSent 'Measure-WinhostDistros'
+            $state.distros = Read-WinhostValue { Measure-WinhostDistros $user }
         }
         @{ key = @{ account = "$($user.Name)" }; state = $state }
     }
     if ($null -ne $Key) {
-        $state = @{
-            there = $false
-            sid = $null
-            enabled = $false
-            password_expires = $false
-            administrator = $false
-            ours = $false
-            profile = $null
-            sessions = $null
-            distros = $null
-        }
-        @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = $state }
+        Assert-WinhostSent 'New-WinhostNoAccount'
+        @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = New-WinhostNoAccount }
     }
+}
+
+function New-WinhostNoAccount {
+    $state = @{
+        there = $false
+        sid = $null
+        enabled = $false
+        password_expires = $false
+        administrator = $false
+        ours = $false
+        profile = $null
+        sessions = $null
+        distros = $null
+    }
+    $state
 }
 
 # ---- accounts
@@ -124,9 +133,6 @@ function Measure-WinhostSessions {
 
 function Measure-WinhostDistros {
     param($User)
-    if (-not (Test-WinhostOwnAccount $User)) {
-        return $null
-    }
     $count = Measure-WinhostFiles "$(Read-WinhostProgramData)\winhost\distros\$($User.Name)" 'ext4.vhdx'
     $folder = Read-WinhostProfile "$($User.SID)"
     if ($null -ne $folder) {

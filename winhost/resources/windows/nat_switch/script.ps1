@@ -4,10 +4,18 @@ function Get-WinhostNatSwitch {
     # Also for whoever has none: who may not see VMs may not see this.
     $null = @(Find-WinhostVms $null)
     $nats = @(Get-NetNat -ErrorAction Stop)
+    if ($null -ne $Key -or $nats.Count -gt 0 -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostNats'
+        Read-WinhostNats $Key $nats
+    }
+}
+
+function Read-WinhostNats {
+    param($Key, $Nats)
     foreach ($entry in @(Find-WinhostMadeRecords 'nat' $Key)) {
         $state = New-WinhostNatState
         $state.made = $null
-        foreach ($nat in $nats) {
+        foreach ($nat in $Nats) {
             if (Test-WinhostText "$($nat.Name)" $entry.name 'OrdinalIgnoreCase') {
                 Read-WinhostNat $nat $state
             }
@@ -19,7 +27,7 @@ function Get-WinhostNatSwitch {
         $state.vms = Measure-WinhostSwitchUsers $state.switch
         @{ key = @{ name = $entry.name }; state = $state }
     }
-    foreach ($nat in $nats) {
+    foreach ($nat in $Nats) {
         # Of whomever; Docker's has no network here.
         if ($null -eq (Find-WinhostMadeRecord 'nat' ([PSCustomObject]@{ name = "$($nat.Name)" }))) {
             $state = New-WinhostNatState

@@ -2,6 +2,14 @@
 function Get-WinhostOwnBootEntry {
     param($Key)
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostOwnBootEntries'
+        Read-WinhostOwnBootEntries $Key
+    }
+}
+
+function Read-WinhostOwnBootEntries {
+    param($Key)
     foreach ($each in @(Find-WinhostMadeRecords 'boot' $Key)) {
         $state = @{ made = $null; partition = "$($each.record.partition)"; path = "$($each.record.path)"; entry = $null }
         $found = Find-WinhostOwnEntry $each.name $each.record

@@ -5,6 +5,14 @@ $script:WinhostDataType = '{ebd0a0a2-b9e5-4433-87c0-68b6b72699c7}'
 
 function Get-WinhostOwnPartition {
     param($Key)
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostOwnPartitions'
+        Read-WinhostOwnPartitions $Key
+    }
+}
+
+function Read-WinhostOwnPartitions {
+    param($Key)
     foreach ($entry in @(Find-WinhostMadeRecords 'partition' $Key)) {
         $record = $entry.record
         $state = New-WinhostNoPartition

@@ -5,6 +5,14 @@ $script:WinhostSecureBootTemplate = '272e7447-90a4-4563-a4b9-8e4ab00526ce'
 function Get-WinhostOwnVm {
     param($Key)
     $null = @(Find-WinhostVms $null)
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostOwnVms'
+        Read-WinhostOwnVms $Key
+    }
+}
+
+function Read-WinhostOwnVms {
+    param($Key)
     foreach ($entry in @(Find-WinhostMadeRecords 'vm' $Key)) {
         $state = New-WinhostNoVm
         $state.made = $null

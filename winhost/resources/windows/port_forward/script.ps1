@@ -2,13 +2,21 @@
 function Get-WinhostPortForward {
     param($Key)
     $rules = @(Find-WinhostRules)
-    $ports = @(foreach ($rule in $rules) { "$($rule.Name)".Substring('winhost-port-'.Length) })
+    if ($null -ne $Key -or $rules.Count -gt 0) {
+        Assert-WinhostSent 'Read-WinhostForwards'
+        Read-WinhostForwards $Key $rules
+    }
+}
+
+function Read-WinhostForwards {
+    param($Key, $Rules)
+    $ports = @(foreach ($rule in $Rules) { "$($rule.Name)".Substring('winhost-port-'.Length) })
     if ($null -ne $Key) {
         $ports = @("$(Read-WinhostField $Key 'port')")
     }
     foreach ($port in $ports) {
         $state = @{ target = $null; connect_port = $null; allowed = $null }
-        foreach ($rule in $rules) {
+        foreach ($rule in $Rules) {
             # Without our rule a forward is somebody else's.
             if (Test-WinhostText "$($rule.Name)" "winhost-port-$port" 'Ordinal') {
                 $state.target, $state.connect_port = @(Read-WinhostProxy $port)

@@ -4,7 +4,12 @@ function Get-WinhostRunningSystem {
     Assert-WinhostAdministrator
     $state = @{ system = 'windows'; linux = $null; installer = $null }
     if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
-        if ($null -eq $Key -and -not (Test-WinhostSystemMade)) {
+        $plain = $null -eq $Key
+        if ($plain -and (Test-WinhostNoted)) {
+            Assert-WinhostSent 'Test-WinhostSystemMade'
+            $plain = -not (Test-WinhostSystemMade)
+        }
+        if ($plain) {
             # Where winhost made none of this, bcdedit tells enough, and nothing has to be compiled.
             $entries = @(Read-WinhostBcdEntries)
             $linux = @(Select-WinhostLinux $entries)
@@ -12,6 +17,7 @@ function Get-WinhostRunningSystem {
             $next = "$(foreach ($each in $entries) { if ($each.id -eq '{fwbootmgr}') { $each.bootsequence } })"
         }
         else {
+            Assert-WinhostSent 'Find-WinhostLinuxEntries', 'Find-WinhostInstallerEntry', 'Read-WinhostBootNumber'
             $linux = @(Find-WinhostLinuxEntries)
             $state.installer = Find-WinhostInstallerEntry
             $starts = @(@($linux | ForEach-Object -Process { $_.entry }) + $state.installer)

@@ -43,9 +43,3 @@ function Find-WinhostPeers {
     }
     $seen
 }
-
-function Test-WinhostAdministrator {
-    $identity = [System.Security.Principal.WindowsIdentity]::GetCurrent()
-    $principal = New-Object -TypeName System.Security.Principal.WindowsPrincipal -ArgumentList $identity
-    $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)
-}

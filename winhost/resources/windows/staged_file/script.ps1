@@ -9,6 +9,14 @@ function Get-WinhostStagedFile {
     param($Key)
     # Whoever may not look into the folder would take everything for absent.
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostStagedFiles'
+        Read-WinhostStagedFiles $Key
+    }
+}
+
+function Read-WinhostStagedFiles {
+    param($Key)
     foreach ($file in @(Find-WinhostStagedFiles "$(Read-WinhostField $Key 'sha256')")) {
         @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $true } }
     }

@@ -4,6 +4,14 @@ $script:WinhostTicket = 'winhost\fetch.json'
 function Get-WinhostUbuntuInstaller {
     param($Key)
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostInstallers'
+        Read-WinhostInstallers $Key
+    }
+}
+
+function Read-WinhostInstallers {
+    param($Key)
     foreach ($each in @(Find-WinhostMadeRecords 'ubuntu' $Key)) {
         $state = New-WinhostNoInstaller
         $state.made = $null

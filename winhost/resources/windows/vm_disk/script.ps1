@@ -3,6 +3,14 @@ function Get-WinhostVmDisk {
     param($Key)
     # Also for whoever has none: who may not see VMs may not see this.
     $null = @(Find-WinhostVms $null)
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostVmDisks'
+        Read-WinhostVmDisks $Key
+    }
+}
+
+function Read-WinhostVmDisks {
+    param($Key)
     foreach ($entry in @(Find-WinhostMadeRecords 'disk' $Key)) {
         $state = @{ made = $null; image = $null; size = $null; path = $entry.record.path; vm = $null }
         if ($entry.record.complete) {
@@ -104,6 +112,16 @@ function Find-WinhostMadeRecords {
         }
     }
     $records.Close()
+}
+
+function Test-WinhostNoted {
+    # Whether winhost has ever noted anything here: most hosts are read without what reads its records.
+    $records = Open-WinhostRegistry $script:WinhostRecord
+    if ($null -eq $records) {
+        return $false
+    }
+    $records.Close()
+    $true
 }
 
 function Find-WinhostMadeRecord {

@@ -6,6 +6,14 @@ $script:WinhostSeedKeys = '{host-keys' + ('.' * 1013) + '}'
 function Get-WinhostVmSeed {
     param($Key)
     $null = @(Find-WinhostVms $null)
+    if ($null -ne $Key -or (Test-WinhostNoted)) {
+        Assert-WinhostSent 'Read-WinhostVmSeeds'
+        Read-WinhostVmSeeds $Key
+    }
+}
+
+function Read-WinhostVmSeeds {
+    param($Key)
     foreach ($entry in @(Find-WinhostMadeRecords 'seed' $Key)) {
         $state = New-WinhostNoSeed
         foreach ($part in @('user', 'address', 'template')) {

@@ -1,6 +1,13 @@
 # key {account, distro}   state {user: text or null, port: int or null, listen: address or null, allowed: [network] or null, address: text or null, host_key: text or null, authorized: [text], active: bool}
 function Get-WinhostWslAccess {
     param($Key)
+    $null = @(Find-WinhostWslAccounts $Key)
+    Assert-WinhostSent 'Read-WinhostAccesses'
+    Read-WinhostAccesses $Key
+}
+
+function Read-WinhostAccesses {
+    param($Key)
     foreach ($distro in @(Find-WinhostDistros $Key)) {
         $state = Read-WinhostAccess $distro
         if ($null -ne $state.port) {

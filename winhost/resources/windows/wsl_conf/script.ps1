@@ -1,6 +1,13 @@
 # key {account, distro}   state {conf: text or null, network: text or null, resolver: text or null}; null: as the image and WSL have it
 function Get-WinhostWslConf {
     param($Key)
+    $null = @(Find-WinhostWslAccounts $Key)
+    Assert-WinhostSent 'Read-WinhostConfs'
+    Read-WinhostConfs $Key
+}
+
+function Read-WinhostConfs {
+    param($Key)
     foreach ($distro in @(Find-WinhostDistros $Key)) {
         $state = Read-WinhostConf $distro
         @{ key = $distro.key; state = $state }

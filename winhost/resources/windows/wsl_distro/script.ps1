@@ -1,7 +1,14 @@
 # key {account, distro}   state {installed: bool, running: bool, image: sha256 or null, folder: text or null, others: int}; how {accept: data, within: seconds}
 function Get-WinhostWslDistro {
     param($Key)
-    foreach ($account in @(Find-WinhostWslAccounts $Key)) {
+    $accounts = @(Find-WinhostWslAccounts $Key)
+    Assert-WinhostSent 'Read-WinhostDistros'
+    Read-WinhostDistros $Key $accounts
+}
+
+function Read-WinhostDistros {
+    param($Key, $Accounts)
+    foreach ($account in $Accounts) {
         $names = @(Read-WinhostDistroNames $account)
         $running = @(Read-WinhostRunningDistros $account)
         $records = @{}
@@ -77,6 +84,7 @@ function Find-WinhostWslAccounts {
     foreach ($task in @(Find-WinhostTasks)) {
         if ($task.TaskName -match '^jobs-(.+)$') {
             $account = $Matches[1]
+            Assert-WinhostSent 'Test-WinhostJobs'
             if (Test-WinhostJobs $account) {
                 $found += $account
             }
@@ -85,12 +93,18 @@ function Find-WinhostWslAccounts {
     if ($found.Count -eq 0) {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'No account can run jobs here.' 'AccountTasks'
     }
+    Assert-WinhostSent 'Select-WinhostWslAccounts'
+    Select-WinhostWslAccounts $Key $found
+}
+
+function Select-WinhostWslAccounts {
+    param($Key, [string[]]$Accounts)
     if (@('installed', 'uninstall-pending') -cnotcontains (Read-WinhostOptionalFeature 'VirtualMachinePlatform')) {
         # Somebody switched it off: no distro starts before it is back, and Windows has restarted.
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL cannot make a VM here.' 'VirtualMachinePlatform'
     }
     $asked = Read-WinhostField $Key 'account'
-    foreach ($account in $found) {
+    foreach ($account in $Accounts) {
         if ($null -eq $asked -or (Test-WinhostText $account $asked 'OrdinalIgnoreCase')) {
             $account
         }

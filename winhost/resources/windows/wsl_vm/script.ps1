@@ -1,7 +1,14 @@
 # key {account}   state {running: bool, config: sha256 or null, mode: text or null}; how {accept: vm-stop}
 function Get-WinhostWslVm {
     param($Key)
-    foreach ($account in @(Find-WinhostWslAccounts $Key)) {
+    $accounts = @(Find-WinhostWslAccounts $Key)
+    Assert-WinhostSent 'Read-WinhostWslVms'
+    Read-WinhostWslVms $Key $accounts
+}
+
+function Read-WinhostWslVms {
+    param($Key, $Accounts)
+    foreach ($account in $Accounts) {
         $running = @(Read-WinhostRunningDistros $account)
         $state = @{ running = $running.Count -gt 0; config = $null; mode = $null }
         $state.config = Read-WinhostValue { Read-WinhostVmConfig $account $running }
