@@ -39,7 +39,8 @@ def furnish(serving: SimulatedServing) -> None:
         "/opt/winhost/gateway-0/keys": f"carol sha256:{sha256(KEY.encode()).hexdigest()}\n"
         f"prometheus sha256:{sha256(METRICS_KEY.encode()).hexdigest()} metrics\n",
     }
-    linux.files |= {path: {**NO_FILE, "text": text} for path, text in files.items()}
+    for path, text in files.items():
+        linux.write(path, {**NO_FILE, "text": text})
     engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
     linux.part(ServedEngines).units |= {unit: dict(engine) for unit in UNITS[:2]}
     linux.systemd.units[UNITS[2]] = Unit("enabled")
@@ -163,7 +164,7 @@ def by_turns(serving: SimulatedServing) -> SimulatedServing:
     """Both models take turns."""
     engines = [{**ENGINE, "turns": True}, {**SECOND, "turns": True}]
     text = json.dumps({"format": 1, "engines": engines, "gateway": GATEWAY})
-    serving.linux.files["/etc/winhost/serving.json"]["text"] = text
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     for unit in UNITS[:2]:
         serving.linux.part(ServedEngines).units[unit]["enabled"] = False
     return serving
@@ -353,7 +354,8 @@ def test_wrong_names_and_keys_are_told(line: Line, host: str, serving: Simulated
 
 
 def test_a_file_that_is_not_ours_is_refused(line: Line, host: str, serving: SimulatedServing) -> None:
-    serving.linux.files["/etc/winhost/serving.json"]["text"] = '{"format": 1, "engines": [{"unit": "--now"}]}'
+    text = '{"format": 1, "engines": [{"unit": "--now"}]}'
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "WrongServingFile")
 

@@ -182,7 +182,7 @@ def with_what_is_served(here: Wsl2World | GuestWorld) -> dict[str, Any]:
     if not came:
         return found
     linux = inside(here)
-    return deepcopy({**found, "engines": linux.part(ServedEngines).units, "files in it": linux.files})
+    return deepcopy({**found, "engines": linux.part(ServedEngines).units, "files in it": linux.texts()})
 
 
 def it_serves(here: Wsl2World | GuestWorld) -> None:

@@ -1,7 +1,10 @@
 """The Linux of the lab answers as the real agent does, wherever that can run here."""
 
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -15,15 +18,17 @@ from tests.linux.sandbox import Sandbox
 from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.lab.hostfile import expand
-from winhost.lab.linux import kernel_settings, package_manager
 from winhost.lab.linux import linux_machine as model
-from winhost.lab.linux.accounts import LinuxAccounts
+from winhost.lab.linux import package_manager
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.docker_daemon import DockerDaemon
-from winhost.lab.linux.linux_resources import ENTRIES
+from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
+from winhost.lab.linux.inner_python import interpreter
+from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
+from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.simulated_cluster import PROGRAM, SimulatedCluster
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
@@ -79,7 +84,7 @@ Invoke = Callable[[str], str]
 def _as_the_lab_begins(sandbox: Sandbox) -> None:
     for path in (DAEMON["path"], FILE["path"], RESOLVER["path"]):
         sandbox.path(path).unlink(missing_ok=True)
-    sandbox.path(RESOLVER["path"]).symlink_to(model.RESOLVER)
+    sandbox.path(RESOLVER["path"]).symlink_to(RESOLVER_LINK)
     sandbox.write("/etc/ssh/ssh_host_ed25519_key.pub", f"{public_line(b'8' * 32)} root@here\n")
     sandbox.run(
         "sh", "-c", "userdel winhost-serving; groupdel winhost-test; rm -rf /var/lib/winhost/made /etc/ssh/*.winhost*"
@@ -98,9 +103,58 @@ def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, name
 
 
 @each_row("name", CASES)
-def test_a_case_ends_as_it_says(tmp_path: Path, name: str) -> None:
+def test_a_case_ends_as_it_says_and_touches_nothing_of_this_computer(tmp_path: Path, name: str) -> None:
     case, here = CASES[name], machines(tmp_path)
-    assert [outcome(answered(here.inside.invoke, call)) for call in case.calls] == case.say
+    for each in (call["resource"] for call in case.calls):
+        answered(here.inside.invoke, get(each))  # Python may keep what it compiled of the script
+    with audited() as touched:
+        said = [outcome(answered(here.inside.invoke, call)) for call in case.calls]
+    assert (said, touched) == (case.say, [])
+
+
+def test_what_a_script_would_change_is_heard(tmp_path: Path) -> None:
+    with audited() as touched:
+        (tmp_path / "file").write_text("")
+        (tmp_path / "folder").mkdir()
+    assert [each.partition(" ")[0] for each in touched] == ["open", "os.mkdir"]
+
+
+@pytest.mark.parametrize("module", ["ctypes", "builtins", "asyncio", "multiprocessing", "posix", "_io", "os.nothing"])
+def test_a_script_imports_nothing_that_leads_out(here: TwoMachines, module: str) -> None:
+    with interpreter(InnerLinux(here.inside.linux, 1)) as inner:
+        names = inner.load("winhost.agent.linux_agent")
+        imports = names["__builtins__"]["__import__"]
+        with pytest.raises((ImportError, AttributeError)):
+            imports(module, names, {}, ("all",), 0)
+        assert imports("os") is names["os"] is not os
+        assert not hasattr(imports("subprocess"), "run")
+        assert names["__builtins__"]["open"] is None
+
+
+WATCHED = ("os.", "shutil.", "socket.", "subprocess.", "ctypes.", "fcntl.", "tempfile.")
+HARMLESS = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv")
+LISTENERS: list[list[str]] = []
+
+
+def listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if not LISTENERS:
+        return
+    writes = event == "open" and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    if writes or (event.startswith(WATCHED) and event not in HARMLESS):
+        LISTENERS[-1].append(f"{event} {arguments}")
+
+
+sys.addaudithook(listen)
+
+
+@contextmanager
+def audited() -> Iterator[list[str]]:
+    """What is changed, started or connected to meanwhile."""
+    LISTENERS.append([])
+    try:
+        yield LISTENERS[-1]
+    finally:
+        LISTENERS.pop()
 
 
 def outcome(answer: dict[str, Any]) -> str:
@@ -140,35 +194,26 @@ def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
     scripts = definitions()
-    assert scripts["KNOWN_FILES"] == model.FILES
     assert scripts["KNOWN_SOURCES"] == package_manager.SOURCES
     assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
     assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
-    assert scripts["KNOWN_SYSCTLS"] == kernel_settings.SYSCTLS
-    assert scripts["KNOWN_MODULES"] == kernel_settings.MODULES
-    assert scripts["KNOWN_UNITS"] == model.UNITS
 
 
 def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert {name: entry.key for name, entry in ENTRIES.items()} == {
-        name: resource.key for name, resource in LINUX.items()
-    }
-    assert {name for name, entry in ENTRIES.items() if entry.set} == {
-        name for name, resource in LINUX.items() if resource.sets
-    }
+    assert all(
+        (known.key, bool(known.set)) == (LINUX[name].key, bool(LINUX[name].sets)) for name, known in RECORDS.items()
+    )
     here.distro.systemd = True
     for package in ("nvidia-container-toolkit-base", "docker.io"):
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
-    here.inside.linux.part(LinuxAccounts).groups["winhost-engines"] = here.inside.linux.part(LinuxAccounts).groups[
-        "root"
-    ]
+    inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
     served = {"engines": [], "gateway": {}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     release = {"source": "https://releases.example.com/k3s", "sha256": "ab" * 32, "bytes": 1}
     here.inside.linux.part(SimulatedCluster).releases[PROGRAM] = release
     for state in LINUX_STATES:
-        for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
-            assert set(record.state) == set(state.__annotations__), state.resource_type.name
+        for record in answered(here.inside.invoke, get(state.resource_type.name))["instances"]:
+            assert set(record["state"]) == set(state.__annotations__), state.resource_type.name
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
@@ -223,7 +268,7 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
     calls = [put("FirewallPort", key, {"allowed": wanted}) for wanted in (["10.0.0.0/8", "10.1.0.0/16"], [])]
     assert answered(lab.invoke, calls[0])["error"]["code"] == "Winhost.BadRequest"
     assert answered(lab.invoke, calls[1])["error"]["code"] == "Winhost.ComeBack"
-    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.revocable.newest + 1)
+    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.newest + 1)
     assert json.loads(text)["answers"][0]["after"] == {"allowed": [], "by": "nftables", "others": []}
     served.distro.port = 2222
     call = put("FirewallPort", {"port": "2222"}, {"allowed": []})

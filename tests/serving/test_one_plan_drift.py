@@ -1,7 +1,6 @@
 """One plan to an endpoint and a Linux that others change: between plan and apply, and between apply and verify."""
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def lose_image(linux: Linux) -> None:
 
 
 def key_of_others(linux: Linux) -> None:
-    (path,) = (path for path in linux.files if path.endswith("/keys"))
+    (path,) = (path for path in linux.texts() if path.endswith("/keys"))
     write(path, f"bob sha256:{'ab' * 32}\n", "0600")(linux)
 
 
@@ -74,11 +73,11 @@ def test_a_linux_that_changed_since_the_plan_is_refused_untouched(
     join(here, tmp_path, hub)
     plan = here.plan()
     change(inside(here))
-    found, runs, files = here.state(), here.store.runs(), deepcopy(inside(here).files)
+    found, runs, files = here.state(), here.store.runs(), inside(here).texts()
     with pytest.raises(Drifted) as drifted:
         here.apply(plan, CONSENTS)
     assert title in drifted.value.what
-    assert (here.state(), here.store.runs(), inside(here).files) == (found, runs, files)
+    assert (here.state(), here.store.runs(), inside(here).texts()) == (found, runs, files)
 
 
 # ---- between apply and verify

@@ -1,32 +1,19 @@
-"""The resources of a simulated Linux: what is asked of each, and what it refuses, as the scripts there do."""
+"""Resources of a simulated Linux for which no script runs: their records answer."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.accounts import (
-    linux_groups,
-    linux_users,
-    logs_us_on,
-    set_linux_group,
-    set_linux_user,
-    set_ssh_key,
-    ssh_keys,
-)
 from winhost.lab.linux.container_store import container_images, set_container_image
 from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_data_disk, set_mount
 from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
-from winhost.lab.linux.host_key import set_ssh_host_key, ssh_host_key
-from winhost.lab.linux.kernel_settings import cuts_routes, kernel_modules, set_kernel_module, set_sysctl, sysctls
 from winhost.lab.linux.linux_errors import refused
-from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, UNITS, Linux, State
+from winhost.lab.linux.linux_machine import PACKAGE_SETS, PACKAGES, Linux, State
 from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.linux.package_manager import SOURCES, asked_of
 from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
-from winhost.lab.linux.program_folders import program_folders, set_program_folder
 from winhost.lab.linux.python_venvs import python_venvs, set_python_venv
 from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
 from winhost.lab.linux.simulated_cluster import (
@@ -34,35 +21,14 @@ from winhost.lab.linux.simulated_cluster import (
     cluster_nodes,
     cluster_objects,
     release_files,
-    secret_files,
     set_cluster_objects,
     set_release_file,
-    set_secret_file,
 )
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
 Set = Callable[[Linux, Key, Mapping[str, Json]], None]
 
-_FILES = (
-    "/etc/apt/apt.conf.d/52winhost",
-    "/etc/cloud/cloud-init.disabled",
-    "/etc/docker/daemon.json",
-    "/etc/resolv.conf",
-    "/etc/wsl.conf",
-)
-_FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
-_OURS = (
-    r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
-    r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
-    r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
-    r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|kv-prune)\.service|kv-prune\.timer)"
-    r"|/opt/winhost/kv-prune-[0-9a-f]{16}/prune_kv\.py"
-    r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
-    r"|/etc/rancher/k3s/config\.yaml|/usr/local/lib/systemd/system/winhost-k3s\.service"
-)
-_NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
-_UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
 _ASKED = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?"
 _TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 _ARMOURED = r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*-----END PGP PUBLIC KEY BLOCK-----\n?"
@@ -92,60 +58,6 @@ def _matching(pattern: str, text: Json, says: str) -> str:
     if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
         raise bad_request(f"{text!r} is not {says}.")
     return text
-
-
-# ---- files
-
-
-def _files(linux: Linux, key: Key | None) -> Iterable[Record]:
-    for path in [key["path"]] if key else FILES:
-        yield Record(linux.file(_writable(path)), {"path": path})
-
-
-def _writable(path: str) -> str:
-    folder = next((each for each in _FOLDERS if path.startswith(f"{each}/")), None)
-    named = folder is not None and re.fullmatch(_NAMED, path[len(folder) + 1 :]) is not None and ".." not in path
-    if path in _FILES or named or re.fullmatch(_OURS, path):
-        return path
-    raise bad_request(f"{path} is not among the files that winhost writes.")
-
-
-def _set_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    path = _writable(key["path"])
-    before = linux.file(path)
-    after = {**before, **desired}
-    if after["text"] is not None and after["link"] is not None:
-        raise wrong_place(f"{path} is a link to {before['link']}; what replaces it says so: link null.")
-    if after["link"] is None and after["text"] is not None:
-        _matching(r"(?s).*", after["text"], "text")
-        _matching(r"0?[0-7]{3}", after["mode"] or "0644", "a mode as 0644")
-        owner = _matching(r"[^:]+:[^:]+", after["owner"] or "root:root", "an owner as root:root")
-        if owner != "root:root":
-            raise bad_request(f"{owner}: nobody is called so.")
-        if "text" in desired:
-            _validate(path, after["text"])
-    linux.write(path, after)
-
-
-def _validate(path: str, text: str) -> None:
-    """Of the validators only those of JSON: the others are programs that the lab has not."""
-    of_gateway = path.startswith("/opt/winhost/gateway-") and path.endswith("/settings.json")
-    if path != "/etc/docker/daemon.json" and not of_gateway:
-        return
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise refused("NotValid", "InvalidData", f"json refuses the new {path}.", "json")
-    if of_gateway and "-plain-http-" not in path and found.get("plain_http_beyond_this_machine"):
-        raise refused("NotValid", "InvalidData", f"winhost refuses the new {path}.", "winhost")
-
-
-def _cuts_ssh(linux: Linux, key: Key) -> bool:
-    if key["path"].startswith("/etc/ssh/"):
-        return linux.distro.systemd
-    return key["path"].startswith(("/etc/sudoers.d/", "/etc/netplan/"))
 
 
 # ---- packages
@@ -230,25 +142,6 @@ def _set_packages(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
             linux.apt.hold(name, held=True)
 
 
-# ---- units
-
-
-def _units(linux: Linux, key: Key | None) -> Iterable[Record]:
-    if not linux.distro.systemd:
-        raise NotYet("LinuxSystem")
-    for name in [key["unit"]] if key else UNITS:
-        yield Record(linux.systemd.state(_matching(_UNIT, name, "the name of a unit")), {"unit": name})
-
-
-def _set_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    if "enabled" in desired:
-        linux.systemd.enable(key["unit"], str(desired["enabled"]))
-    if desired.get("active") is True:
-        linux.systemd.start(key["unit"])
-    if desired.get("active") is False:
-        linux.systemd.stop(key["unit"])
-
-
 # ---- what the driver shows
 
 
@@ -289,7 +182,7 @@ def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
         linux.generate()
 
 
-ENTRIES: Mapping[str, LinuxResource] = {
+RECORDS: Mapping[str, LinuxResource] = {
     "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
     "LinuxBoot": LinuxResource((), lambda linux, key: linux.boot()),
     "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.driver_state()),
@@ -298,30 +191,20 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "LinuxDisk": LinuxResource(("disk",), linux_disks),
     "ListeningPort": LinuxResource(("address", "port"), lambda linux, key: linux.found("ListeningPort")),
     "ShownGpus": LinuxResource((), _shown_gpus, _await_gpus),
-    "SshHostKey": LinuxResource((), ssh_host_key, set_ssh_host_key),
-    "LinuxFile": LinuxResource(("path",), _files, _set_file, _cuts_ssh),
-    "LinuxFolder": LinuxResource(("path",), program_folders, set_program_folder),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
     "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),
-    "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
     "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
     "PythonVenv": LinuxResource(("folder",), python_venvs, set_python_venv),
     "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
-    "KernelModule": LinuxResource(("module",), kernel_modules, set_kernel_module),
-    "Sysctl": LinuxResource(("name",), sysctls, set_sysctl, cuts_routes),
     "FirewallPort": LinuxResource(("port",), firewall_ports, set_firewall_port, lambda linux, key: True),
     "DataDisk": LinuxResource(("serial", "size"), data_disks, set_data_disk),
     "Mount": LinuxResource(("path",), mounts, set_mount),
-    "LinuxGroup": LinuxResource(("group",), linux_groups, set_linux_group),
-    "LinuxUser": LinuxResource(("user",), linux_users, set_linux_user, logs_us_on),
-    "SshKey": LinuxResource(("user", "key"), ssh_keys, set_ssh_key, logs_us_on),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
     "EngineUnit": LinuxResource(("unit",), engine_units, set_engine_unit),
     "ServingReady": LinuxResource((), serving_ready, await_endpoint),
     "ReleaseFile": LinuxResource(("path",), release_files, set_release_file),
-    "SecretFile": LinuxResource(("path",), secret_files, set_secret_file),
     "ClusterNode": LinuxResource(("node",), cluster_nodes, await_node),
     "ClusterObjects": LinuxResource(("name",), cluster_objects, set_cluster_objects),
 }

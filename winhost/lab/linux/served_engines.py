@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.accounts import LinuxAccounts
+from winhost.lab.linux.account_programs import GROUP, rows
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.linux_machine import Linux, State
@@ -89,7 +89,7 @@ def engine_units(linux: Linux, key: Key | None) -> Iterator[Record]:
     """Of one, or of all."""
     if not linux.distro.systemd:
         raise NotYet("LinuxSystem")
-    if _GROUP not in linux.part(LinuxAccounts).groups:
+    if _GROUP not in [each[0] for each in rows(linux.disk, GROUP)]:
         raise NotYet("LinuxGroup")
     units = linux.part(ServedEngines).units
     for name in [key["unit"]] if key else sorted(units):

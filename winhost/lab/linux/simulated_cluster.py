@@ -17,7 +17,6 @@ from winhost.resources.linux.release_file import NO_RELEASE
 PROGRAM = "/usr/local/bin/k3s"
 UNIT = "winhost-k3s.service"
 CONFIG = "/etc/rancher/k3s/config.yaml"
-_TOKEN = "/etc/rancher/k3s/join-token"  # noqa: S105 - where it is
 _RELEASES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airgap-images-(?:amd64|arm64)\.tar\.zst"
 _NODE = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
 _OBJECTS = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -26,12 +25,11 @@ _START_SECONDS, _SERVE_SECONDS = 30.0, 600.0
 
 
 class SimulatedCluster:
-    """releases, secrets: by path; objects: texts by name; serving: names of those whose models answered."""
+    """releases: by path; objects: texts by name; serving: names of those whose models answered."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
         self.releases: dict[str, State] = {each.key["path"]: dict(each.state) for each in linux.found("ReleaseFile")}
-        self.secrets: dict[str, Json] = {each.key["path"]: each.state["secret"] for each in linux.found("SecretFile")}
         found = {each.key["name"]: each.state for each in linux.found("ClusterObjects")}
         self.objects: dict[str, str] = {name: str(state["text"]) for name, state in found.items() if state["text"]}
         self.serving = {name for name, state in found.items() if state["serves"]}
@@ -49,7 +47,7 @@ class SimulatedCluster:
             return None
         named = re.search(r"^node-name: (\S+)$", str(config), re.MULTILINE)
         joins = re.search(r"^token-file: (\S+)$", str(config), re.MULTILINE)
-        lacks = joins is not None and self.secrets.get(joins[1]) is None
+        lacks = joins is not None and self._linux.disk.text(joins[1]) is None
         return named[1] if named and not lacks else None
 
     @property
@@ -109,23 +107,6 @@ def release_files(linux: Linux, key: Key | None) -> Iterator[Record]:
 def set_release_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     """Raises CmdletError."""
     linux.part(SimulatedCluster).bring(key["path"], desired)
-
-
-def secret_files(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one path, or of all that winhost wrote."""
-    found = linux.part(SimulatedCluster).secrets
-    for path in [key["path"]] if key else sorted(found):
-        if path != _TOKEN:
-            raise refused("BadRequest", "InvalidArgument", f"{path!r} is not the path of a file for a secret.")
-        yield Record({"secret": found.get(path)}, {"path": path})
-
-
-def set_secret_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """The secret itself is of no use to a simulated Linux."""
-    secrets = linux.part(SimulatedCluster).secrets
-    secrets.pop(key["path"], None)
-    if desired["secret"] is not None:
-        secrets[key["path"]] = desired["secret"]
 
 
 def cluster_nodes(linux: Linux, key: Key | None) -> Iterator[Record]:

@@ -1,0 +1,164 @@
+"""The disk of a simulated Linux as it is found first: what every one has, and what the facts of this one tell."""
+
+import hashlib
+import json
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from winhost.core.answers import Record
+from winhost.lab.linux.account_programs import GROUP, PASSWD, SHADOW, Rows, days_of, write_rows
+from winhost.lab.linux.disk import Disk
+
+_FOLDERS = ("/boot", "/dev", "/etc", "/home", "/opt", "/proc", "/run", "/srv", "/sys/module", "/usr", "/var/lib")
+_SYSCTLS = {
+    "kernel.numa_balancing": "1",
+    "net.core.somaxconn": "4096",
+    "vm.max_map_count": "65530",
+    "vm.swappiness": "60",
+}
+_ROOT = {"uid": 0, "home": "/root", "shell": "/bin/bash", "groups": [], "expires": None, "ours": False}
+_GROUPS = {"root": 0, "sudo": 27, "nogroup": 65534}
+RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
+
+
+def first_disk(found: Callable[[str], Sequence[Record]], drivers: Iterable[str]) -> Disk:
+    """Made once. found: records of the facts, by resource; drivers: of GPUs, as the kernel has them loaded."""
+    disk = Disk()
+    for folder in _FOLDERS:
+        disk.make_folder(folder)
+    disk.write("/etc/ssh/sshd_config", "Include /etc/ssh/sshd_config.d/*.conf\n")
+    disk.link("/etc/resolv.conf", RESOLVER)
+    _put_accounts(disk, found("LinuxUser"), found("LinuxGroup"))
+    for each in found("LinuxFile"):
+        put_file(disk, each.key["path"], each.state)
+    _put_folders(disk, found("LinuxFolder"))
+    for user, lines in _keys(found("SshKey")).items():
+        disk.write(f"/{user}/.ssh/authorized_keys" if user == "root" else f"/home/{user}/.ssh/authorized_keys", lines)
+    for each in found("SecretFile"):
+        if each.state["secret"] is not None:
+            _put_secret(disk, each.key["path"], each.state["secret"])
+    _put_modules(disk, found("KernelModule"))
+    _put_kernel(disk, found("Sysctl"))
+    for name in drivers:
+        load_module(disk, name)
+    return disk
+
+
+def _put_folders(disk: Disk, found: Sequence[Record]) -> None:
+    for each in found:
+        for name, text in (each.state["files"] or {}).items():
+            disk.write(f"{each.key['path']}/{name}", text)
+
+
+def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
+    """As a record has it; all null: there is none."""
+    if state["link"] is not None:
+        disk.link(path, state["link"])
+    elif state["text"] is None:
+        disk.remove(path)
+    else:
+        disk.write(path, state["text"], int(state["mode"] or "0644", 8))
+
+
+def _put_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record]) -> None:
+    told = {each.key["user"]: each.state for each in users}
+    listed = {each.key["group"]: each.state for each in groups}
+    if not (told and listed):
+        told = {"root": _ROOT}
+        listed = {name: {"gid": gid, "ours": False, "members": []} for name, gid in _GROUPS.items()}
+    passwd: Rows = []
+    shadow: Rows = []
+    for name, state in told.items():
+        gid = str(listed[name]["gid"] if name in listed else state["uid"])
+        passwd.append([name, "x", str(state["uid"]), gid, "", state["home"], state["shell"]])
+        shadow.append([name, "*", "20000", "0", "99999", "7", "", days_of(state["expires"] or ""), ""])
+        disk.make_folder(state["home"])
+        if state["ours"]:
+            remember(disk, "user", name, {"uid": state["uid"], "joined": False, "home": None})
+    table: Rows = []
+    for name, state in listed.items():
+        joined = {user for user, each in told.items() if name in each["groups"]}
+        first = {user for user, _, _, gid, *_ in passwd if gid == str(state["gid"])}
+        members = sorted(joined | ({*state["members"]} & {*told}) - first)
+        table.append([name, "x", str(state["gid"]), ",".join(members)])
+        if state["ours"]:
+            remember(disk, "group", name, {"gid": state["gid"]})
+    write_rows(disk, PASSWD, passwd)
+    write_rows(disk, SHADOW, shadow)
+    write_rows(disk, GROUP, table)
+
+
+def remember(disk: Disk, kind: str, name: str, what: Mapping[str, Any]) -> None:
+    """What winhost made on it."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    disk.write(f"/var/lib/winhost/made/{kind}-{digest}.json", json.dumps({"name": name, **what}) + "\n", 0o600)
+
+
+def _put_secret(disk: Disk, path: str, secret: str) -> None:
+    """Nobody knows what it was."""
+    node = disk.write(path, "secret\n", 0o600)
+    mark = [node.inode, len(node.data), node.changes, node.kind | node.mode]
+    digest = hashlib.sha256(path.encode()).hexdigest()[:32]
+    kept = json.dumps({"path": path, "secret": secret, "mark": mark})
+    disk.write(f"/var/lib/winhost/secrets/{digest}.json", kept, 0o600)
+
+
+def _keys(found: Sequence[Record]) -> dict[str, str]:
+    """The lines of each user."""
+    lines: dict[str, str] = {}
+    for each in found:
+        parts = filter(None, (each.state["options"], each.key["key"], each.state["comment"]))
+        lines[each.key["user"]] = lines.get(each.key["user"], "") + " ".join(parts) + "\n"
+    return lines
+
+
+def _put_kernel(disk: Disk, found: Sequence[Record]) -> None:
+    told = {each.key["name"]: each.state for each in found}
+    for name, state in told.items():
+        if state["at_boot"] is not None:
+            disk.write(_sysctl_file(name), f"# Written by winhost.\n{name} = {state['at_boot']}\n")
+    for name, live in {**_SYSCTLS, **{name: state["live"] for name, state in told.items()}}.items():
+        disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{live}\n")
+
+
+def _put_modules(disk: Disk, found: Sequence[Record]) -> None:
+    for each in found:
+        name, state = each.key["module"], each.state
+        lines = [f"options {name} {state['options']}\n"] if state["options"] is not None else []
+        lines += [f"blacklist {name}\n"] if state["blacklisted"] else []
+        if lines:
+            disk.write(f"/etc/modprobe.d/winhost-{name}.conf", "# Written by winhost.\n" + "".join(lines))
+        if state["at_boot"]:
+            disk.write(f"/etc/modules-load.d/winhost-{name}.conf", f"# Written by winhost.\n{name}\n")
+        if state["loaded"]:
+            load_module(disk, name)
+
+
+def _sysctl_file(name: str) -> str:
+    return f"/etc/sysctl.d/99-winhost-{name.replace('/', '-')}.conf"
+
+
+def load_module(disk: Disk, name: str) -> None:
+    disk.write(f"/sys/module/{name}/initstate", "live\n")
+
+
+def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
+    """With a start nothing is left in /run, settings are those of files, and nothing runs that is blacklisted."""
+    disk.remove("/run")
+    disk.make_folder("/run")
+    for path, data in settings.items():
+        disk.write(path, data.decode())
+    for name, words in _set_at_boot(disk):
+        disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{words}\n")
+    for name in disk.names("/sys/module"):
+        if f"blacklist {name}\n" in (disk.text(f"/etc/modprobe.d/winhost-{name}.conf") or ""):
+            disk.remove(f"/sys/module/{name}")
+
+
+def _set_at_boot(disk: Disk) -> Iterator[tuple[str, str]]:
+    for path, node in disk.walk("/etc/sysctl.d"):
+        for line in node.data.decode().splitlines() if node.kind == stat.S_IFREG and path.endswith(".conf") else ():
+            name, equals, words = line.partition("=")
+            if equals and not line.startswith("#"):
+                yield name.strip(), words.strip()
