@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 
 from tests.engine.two_machines import TwoMachines, two_machines
-from tests.linux.agent_definitions import definitions
 from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.lab.hostfile import expand
-from winhost.lab.linux import linux_machine as model
-from winhost.lab.linux import package_manager
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
+from winhost.lab.linux.first_disk import put_source
 from winhost.lab.linux.inner_python import interpreter
 from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.model_store import ModelStore
@@ -39,6 +37,7 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
+SOURCE = {"uri": "https://example.com", "suite": "/", "components": [], "key": "a key"}
 FEATURE = {"pointer": "/features/cdi"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 PUBLIC = public_line(b"7" * 32)
@@ -192,13 +191,6 @@ def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
 # ---- what is told without being asked for by name
 
 
-def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
-    scripts = definitions()
-    assert scripts["KNOWN_SOURCES"] == package_manager.SOURCES
-    assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
-    assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
-
-
 def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines) -> None:
     assert all(
         (known.key, bool(known.set)) == (LINUX[name].key, bool(LINUX[name].sets)) for name, known in RECORDS.items()
@@ -316,7 +308,7 @@ def served(here: TwoMachines) -> TwoMachines:
 def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
     key = {"package": "docker-ce"}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
-    served.inside.linux.apt.sources["winhost-docker"] = {}
+    put_source(served.inside.linux.disk, "winhost-docker", SOURCE)
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
     containerd = {"package": "containerd.io"}
     assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
@@ -330,7 +322,7 @@ def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
     key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
     state = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
-    linux.apt.sources["winhost-docker"] = {}
+    put_source(linux.disk, "winhost-docker", SOURCE)
     before = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
     assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
@@ -363,7 +355,7 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
 
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
-    linux.apt.sources["winhost-nvidia-container-toolkit"] = {}
+    put_source(linux.disk, "winhost-nvidia-container-toolkit", SOURCE)
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver

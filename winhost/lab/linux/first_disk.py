@@ -3,14 +3,15 @@
 import hashlib
 import json
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from winhost.core.answers import Record
 from winhost.lab.linux.account_programs import GROUP, PASSWD, SHADOW, Rows, days_of, write_rows
 from winhost.lab.linux.disk import Disk
+from winhost.lab.linux.gpu_driver import FABRIC_MANAGER
 
-_FOLDERS = ("/boot", "/dev", "/etc", "/home", "/opt", "/proc", "/run", "/srv", "/sys/module", "/usr", "/var/lib")
+_FOLDERS = ("/boot", "/dev", "/etc", "/home", "/opt", "/proc", "/run", "/srv", "/sys/module", "/usr")
 _SYSCTLS = {
     "kernel.numa_balancing": "1",
     "net.core.somaxconn": "4096",
@@ -22,11 +23,12 @@ _GROUPS = {"root": 0, "sudo": 27, "nogroup": 65534}
 RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
 
 
-def first_disk(found: Callable[[str], Sequence[Record]], drivers: Iterable[str]) -> Disk:
-    """Made once. found: records of the facts, by resource; drivers: of GPUs, as the kernel has them loaded."""
+def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
+    """Made once. found: records of the facts, by resource."""
     disk = Disk()
     for folder in _FOLDERS:
         disk.make_folder(folder)
+    disk.make_folder("/var/lib/dpkg/updates")
     disk.write("/etc/ssh/sshd_config", "Include /etc/ssh/sshd_config.d/*.conf\n")
     disk.link("/etc/resolv.conf", RESOLVER)
     _put_accounts(disk, found("LinuxUser"), found("LinuxGroup"))
@@ -39,9 +41,11 @@ def first_disk(found: Callable[[str], Sequence[Record]], drivers: Iterable[str])
         if each.state["secret"] is not None:
             _put_secret(disk, each.key["path"], each.state["secret"])
     _put_modules(disk, found("KernelModule"))
+    _put_sources(disk, found("AptSource"))
+    if any(FABRIC_MANAGER in each.key["packages"] for each in found("AptPackages")):
+        for name, text in (("vendor", "0x10de"), ("class", "0x068000")):  # an NVSwitch, which asks for it
+            disk.write(f"/sys/bus/pci/devices/0000:01:00.0/{name}", f"{text}\n")
     _put_kernel(disk, found("Sysctl"))
-    for name in drivers:
-        load_module(disk, name)
     return disk
 
 
@@ -49,6 +53,21 @@ def _put_folders(disk: Disk, found: Sequence[Record]) -> None:
     for each in found:
         for name, text in (each.state["files"] or {}).items():
             disk.write(f"{each.key['path']}/{name}", text)
+
+
+def _put_sources(disk: Disk, found: Sequence[Record]) -> None:
+    for each in found:
+        if each.state["present"] is True:
+            put_source(disk, each.key["name"], each.state)
+
+
+def put_source(disk: Disk, name: str, state: Mapping[str, Any]) -> None:
+    """As its script writes one."""
+    key, components = f"/etc/apt/keyrings/{name}.asc", " ".join(state["components"])
+    lines = ["# Written by winhost.", "Types: deb", f"URIs: {state['uri']}", f"Suites: {state['suite']}"]
+    lines += [f"Components: {components}"] if components else []
+    disk.write(f"/etc/apt/sources.list.d/{name}.sources", "\n".join([*lines, f"Signed-By: {key}"]) + "\n")
+    disk.write(key, str(state["key"]))
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
@@ -152,8 +171,12 @@ def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
     for name, words in _set_at_boot(disk):
         disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{words}\n")
     for name in disk.names("/sys/module"):
-        if f"blacklist {name}\n" in (disk.text(f"/etc/modprobe.d/winhost-{name}.conf") or ""):
+        if name in ("nouveau", "nvidia") or is_blacklisted(disk, name):
             disk.remove(f"/sys/module/{name}")
+
+
+def is_blacklisted(disk: Disk, module: str) -> bool:
+    return f"blacklist {module}\n" in (disk.text(f"/etc/modprobe.d/winhost-{module}.conf") or "")
 
 
 def _set_at_boot(disk: Disk) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,7 @@ import fnmatch
 import importlib.util
 import io
 import stat
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -50,6 +49,8 @@ class Inside(Protocol):
     def now(self) -> float:
         """Seconds since some time, on its clock."""
 
+    def since_boot(self) -> float: ...
+
     def sleep(self, seconds: float) -> None:
         """Its clock goes on by so much."""
 
@@ -72,6 +73,10 @@ class _Status(NamedTuple):
     st_mtime_ns: int
     st_rdev: int
     st_dev: int = 1
+
+    @property
+    def st_ctime(self) -> float:
+        return self.st_mtime_ns / 1e9
 
 
 def _status(node: Node) -> _Status:
@@ -292,7 +297,7 @@ class OnDisk:
         return node
 
     def _touch(self, node: Node) -> None:
-        node.changes = time.monotonic_ns()
+        node.changes = int(self.inside.now() * 1e9)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         made = self.inside.disk.new(stat.S_IFDIR, mode & 0o755)
@@ -484,7 +489,7 @@ class Interpreter:
                 monotonic=lambda: os.inside.now(),
                 time=lambda: os.inside.now(),
                 sleep=lambda seconds: os.inside.sleep(seconds),
-                clock_gettime=lambda which: os.inside.now(),
+                clock_gettime=lambda which: os.inside.since_boot(),
                 CLOCK_BOOTTIME=7,
             ),
             "subprocess": SimpleNamespace(Popen=self._popen, PIPE=-1, DEVNULL=-3, TimeoutExpired=_TimeoutExpired),
@@ -505,7 +510,7 @@ class Interpreter:
             "socket": SimpleNamespace(AF_INET=2, AF_INET6=10, inet_ntop=_readable),
             "select": SimpleNamespace(),
             "ssl": SimpleNamespace(),
-            "threading": SimpleNamespace(),
+            "threading": SimpleNamespace(Thread=_Thread),
             "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=_no_network)),
             "urllib": SimpleNamespace(
                 error=error, parse=parse, request=SimpleNamespace(HTTPRedirectHandler=_Redirects, Request=_no_network)
@@ -547,6 +552,13 @@ def _readable(family: int, packed: bytes) -> str:
 
 def _no_network(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENETUNREACH, "The simulator reaches no network.")
+
+
+class _Thread:
+    """It has ended when it was started."""
+
+    def __init__(self, target: Callable[..., object], args: Sequence[Any] = ()) -> None:
+        self.start, self.join = (lambda: target(*args)), (lambda: None)
 
 
 class _Redirects:

@@ -47,7 +47,7 @@ class LinuxAnswers:
     def came_in(self) -> int:
         """A connection, by its number."""
         self.newest += 1
-        self._began[self.newest] = self.linux.now()
+        self._began[self.newest] = self.linux.since_boot()
         return self.newest
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
@@ -113,7 +113,7 @@ class LinuxAnswers:
         """Of sshd, as the kernel tells of it."""
         if connection == 0:
             return _MACHINE
-        process, began = 1000 + connection, self._began.get(connection, self.linux.now())
+        process, began = 1000 + connection, self._began.get(connection, self.linux.since_boot())
         fields = ["S", "1", *["0"] * 17, str(int(began * TICKS))]
         self.linux.disk.write(f"/proc/{process}/stat", f"{process} (sshd) {' '.join(fields)}\n")
         return process

@@ -15,9 +15,9 @@ from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.first_disk import RESOLVER, first_disk, put_file, start_kernel
+from winhost.lab.linux.first_disk import RESOLVER, first_disk, is_blacklisted, load_module, put_file, start_kernel
 from winhost.lab.linux.gpu_driver import FABRIC_UNIT, GpuDriver
-from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage, asked_of
+from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import Systemd, Unit
 from winhost.lab.physics.simulated_machine import Machine
@@ -30,24 +30,12 @@ State = dict[str, Json]
 _CDI_SECONDS = 2.0
 P = TypeVar("P")
 
-# What is told without being asked for by name: the same as the scripts say.
-PACKAGES = (
-    "containerd.io",
-    "docker-ce",
-    "docker-ce-cli",
-    "docker.io",
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-    "nvidia-container-toolkit",
-    "nvidia-container-toolkit-base",
-    "openssh-server",
-)
-PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "criu", "docker.io", "nvidia-container-toolkit", "podman")
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
 _KEYS = "/root/.ssh/authorized_keys"
 _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+MODULE = "/usr/lib/modules/nvidia.ko"
 PRIVATE = "the private half of a key of a simulated Linux: "
 public = once(public_line)
 
@@ -93,13 +81,14 @@ class Linux:
     def __post_init__(self) -> None:
         self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
         self.gpu_driver = GpuDriver(self.machine, self._versions)
-        self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None)
+        self.disk = first_disk(self.found)
+        self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None, self.disk)
         self.driver = self._driver()
         self.started = self.distro.starts
         self.reboot: Callable[[], object] = self.machine.run_shutdown
         self._take_facts()
-        drivers = (each.state["driver"] for each in self.gpus()) if self.own else ()
-        self.disk = first_disk(self.found, sorted({str(each) for each in drivers if each}))
+        self.booted = self.now()
+        self._show_driver()
         self._settings = {path: node.data for path, node in self.disk.walk("/proc/sys") if node.entries is None}
         self._seen: dict[str, str | None] = dict.fromkeys(self._shared())
 
@@ -108,12 +97,10 @@ class Linux:
 
     def _take_facts(self) -> None:
         for key, state in self._of_facts("AptPackages", "installed", False):
-            for name, version in asked_of(key["packages"]).items():
+            for name, _, version in (word.partition("=") for word in key["packages"].split(" ")):
                 self.apt.packages[name] = LabPackage(version or self.apt.version(name), state["held"])
         for key, state in self._of_facts("DebianPackage", "version", None):
             self.apt.packages[key["package"]] = LabPackage(state["version"], state["held"])
-        for key, state in self._of_facts("AptSource", "present", False):
-            self.apt.sources[key["name"]] = dict(state)
         for key, state in self._of_facts("SystemdUnit", "loaded", False):
             self.systemd.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
@@ -139,7 +126,9 @@ class Linux:
         if self.own:
             self.gpu_driver.start()
         self.driver = self._driver()
+        self.booted = self.now()
         start_kernel(self.disk, self._settings)
+        self._show_driver()
         # The toolkit of an own machine renews its specification when it starts.
         self.spec = self.driver if self.own and self.apt.generates and self.driver else None
         self.systemd.restart_all()
@@ -204,6 +193,18 @@ class Linux:
         state: State = {"libraries": [], **dict.fromkeys(("loaded", "kind", "installed", "signer"))}
         known = given[0].state if given else {"wsl_libcuda": bool(self.driver)}
         yield Record({**state, **known, "packages": packages})
+
+    def _show_driver(self) -> None:
+        """As the kernel does that has just started."""
+        if not self.own:
+            return
+        for module in sorted({str(each.state["driver"]) for each in self.gpus() if each.state["driver"]}):
+            if not is_blacklisted(self.disk, module):
+                load_module(self.disk, module)
+        if self.gpu_driver.loaded:
+            self.disk.write("/sys/module/nvidia/version", f"{self.gpu_driver.loaded}\n")
+        if self.gpu_driver.installed:
+            self.disk.write(MODULE, self.gpu_driver.installed)
 
     def gpus(self) -> Iterator[Record]:
         yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
@@ -331,6 +332,9 @@ class Linux:
         """On the lab's clock, or that of nobody, which goes on only where something waits."""
         scale = self.machine.clock.scale
         return time.monotonic() / scale if scale else time.monotonic() + self.passed
+
+    def since_boot(self) -> float:
+        return self.now() - self.booted
 
     def sleep(self, seconds: float) -> None:
         self.machine.clock.sleep(seconds)

@@ -13,7 +13,8 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
 from winhost.lab.linux.disk import Disk
 from winhost.lab.linux.inner_python import Ended
-from winhost.lab.linux.linux_machine import PRIVATE, Linux, public
+from winhost.lab.linux.linux_machine import MODULE, PRIVATE, Linux, public
+from winhost.lab.linux.package_manager import PACKAGE_PROGRAMS, Apt
 from winhost.lab.physics.windows_errors import CmdletError
 
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
@@ -34,6 +35,9 @@ class InnerLinux:
 
     def now(self) -> float:
         return self.linux.now()
+
+    def since_boot(self) -> float:
+        return self.linux.since_boot()
 
     def sleep(self, seconds: float) -> None:
         self.linux.sleep(seconds)
@@ -144,6 +148,19 @@ def _agrees(linux: Linux, words: Sequence[str]) -> str:
     return ""
 
 
+def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
+    driver = linux.gpu_driver
+    if not linux.own or driver.installed is None:
+        return Ended(1, "", "modinfo: ERROR: Module nvidia not found.\n")
+    if linux.disk.text(MODULE) != driver.installed:
+        linux.disk.write(MODULE, driver.installed).changes = int(linux.now() * 1e9)
+    return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
+
+
+def _of_apt(program: Callable[[Apt, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
+    return program(linux.apt, words)
+
+
 def _on_disk(program: Callable[[Disk, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
     return program(linux.disk, words)
 
@@ -159,6 +176,8 @@ def _with_sshd(linux: Linux) -> bool:
 Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended | str]]
 PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
+    **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
+    "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),
