@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,9 @@ from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from tests.rows import each_row
 from winhost.connect.agent import Agent
+from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
 from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
 from winhost.lab.linux.first_disk import put_source
 from winhost.lab.linux.inner_python import interpreter
@@ -232,14 +234,16 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
 
 
 def test_a_restart_of_docker_ends_containers_with_consent_only(served: TwoMachines) -> None:
-    docker = served.inside.linux.part(DockerDaemon)
+    linux = served.inside.linux
+    linux.apt.packages["docker.io"] = LabPackage("27.0")
     served.inside.linux.systemd.units["docker.service"] = Unit("enabled", active=True)
-    docker.containers.append("llm-01")
+    linux.containers.append("llm-01")
     assert inside(served, "DockerSetting", FEATURE, {"value": True})["error"]["code"] == "Winhost.EndsContainers"
     call = {**put("DockerSetting", FEATURE, {"value": True}), "how": {"accept": ["containers"]}}
     assert answered(served.inside.invoke, call)["after"] == {"value": True}
-    assert docker.containers == []
-    docker.snap = True
+    assert linux.containers == []
+    del linux.apt.packages["docker.io"]
+    linux.disk.write("/snap/bin/docker", "")
     assert inside(served, "DockerSetting", FEATURE, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
 
 
@@ -290,6 +294,61 @@ def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
     assert answered(sshd.invoke, get("SshKey"))["instances"][0]["state"]["comment"] == "lab"
     answered(sshd.invoke, put("SshKey", {"user": "root", "key": PUBLIC}, {"present": False}))
     assert own.authorized == []
+
+
+TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
+    "AptSource": [
+        ({"name": "winhost-docker"}, {"present": True, "uri": "https://d", "suite": "noble", "components": ["stable"],
+          "key": "a key", "key_sha256": sha256(b"a key").hexdigest()}),
+    ],
+    "EngineUnit": [
+        ({"unit": "winhost-engine-a.service"},
+         {"text": "[Install]\nWantedBy=multi-user.target\n", "enabled": True, "active": True, "failed": False}),
+    ],
+    "FirewallPort": [
+        ({"port": "8000"}, {"allowed": [], "by": "nftables", "others": []}),
+        ({"port": "8443"}, {"allowed": ["10.0.0.0/8", "fd00::/8"], "by": "nftables", "others": []}),
+    ],
+    "KernelModule": [
+        ({"module": "nvidia_drm"}, {"options": "modeset=1", "blacklisted": False, "at_boot": True,
+          "initramfs_due": False, "loaded": True, "restart_due": False}),
+    ],
+    "LinuxFile": [({"path": "/etc/cdi/x.yaml"}, {"text": "x\n", "link": None, "mode": "0600", "owner": "root:root"})],
+    "LinuxFolder": [
+        ({"path": f"/opt/winhost/gateway-{'0' * 16}/gateway"}, {"files": {"a.py": "pass\n"}, "only_root": True}),
+    ],
+    "LinuxGroup": [
+        ({"group": "root"}, {"there": True, "system": True, "ours": False, "gid": 0, "members": ["ana", "root"]}),
+        ({"group": "winhost-engines"}, {"there": True, "system": True, "ours": True, "gid": 990, "members": []}),
+    ],
+    "LinuxUser": [
+        ({"user": "ana"}, {"there": True, "system": False, "ours": True, "uid": 1000, "home": "/home/ana",
+          "shell": "/bin/bash", "groups": ["root"], "expires": "2027-01-02"}),
+        ({"user": "root"}, {"there": True, "system": True, "ours": False, "uid": 0, "home": "/root",
+          "shell": "/bin/bash", "groups": [], "expires": None}),
+    ],
+    "SecretFile": [({"path": "/etc/rancher/k3s/join-token"}, {"secret": "env:TOKEN"})],
+    "SshKey": [
+        ({"user": "ana", "key": PUBLIC}, {"present": True, "options": "restrict", "comment": "a laptop"}),
+        ({"user": "root", "key": PUBLIC}, {"present": True, "options": None, "comment": None}),
+    ],
+    "Sysctl": [({"name": "vm.swappiness"}, {"live": "10", "at_boot": "10"})],
+}  # fmt: skip
+
+
+def test_a_replica_begins_as_the_facts_tell_and_a_restart_changes_none_of_it() -> None:
+    facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
+    told = {name: tuple(Record(state, key) for key, state in each) for name, each in TOLD.items()}
+    own = OwnLinux(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
+    for _ in range(2):
+        for name, records in TOLD.items():
+            for key, state in records:
+                sshd = own.listening()
+                assert sshd is not None
+                (answer,) = json.loads(sshd.invoke(json.dumps({"calls": [get(name, key)]})))["answers"]
+                assert answer.get("state") == state, (name, key, answer)
+        own.machine.restart_computer()
+        own.machine.settle()
 
 
 # ---- packages, units and CDI, as the real ones were seen to behave
@@ -361,7 +420,8 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     old = linux.driver
     gpu = next(device for device in served.machine.devices if device.known_or("driver", ""))
     gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
-    assert linux.cdi()["fresh"] is True, "a running distro never sees another driver"
+    fresh = answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"]
+    assert fresh is True, "a running distro never sees another driver"
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old

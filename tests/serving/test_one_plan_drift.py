@@ -34,7 +34,7 @@ def write(path: str, text: str = "{}\n", mode: str = "0644") -> Change:
 
 
 def engine(**state: Json) -> Change:
-    return lambda linux: linux.part(ServedEngines).units[ENGINE].update(state)
+    return lambda linux: linux.part(ServedEngines).put(ENGINE, **state)
 
 
 def lose_model(linux: Linux) -> None:

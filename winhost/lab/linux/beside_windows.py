@@ -78,11 +78,10 @@ class AnswersBeside(LinuxAnswers):
         if request.get("to") == "windows":
             boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
         self.look()
-        (started,) = self.linux.boot()
         told = {name: boot[name] for name in ("current", "next", "order", "entries")}
         if request.get("restart"):
             self._host.restart()
-        return {"ok": True, "boot_id": started.state["boot_id"], **told, "timer": self._timer}
+        return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 from winhost.core.answers import Record
 from winhost.lab.linux.account_programs import GROUP, PASSWD, SHADOW, Rows, days_of, write_rows
 from winhost.lab.linux.disk import Disk
-from winhost.lab.linux.gpu_driver import FABRIC_MANAGER
 
 _FOLDERS = ("/boot", "/dev", "/etc", "/home", "/opt", "/proc", "/run", "/srv", "/sys/module", "/usr")
 _SYSCTLS = {
@@ -20,6 +19,7 @@ _SYSCTLS = {
 }
 _ROOT = {"uid": 0, "home": "/root", "shell": "/bin/bash", "groups": [], "expires": None, "ours": False}
 _GROUPS = {"root": 0, "sudo": 27, "nogroup": 65534}
+NFT_UNIT, RULES = "winhost-firewall.service", "/etc/nftables.d/90-winhost-ports.nft"
 RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
 
 
@@ -42,9 +42,6 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
             _put_secret(disk, each.key["path"], each.state["secret"])
     _put_modules(disk, found("KernelModule"))
     _put_sources(disk, found("AptSource"))
-    if any(FABRIC_MANAGER in each.key["packages"] for each in found("AptPackages")):
-        for name, text in (("vendor", "0x10de"), ("class", "0x068000")):  # an NVSwitch, which asks for it
-            disk.write(f"/sys/bus/pci/devices/0000:01:00.0/{name}", f"{text}\n")
     _put_kernel(disk, found("Sysctl"))
     return disk
 
@@ -68,6 +65,20 @@ def put_source(disk: Disk, name: str, state: Mapping[str, Any]) -> None:
     lines += [f"Components: {components}"] if components else []
     disk.write(f"/etc/apt/sources.list.d/{name}.sources", "\n".join([*lines, f"Signed-By: {key}"]) + "\n")
     disk.write(key, str(state["key"]))
+
+
+def put_ports(disk: Disk, ports: Mapping[str, Sequence[str]]) -> str:
+    """As its script writes the rules of nftables: a line for each port, and the notes that the script reads."""
+    notes = [f"# port {port}: {json.dumps(list(ports[port]))}" for port in sorted(ports, key=int)]
+    text = "\n".join(["# Written by winhost", *(_drops(port, ports[port]) for port in ports), *notes]) + "\n"
+    disk.write(RULES, text)
+    disk.write(f"/etc/systemd/system/{NFT_UNIT}", "[Install]\nWantedBy=sysinit.target\n")
+    return text
+
+
+def _drops(port: str, allowed: Sequence[str]) -> str:
+    networks = ", ".join(allowed)
+    return f"tcp dport {port} {f'ip saddr != {{ {networks} }}' if networks else ''} drop"
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.probe_answers import probe_answer
 from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
+from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
@@ -43,6 +44,7 @@ class LinuxAnswers:
         self.newest = 0
         self._began: dict[int, float] = {}
         self._alone = threading.RLock()
+        linux.part(ServedEngines)
 
     def came_in(self) -> int:
         """A connection, by its number."""

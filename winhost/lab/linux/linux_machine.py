@@ -15,8 +15,18 @@ from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.first_disk import RESOLVER, first_disk, is_blacklisted, load_module, put_file, start_kernel
-from winhost.lab.linux.gpu_driver import FABRIC_UNIT, GpuDriver
+from winhost.lab.linux.first_disk import (
+    NFT_UNIT,
+    RESOLVER,
+    RULES,
+    first_disk,
+    is_blacklisted,
+    load_module,
+    put_file,
+    put_ports,
+    start_kernel,
+)
+from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
 from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import Systemd, Unit
@@ -33,7 +43,9 @@ P = TypeVar("P")
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
+_PCI = "/sys/bus/pci/devices"
 _KEYS = "/root/.ssh/authorized_keys"
+SPEC = "/run/cdi/nvidia.yaml"
 _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 MODULE = "/usr/lib/modules/nvidia.ko"
 PRIVATE = "the private half of a key of a simulated Linux: "
@@ -66,8 +78,10 @@ class Linux:
     """It is no distro, but a machine of its own, with a driver of its own."""
     online: bool = True
     """It reaches registries and hubs."""
-    spec: str | None = None
-    """The driver that the CDI spec is for."""
+    containers: list[str] = field(default_factory=list)
+    """Of Docker, those that run."""
+    rules: str = ""
+    """Those of winhost that nftables has taken."""
     accepted: tuple[str, ...] = ()
     """Consents to the change that is being made."""
     parts: dict[type, object] = field(default_factory=dict)
@@ -105,6 +119,10 @@ class Linux:
             self.systemd.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
+        ports = {key["port"]: state["allowed"] for key, state in self._of_facts("FirewallPort", "allowed", None)}
+        if ports:
+            self.rules = put_ports(self.disk, ports)
+            self.systemd.written[NFT_UNIT] = Unit("enabled", active=True)
 
     def part(self, kind: type[P]) -> P:
         """Made of this machine, once."""
@@ -130,8 +148,12 @@ class Linux:
         start_kernel(self.disk, self._settings)
         self._show_driver()
         # The toolkit of an own machine renews its specification when it starts.
-        self.spec = self.driver if self.own and self.apt.generates and self.driver else None
+        if self.own and self.apt.generates and self.driver:
+            self.spec = self.driver
+        self.rules = ""
         self.systemd.restart_all()
+        if self.systemd.state(NFT_UNIT)["active"] is True:
+            self.rules = self.disk.text(RULES) or ""
 
     def _driver(self) -> str:
         """What is mounted of the driver store; a running distro never sees another. Of an own machine what runs."""
@@ -174,12 +196,9 @@ class Linux:
             if session.vm is not None and self.distro in session.running:
                 yield session.vm
 
-    def boot(self) -> Iterator[Record]:
-        """As the kernel says; a replica begins with the boot that was read."""
-        yield Record({"boot_id": self.boot_id, "ready": self.is_ready()})
-
     @property
     def boot_id(self) -> str:
+        """Another one with each start; a replica begins with the one that was read."""
         given, first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
         made = sha256(self.distro.name.encode() + bytes([self.distro.starts % 256])).digest()[:16]
         return str(given[0].state["boot_id"] if given and first else UUID(bytes=made, version=4))
@@ -281,11 +300,25 @@ class Linux:
             if path == _HOST_KEY:
                 self.disk.write(f"{_HOST_KEY}.pub", f"{public(self.distro.seed)} root@{self.distro.name}\n")
         self._seen = shared
+        self._show_kernel()
+
+    def _show_kernel(self) -> None:
+        """As it has it now."""
+        self.disk.remove(_PCI)
+        for address, kind in self._on_bus() if self.own else ():
+            self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
+            self.disk.write(f"{_PCI}/{address}/class", f"{kind}\n")
         if self.distro.systemd:
             self.disk.make_folder("/run/systemd/system")
         else:
             self.disk.remove("/run/systemd")
         self.disk.write("/proc/sys/kernel/random/boot_id", f"{self.boot_id}\n")
+
+    def _on_bus(self) -> Iterator[tuple[str, str]]:
+        """NVIDIA's GPUs, and a switch where the facts tell of its fabric manager."""
+        yield from ((each.key["address"], "0x030200") for each in self.found("LinuxGpu"))
+        if any(FABRIC_MANAGER in each.key["packages"] for each in self.found("AptPackages")):
+            yield "0000:00:1f.7", "0x068000"
 
     def _write_keys(self) -> None:
         """Those of Windows first, and then those that somebody else wrote."""
@@ -361,7 +394,20 @@ class Linux:
         self.machine.clock.sleep(_CDI_SECONDS)
         self.spec = self.driver
 
-    def cdi(self) -> State:
-        present = self.spec is not None
-        devices: Sequence[str] = ["nvidia.com/gpu=all"] if present else []
-        return {"present": present, "fresh": present and self.spec == self.driver, "devices": devices}
+    @property
+    def spec(self) -> str | None:
+        """The driver that the CDI spec is for."""
+        text = self.disk.text(SPEC)
+        return None if text is None else text.rstrip("\n").rpartition(" ")[2]
+
+    @spec.setter
+    def spec(self, driver: str | None) -> None:
+        if driver is None:
+            self.disk.remove(SPEC)
+        else:
+            self.disk.write(SPEC, spec_text(driver))
+
+
+def spec_text(driver: str) -> str:
+    """What nvidia-ctk makes for a driver."""
+    return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"

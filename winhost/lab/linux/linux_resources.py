@@ -6,13 +6,11 @@ from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.container_store import container_images, set_container_image
 from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_data_disk, set_mount
-from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.model_store import model_files, set_model_files
-from winhost.lab.linux.port_rules import firewall_ports, set_firewall_port
 from winhost.lab.linux.python_venvs import python_venvs, set_python_venv
-from winhost.lab.linux.served_engines import await_endpoint, engine_units, serving_ready, set_engine_unit
+from winhost.lab.linux.served_engines import await_endpoint, serving_ready
 from winhost.lab.linux.simulated_cluster import (
     await_node,
     cluster_nodes,
@@ -21,7 +19,6 @@ from winhost.lab.linux.simulated_cluster import (
     set_cluster_objects,
     set_release_file,
 )
-from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
 Set = Callable[[Linux, Key, Mapping[str, Json]], None]
@@ -35,11 +32,6 @@ class LinuxResource:
     get: Get
     set: Set | None = None
     cuts: Callable[[Linux, Key], bool] = lambda linux, key: False
-
-
-def bad_request(message: str) -> CmdletError:
-    """What is asked cannot be meant."""
-    return refused("BadRequest", "InvalidArgument", message)
 
 
 # ---- what the driver shows
@@ -62,29 +54,8 @@ def _await_gpus(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
         raise refused("GpusMissing", "ObjectNotFound", f"Not as desired: {lacks}.")
 
 
-# ---- CDI
-
-
-def _cdi(linux: Linux, key: Key | None) -> Iterable[Record]:
-    if not linux.apt.generates:
-        raise NotYet("DebianPackage")
-    if linux.own and not linux.driver and linux.found("LinuxGpu"):
-        raise NotYet("LinuxGpuDriver")
-    yield Record(linux.cdi())
-
-
-def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    if desired.get("present") is False:
-        linux.spec = None
-    elif desired.get("fresh") is False:
-        raise bad_request("A spec is made fresh or taken away, never stale.")
-    else:
-        linux.generate()
-
-
 RECORDS: Mapping[str, LinuxResource] = {
     "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
-    "LinuxBoot": LinuxResource((), lambda linux, key: linux.boot()),
     "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.driver_state()),
     "LinuxGpu": LinuxResource(("address",), lambda linux, key: linux.gpus()),
     "ContainerEngine": LinuxResource(("engine",), lambda linux, key: linux.engines()),
@@ -94,12 +65,8 @@ RECORDS: Mapping[str, LinuxResource] = {
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
     "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
     "PythonVenv": LinuxResource(("folder",), python_venvs, set_python_venv),
-    "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
-    "FirewallPort": LinuxResource(("port",), firewall_ports, set_firewall_port, lambda linux, key: True),
     "DataDisk": LinuxResource(("serial", "size"), data_disks, set_data_disk),
     "Mount": LinuxResource(("path",), mounts, set_mount),
-    "CdiSpec": LinuxResource((), _cdi, _set_cdi),
-    "EngineUnit": LinuxResource(("unit",), engine_units, set_engine_unit),
     "ServingReady": LinuxResource((), serving_ready, await_endpoint),
     "ReleaseFile": LinuxResource(("path",), release_files, set_release_file),
     "ClusterNode": LinuxResource(("node",), cluster_nodes, await_node),

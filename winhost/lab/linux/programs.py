@@ -3,18 +3,22 @@
 Sources: their manual pages.
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
 from winhost.lab.linux.disk import Disk
+from winhost.lab.linux.first_disk import NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended
-from winhost.lab.linux.linux_machine import MODULE, PRIVATE, Linux, public
-from winhost.lab.linux.package_manager import PACKAGE_PROGRAMS, Apt
+from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
+from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
+from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.physics.windows_errors import CmdletError
 
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
@@ -104,16 +108,41 @@ def _ask_unit(linux: Linux, verb: str, unit: str, *, now: bool) -> None:
     if verb in ("enable", "disable", "mask", "unmask"):
         systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
     if verb in ("start", "restart") or (verb == "enable" and now):
-        systemd.start(unit)
+        _start(linux, unit)
     if verb.startswith("try-") and systemd.state(unit)["active"] is True:
         systemd.start(unit)
     if verb == "stop" or (verb == "disable" and now):
         systemd.stop(unit)
     if verb == "reset-failed" and systemd.state(unit)["loaded"]:
         systemd.find(unit).failed = False
-    if unit == UNDO:
-        found = re.search(r"^OnActiveSec=(\d+)$", systemd.texts().get(UNDO, ""), re.MULTILINE)
-        linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
+    if unit in _EFFECTS:
+        _EFFECTS[unit](linux, verb)
+
+
+def _start(linux: Linux, unit: str) -> None:
+    """Raises CmdletError."""
+    engines = linux.part(ServedEngines)
+    if unit in engines.units:
+        engines.start(unit)
+    linux.systemd.start(unit)
+
+
+def _of_docker(linux: Linux, verb: str) -> None:
+    if verb in ("restart", "stop"):
+        linux.containers.clear()
+
+
+def _of_firewall(linux: Linux, verb: str) -> None:
+    if verb == "restart":
+        linux.rules = linux.disk.text(RULES) or ""
+
+
+def _of_undo(linux: Linux, verb: str) -> None:
+    found = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.texts().get(UNDO, ""), re.MULTILINE)
+    linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
+
+
+_EFFECTS = {"docker.service": _of_docker, NFT_UNIT: _of_firewall, UNDO: _of_undo}
 
 
 def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
@@ -148,6 +177,39 @@ def _agrees(linux: Linux, words: Sequence[str]) -> str:
     return ""
 
 
+def _docker(linux: Linux, words: Sequence[str]) -> str:
+    return "".join(f"{name}\n" for name in linux.containers) if words[0] == "ps" else ""
+
+
+def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
+    if "list" in words:
+        return "nvidia.com/gpu=all\n" if linux.spec is not None else ""
+    if words[-1] == f"--output={SPEC}":
+        linux.generate()
+    return spec_text(linux.driver)
+
+
+_DROP = re.compile(r"tcp dport (\d+) .*?(?:(ip6?) saddr != \{ (.*?) \}|meta nfproto \w+)? drop$", re.MULTILINE)
+
+
+def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
+    """Nobody else has rules. What a file has is taken by its unit."""
+    if "delete" in words:
+        linux.rules = ""
+    if "chains" in words:
+        return json.dumps({"nftables": []})
+    if "list" in words and not linux.rules:
+        return Ended(1, "", "Error: No such file or directory\n")
+    rules = [{"rule": {"expr": list(_matches(*found))}} for found in _DROP.findall(linux.rules)]
+    return json.dumps({"nftables": rules}) if "list" in words else ""
+
+
+def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any]]:
+    yield {"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}
+    if networks:
+        yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
+
+
 def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
     driver = linux.gpu_driver
     if not linux.own or driver.installed is None:
@@ -169,6 +231,10 @@ def _always(linux: Linux) -> bool:
     return True
 
 
+def _with_packages(names: Sequence[str], linux: Linux) -> bool:
+    return any(name in linux.apt.packages for name in names)
+
+
 def _with_sshd(linux: Linux) -> bool:
     return linux.distro.sshd
 
@@ -177,6 +243,11 @@ Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended 
 PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
     **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
+    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), _docker),
+    "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
+    "journalctl": (_always, _agrees),
+    "nft": (_always, _nft),
+    "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
     "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
     "ssh-keygen": (_always, _ssh_keygen),

@@ -86,9 +86,8 @@ class SimulatedServing:
 
     def _set(self, unit: str, *, active: bool, failed: bool) -> None:
         """Raises CmdletError."""
-        engine = self._engine_unit(unit)
-        if engine is not None:
-            engine |= {"active": active, "failed": failed}
+        if self._engine_unit(unit) is not None:
+            self.linux.part(ServedEngines).put(unit, active=active, failed=failed)
         elif active:
             self.linux.systemd.start(unit)
         else:
