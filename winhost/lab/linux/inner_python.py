@@ -145,6 +145,7 @@ class OnDisk:
 
     def __init__(self) -> None:
         self.inside: Inside
+        self.disk: Disk
         self.opened: dict[int, _Opened] = {}
         self.environ: dict[str, str] = {}
         self.path = SimpleNamespace(
@@ -159,8 +160,12 @@ class OnDisk:
     # ---- finding
 
     def find(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Found:
-        base = None if dir_fd is None else self.opened[dir_fd].place
-        return self.inside.disk.find(str(path), base, follow=follow)
+        path, base = str(path), None if dir_fd is None else self.opened[dir_fd].place
+        if base is not None and "/" not in path and path not in (".", ".."):  # as nearly all that scripts open
+            node = base[-1][1].folder(path).get(path)
+            if node is None or not follow or node.kind != stat.S_IFLNK:
+                return Found(base, path, node)
+        return self.disk.find(path, base, follow=follow)
 
     def _there(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Node:
         found = self.find(path, dir_fd, follow=follow)
@@ -184,7 +189,7 @@ class OnDisk:
         return "/" + "/".join(name for name in names if name)
 
     def _is_mount(self, path: Any) -> bool:
-        text = self.inside.disk.text("/proc/mounts") or ""
+        text = self.disk.text("/proc/mounts") or ""
         return any(line.split()[1] == str(path) for line in text.splitlines())
 
     # ---- looking
@@ -231,7 +236,7 @@ class OnDisk:
         if node is None and not flags & O_CREAT:
             fail(errno.ENOENT, str(path))
         if node is None:
-            node = self._add(found, self.inside.disk.new(stat.S_IFREG, mode & 0o755))
+            node = self._add(found, self.disk.new(stat.S_IFREG, mode & 0o755))
         elif flags & O_CREAT and flags & O_EXCL:
             fail(errno.EEXIST, str(path))
         elif node.kind == stat.S_IFLNK:
@@ -252,7 +257,7 @@ class OnDisk:
             fail(errno.EBADF, number)
 
     def pipe(self) -> tuple[int, int]:
-        node = self.inside.disk.new(stat.S_IFIFO)
+        node = self.disk.new(stat.S_IFIFO)
         return self._number(_Opened([("", node)], O_RDONLY)), self._number(_Opened([("", node)], O_WRONLY))
 
     def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> _File:
@@ -272,7 +277,7 @@ class OnDisk:
         opened = self.opened[number]
         node = opened.node
         at = len(node.data) if opened.flags & O_APPEND else opened.at
-        if node.kind == stat.S_IFREG and self.inside.disk.in_kernel(opened.place):
+        if node.kind == stat.S_IFREG and self.disk.in_kernel(opened.place):
             node.data, at = data, 0  # what is written to a setting of the kernel takes its place
         else:
             node.data = node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data) :]
@@ -300,11 +305,11 @@ class OnDisk:
         node.changes = int(self.inside.now() * 1e9)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-        made = self.inside.disk.new(stat.S_IFDIR, mode & 0o755)
+        made = self.disk.new(stat.S_IFDIR, mode & 0o755)
         self._add(self.find(path, dir_fd, follow=False), made)
 
     def symlink(self, to: str, path: Any, *, dir_fd: int | None = None) -> None:
-        made = self.inside.disk.new(stat.S_IFLNK, data=str(to).encode())
+        made = self.disk.new(stat.S_IFLNK, data=str(to).encode())
         self._add(self.find(path, dir_fd, follow=False), made)
 
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
@@ -383,7 +388,7 @@ class InnerPath(PurePosixPath):
         return self._is(stat.S_IFREG)
 
     def is_symlink(self) -> bool:
-        node = self.os.inside.disk.node(str(self))
+        node = self.os.disk.node(str(self))
         return node is not None and node.kind == stat.S_IFLNK
 
     def stat(self) -> _Status:
@@ -400,7 +405,7 @@ class InnerPath(PurePosixPath):
         return iter(found)
 
     def rglob(self, pattern: str) -> "Iterator[InnerPath]":
-        found = (type(self)(path) for path, _ in self.os.inside.disk.walk(str(self)))
+        found = (type(self)(path) for path, _ in self.os.disk.walk(str(self)))
         return (each for each in found if fnmatch.fnmatchcase(each.name, pattern))
 
     def resolve(self) -> "InnerPath":
@@ -408,7 +413,7 @@ class InnerPath(PurePosixPath):
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         if parents:
-            self.os.inside.disk.make_folder(str(self.parent))
+            self.os.disk.make_folder(str(self.parent))
         if not (exist_ok and self.is_dir()):
             self.os.mkdir(self, mode)
 
@@ -440,7 +445,7 @@ class Interpreter:
 
     @contextmanager
     def on(self, inside: Inside) -> Iterator["Interpreter"]:
-        self.os.inside = inside
+        self.os.inside, self.os.disk = inside, inside.disk
         self.os.opened.clear()
         self._names.update(self._tables)
         yield self
@@ -524,7 +529,7 @@ class Interpreter:
         return SimpleNamespace(returncode=done.code, pid=0, communicate=communicate)
 
     def _lines(self, path: str) -> list[list[str]]:
-        return [line.split(":") for line in (self.os.inside.disk.text(path) or "").splitlines()]
+        return [line.split(":") for line in (self.os.disk.text(path) or "").splitlines()]
 
     def _account(self, path: str, column: int, wanted: str, function: str) -> SimpleNamespace:
         for each in self._lines(path):
@@ -535,7 +540,7 @@ class Interpreter:
     def _remove_tree(self, path: str, ignore_errors: bool = False) -> None:
         if not ignore_errors:
             self.os.stat(path, follow_symlinks=False)
-        self.os.inside.disk.remove(path)
+        self.os.disk.remove(path)
 
 
 def _named(words: list[str]) -> SimpleNamespace:
