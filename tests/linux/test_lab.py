@@ -25,11 +25,10 @@ from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
 from winhost.lab.linux.first_disk import put_source
 from winhost.lab.linux.inner_python import interpreter
 from winhost.lab.linux.linux_resources import RECORDS
-from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
 from winhost.lab.linux.programs import InnerLinux
-from winhost.lab.linux.simulated_cluster import PROGRAM, SimulatedCluster
+from winhost.lab.linux.simulated_cluster import PROGRAM
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.lab_clock import LabClock
@@ -203,8 +202,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
     inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
     served = {"engines": [], "gateway": {}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
-    release = {"source": "https://releases.example.com/k3s", "sha256": "ab" * 32, "bytes": 1}
-    here.inside.linux.part(SimulatedCluster).releases[PROGRAM] = release
+    here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
         for record in answered(here.inside.invoke, get(state.resource_type.name))["instances"]:
             assert set(record["state"]) == set(state.__annotations__), state.resource_type.name
@@ -252,7 +250,7 @@ def test_a_model_comes_loses_a_file_and_goes(here: TwoMachines) -> None:
     files = [f"sha256:{'0' * 64} 1000000000 a", f"git-sha1:{'0' * 40} 2 b"]
     wanted = {"source": "https://x/y", "revision": "0" * 40, "files": files, "token": "env:HF_TOKEN"}
     assert inside(here, "ModelFiles", key, wanted)["after"] == wanted
-    here.inside.linux.part(ModelStore).broken["/srv/models/x"] = {"b"}
+    here.inside.linux.disk.remove("/srv/models/x/b")
     shown = answered(here.inside.invoke, get("ModelFiles"))["instances"]
     assert shown == [{"key": key, "state": {**wanted, "files": files[:1], "token": None}}]
     assert inside(here, "ModelFiles", key, {"files": files, "token": "env:HF_TOKEN"})["after"] == wanted
@@ -326,6 +324,13 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
           "shell": "/bin/bash", "groups": ["root"], "expires": "2027-01-02"}),
         ({"user": "root"}, {"there": True, "system": True, "ours": False, "uid": 0, "home": "/root",
           "shell": "/bin/bash", "groups": [], "expires": None}),
+    ],
+    "ModelFiles": [
+        ({"folder": "/srv/models/x"}, {"source": "https://x/y", "revision": "0" * 40, "token": None,
+          "files": [f"git-sha1:{'0' * 40} 2 b", f"sha256:{'0' * 64} 1000000000 c/a"]}),
+    ],
+    "ReleaseFile": [
+        ({"path": "/usr/local/bin/k3s"}, {"source": "https://k", "sha256": "ab" * 32, "bytes": 70_000_000}),
     ],
     "SecretFile": [({"path": "/etc/rancher/k3s/join-token"}, {"secret": "env:TOKEN"})],
     "SshKey": [

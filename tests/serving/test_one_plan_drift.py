@@ -13,7 +13,6 @@ from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.served_engines import SERVING_FILE, ServedEngines
 from winhost.resources.host import HostFacts
 
@@ -38,7 +37,8 @@ def engine(**state: Json) -> Change:
 
 
 def lose_model(linux: Linux) -> None:
-    linux.part(ModelStore).folders.clear()
+    linux.disk.remove("/srv/winhost/models")
+    linux.disk.remove("/var/lib/winhost/models")
 
 
 def lose_image(linux: Linux) -> None:

@@ -24,13 +24,19 @@ class Node:
     entries: dict[str, "Node"] | None = None
     attributes: tuple[str, ...] = ()
     changes: int = 0
+    told: tuple[int, str] | None = None
+    """Size and hash of a file whose bytes nobody has."""
 
     def copy(self) -> "Node":
         made = Node(self.kind, self.inode, self.mode, self.uid, self.gid, self.data)
-        made.attributes, made.changes = self.attributes, self.changes
+        made.attributes, made.changes, made.told = self.attributes, self.changes, self.told
         if self.entries is not None:
             made.entries = {name: each.copy() for name, each in self.entries.items()}
         return made
+
+    @property
+    def size(self) -> int:
+        return self.told[0] if self.told else len(self.data)
 
     def folder(self, path: str = "") -> dict[str, "Node"]:
         """What is in it. Raises OSError where it is no folder."""

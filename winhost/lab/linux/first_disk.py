@@ -40,6 +40,7 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
     for each in found("SecretFile"):
         if each.state["secret"] is not None:
             _put_secret(disk, each.key["path"], each.state["secret"])
+    _put_brought(disk, found("ModelFiles"), found("ReleaseFile"))
     _put_modules(disk, found("KernelModule"))
     _put_sources(disk, found("AptSource"))
     _put_kernel(disk, found("Sysctl"))
@@ -129,9 +130,37 @@ def _put_secret(disk: Disk, path: str, secret: str) -> None:
     """Nobody knows what it was."""
     node = disk.write(path, "secret\n", 0o600)
     mark = [node.inode, len(node.data), node.changes, node.kind | node.mode]
-    digest = hashlib.sha256(path.encode()).hexdigest()[:32]
-    kept = json.dumps({"path": path, "secret": secret, "mark": mark})
-    disk.write(f"/var/lib/winhost/secrets/{digest}.json", kept, 0o600)
+    _keep(disk, "secrets", path, {"path": path, "secret": secret, "mark": mark})
+
+
+def _put_brought(disk: Disk, models: Sequence[Record], releases: Sequence[Record]) -> None:
+    for each in models:
+        if each.state["source"] is not None:
+            _put_model(disk, each.key["folder"], each.state)
+    for each in releases:
+        if each.state["sha256"] is not None:
+            _put_release(disk, each.key["path"], each.state)
+
+
+def _put_model(disk: Disk, folder: str, state: Mapping[str, Any]) -> None:
+    marks = {}
+    for line in state["files"]:
+        digest, size, path = line.split(" ", 2)
+        node = disk.write(f"{folder}/{path}", "")
+        node.told = (int(size), digest)
+        marks[path] = [node.inode, node.size, node.changes, node.changes]
+    _keep(disk, "models", folder, {"folder": folder, **state, "marks": marks, "ours": sorted(marks)})
+
+
+def _put_release(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
+    disk.write(path, "", 0o755).told = (state["bytes"], f"sha256:{state['sha256']}")
+    if state["source"] is not None:
+        _keep(disk, "releases", path, {"path": path, "source": state["source"], "sha256": state["sha256"]})
+
+
+def _keep(disk: Disk, kind: str, name: str, record: Mapping[str, Any]) -> None:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    disk.write(f"/var/lib/winhost/{kind}/{digest}.json", json.dumps(record), 0o600)
 
 
 def _keys(found: Sequence[Record]) -> dict[str, str]:

@@ -78,10 +78,14 @@ class _Status(NamedTuple):
     def st_ctime(self) -> float:
         return self.st_mtime_ns / 1e9
 
+    @property
+    def st_ctime_ns(self) -> int:
+        return self.st_mtime_ns
+
 
 def _status(node: Node) -> _Status:
     return _Status(
-        node.kind | node.mode, node.inode, node.uid, node.gid, len(node.data), node.changes, node.inode, node.kind
+        node.kind | node.mode, node.inode, node.uid, node.gid, node.size, node.changes, node.inode, node.kind
     )
 
 
@@ -96,7 +100,7 @@ class _Opened:
         return self.place[-1][1]
 
 
-class _File(io.RawIOBase):
+class InnerFile(io.RawIOBase):
     """What os.fdopen makes of a number."""
 
     def __init__(self, os: "OnDisk", number: int) -> None:
@@ -104,6 +108,10 @@ class _File(io.RawIOBase):
 
     def fileno(self) -> int:
         return self._number
+
+    @property
+    def node(self) -> Node:
+        return self._os.opened[self._number].node
 
     def readable(self) -> bool:
         return True
@@ -260,10 +268,10 @@ class OnDisk:
         node = self.disk.new(stat.S_IFIFO)
         return self._number(_Opened([("", node)], O_RDONLY)), self._number(_Opened([("", node)], O_WRONLY))
 
-    def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> _File:
+    def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> InnerFile:
         if self.opened[number].node.kind == stat.S_IFDIR:
             fail(errno.EISDIR, number)
-        return _File(self, number)
+        return InnerFile(self, number)
 
     def lseek(self, number: int, offset: int, whence: int) -> int:
         opened = self.opened[number]
@@ -466,7 +474,7 @@ class Interpreter:
         self._names[table] = self._tables.setdefault(table, self._names.get(table))
         return cast("Mapping[str, Any]", self.load(name)[table])
 
-    def replace(self, table: str, by: Mapping[str, Any]) -> None:
+    def replace(self, table: str, by: Any) -> None:
         """Until another Linux has it."""
         self._tables.setdefault(table, self._names[table])
         self._names[table] = by

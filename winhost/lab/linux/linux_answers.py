@@ -11,6 +11,7 @@ from typing import Any
 from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.injected_faults import InjectedFaults
+from winhost.lab.linux.downloads import replaced
 from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.linux_resources import RECORDS
@@ -105,6 +106,9 @@ class LinuxAnswers:
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]
             inner.replace("RESOURCES", {each: self._entry(inner, each) for each in known} | _of_agent(names))
+            for name, stand_in in replaced(linux, names).items():
+                if name in names:
+                    inner.replace(name, stand_in)
             try:
                 yield names
             finally:

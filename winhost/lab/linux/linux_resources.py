@@ -8,16 +8,13 @@ from winhost.lab.linux.container_store import container_images, set_container_im
 from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_data_disk, set_mount
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.linux.python_venvs import python_venvs, set_python_venv
 from winhost.lab.linux.served_engines import await_endpoint, serving_ready
 from winhost.lab.linux.simulated_cluster import (
     await_node,
     cluster_nodes,
     cluster_objects,
-    release_files,
     set_cluster_objects,
-    set_release_file,
 )
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
@@ -63,12 +60,10 @@ RECORDS: Mapping[str, LinuxResource] = {
     "ListeningPort": LinuxResource(("address", "port"), lambda linux, key: linux.found("ListeningPort")),
     "ShownGpus": LinuxResource((), _shown_gpus, _await_gpus),
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
-    "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
     "PythonVenv": LinuxResource(("folder",), python_venvs, set_python_venv),
     "DataDisk": LinuxResource(("serial", "size"), data_disks, set_data_disk),
     "Mount": LinuxResource(("path",), mounts, set_mount),
     "ServingReady": LinuxResource((), serving_ready, await_endpoint),
-    "ReleaseFile": LinuxResource(("path",), release_files, set_release_file),
     "ClusterNode": LinuxResource(("node",), cluster_nodes, await_node),
     "ClusterObjects": LinuxResource(("name",), cluster_objects, set_cluster_objects),
 }

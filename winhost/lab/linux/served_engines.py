@@ -9,7 +9,6 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.linux_machine import Linux, State
-from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.physics.windows_errors import NotYet
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -78,7 +77,7 @@ class ServedEngines:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
-        if models is None or models[1] not in self._linux.part(ModelStore).folders:
+        if models is None or not self._linux.disk.names(models[1]):
             return "its model"
         return None
 
