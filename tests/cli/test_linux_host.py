@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
+from winhost.lab.linux.first_disk import put_source
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 
@@ -61,7 +62,7 @@ def test_a_plan_of_another_state_is_refused(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
     (linux,) = lab.own_linuxes.values()
     state = {"present": True, "uri": "https://x", "suite": "/", "components": [], "key": "another", "key_sha256": "0"}
-    linux.linux.apt.write_source("winhost-nvidia-container-toolkit", state)
+    put_source(linux.linux.disk, "winhost-nvidia-container-toolkit", state)
     assert line("apply", "plan.json", "--yes").code == 4
 
 

@@ -39,9 +39,11 @@ def furnish(serving: SimulatedServing) -> None:
         "/opt/winhost/gateway-0/keys": f"carol sha256:{sha256(KEY.encode()).hexdigest()}\n"
         f"prometheus sha256:{sha256(METRICS_KEY.encode()).hexdigest()} metrics\n",
     }
-    linux.files |= {path: {**NO_FILE, "text": text} for path, text in files.items()}
+    for path, text in files.items():
+        linux.write(path, {**NO_FILE, "text": text})
     engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
-    linux.part(ServedEngines).units |= {unit: dict(engine) for unit in UNITS[:2]}
+    for unit in UNITS[:2]:
+        linux.part(ServedEngines).put(unit, **engine)
     linux.systemd.units[UNITS[2]] = Unit("enabled")
 
 
@@ -163,9 +165,9 @@ def by_turns(serving: SimulatedServing) -> SimulatedServing:
     """Both models take turns."""
     engines = [{**ENGINE, "turns": True}, {**SECOND, "turns": True}]
     text = json.dumps({"format": 1, "engines": engines, "gateway": GATEWAY})
-    serving.linux.files["/etc/winhost/serving.json"]["text"] = text
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     for unit in UNITS[:2]:
-        serving.linux.part(ServedEngines).units[unit]["enabled"] = False
+        serving.linux.part(ServedEngines).put(unit, enabled=False)
     return serving
 
 
@@ -200,7 +202,7 @@ def test_a_gateway_that_a_plan_started_has_had_each_of_them_up(
 
 
 def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns: SimulatedServing) -> None:
-    by_turns.linux.part(ServedEngines).units[UNITS[1]]["failed"] = True  # of an earlier start, which is no news
+    by_turns.linux.part(ServedEngines).put(UNITS[1], failed=True)  # of an earlier start, which is no news
     by_turns.fails[UNITS[1]] = ("ValueError: No available memory for the cache blocks.",)
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "StartFailed")
@@ -225,7 +227,7 @@ def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_tu
 def test_one_that_nobody_starts_again_is_not_waited_for(line: Line, host: str, serving: SimulatedServing) -> None:
     assert line("serve", "up", host).code == 0
     serving.fails[UNITS[0]] = ("it broke",)
-    serving.linux.part(ServedEngines).units[UNITS[0]].update(active=False, failed=True)
+    serving.linux.part(ServedEngines).put(UNITS[0], active=False, failed=True)
     said = line("serve", "test", host, "--key", "env:CAROL")
     assert (said.code, "org/model did not start: its engine failed, and" in said.err) == (1, True)
 
@@ -353,7 +355,8 @@ def test_wrong_names_and_keys_are_told(line: Line, host: str, serving: Simulated
 
 
 def test_a_file_that_is_not_ours_is_refused(line: Line, host: str, serving: SimulatedServing) -> None:
-    serving.linux.files["/etc/winhost/serving.json"]["text"] = '{"format": 1, "engines": [{"unit": "--now"}]}'
+    text = '{"format": 1, "engines": [{"unit": "--now"}]}'
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "WrongServingFile")
 

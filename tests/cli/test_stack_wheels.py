@@ -64,7 +64,7 @@ def test_both_come_as_wheels_start_from_there_and_go(
     assert said.code == 0, said.err + said.out
     made = linux.part(PythonVenvs).venvs
     assert [each["python"] for each in made.values()] == ["3.12"] * 2
-    gateway, engine = linux.files[UNIT]["text"], next(iter(linux.part(ServedEngines).units.values()))["text"]
+    gateway, engine = linux.texts()[UNIT], next(iter(linux.part(ServedEngines).units.values()))["text"]
     folders = {"gateway": gateway.partition("ExecStart=")[2], "engine": engine.partition('ExecStart="')[2]}
     assert {folders["gateway"].partition("/bin/python3 -s")[0], folders["engine"].partition("/bin/vllm")[0]} == {*made}
     planned = Path("plan.json").read_text("utf-8")

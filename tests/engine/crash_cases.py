@@ -32,6 +32,7 @@ from tests.serving.one_plan import hub_of_model, inside, join, windows
 from winhost.engine import planning
 from winhost.engine.planning import make_plan
 from winhost.engine.run_context import Outcome
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.physics.guest_disc import read_disc
 from winhost.model.plan import Plan, PlanRequest
@@ -183,7 +184,12 @@ def with_what_is_served(here: Wsl2World | GuestWorld) -> dict[str, Any]:
     if not came:
         return found
     linux = inside(here)
-    return deepcopy({**found, "engines": linux.part(ServedEngines).units, "files in it": linux.files})
+    return deepcopy({**found, "engines": linux.part(ServedEngines).units, "files in it": written(linux)})
+
+
+def written(linux: Linux) -> dict[str, str]:
+    """Without the marks of the run, which each run has of its own."""
+    return {path: text for path, text in linux.texts().items() if path != "/var/lib/winhost/marks.txt"}
 
 
 def it_serves(here: Wsl2World | GuestWorld) -> None:

@@ -65,7 +65,7 @@ def test_what_is_named_is_planned_applied_verified_and_given_back(here: LinuxWor
 
 
 def test_what_was_there_before_is_what_it_goes_back_to(here: LinuxWorld) -> None:
-    here.own.linux.files[PATH] = dict(OTHER)
+    here.own.linux.write(PATH, dict(OTHER))
     plan = here.plan()
     assert plan.stages[0].steps[0].before == {name: OTHER[name] for name in ("text", "mode")}
     here.apply(plan)

@@ -73,7 +73,7 @@ def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> N
     outcome = here.apply(plan)
     assert outcome.holds
     assert outcome.changed == 4
-    assert here.inside.linux.apt.package("docker.io")["version"] == "26.1.3-0ubuntu1"
+    assert here.inside.linux.apt.packages["docker.io"].version == "26.1.3-0ubuntu1"
     assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     assert {target.port for target in here.targets} == {2222}

@@ -150,7 +150,7 @@ def test_only_root_changes_anything(hand: InLinux, made: Path, monkeypatch: pyte
 
 def test_drift_is_refused_with_each_difference(hand: InLinux, made: Path) -> None:
     path = "/etc/systemd/system/winhost-cdi.path"
-    hand.here.inside.linux.files[path] = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
+    hand.here.inside.linux.write(path, {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"})
     before = hand.linux_state()
     result = hand.run(made, "apply")
     assert (result.code, result.document["error"]["kind"]) == (4, "Drifted")
@@ -184,7 +184,7 @@ def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path)
     hand.run(made, "apply")
     path = "/etc/systemd/system/winhost-cdi.path"
     theirs = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
-    hand.here.inside.linux.files[path] = theirs
+    hand.here.inside.linux.write(path, theirs)
     done = hand.run(made, "rollback")
     (kept,) = done.document["kept"]
     assert kept.endswith("kept: text changed since by somebody else")
@@ -383,7 +383,9 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     assert done.document["next"] == [f"Roll back the rest: {first}, then python3 -I run.py rollback"]
     assert hand.here.inside.linux.marks[-1] == mark
     change(later.desired, later.before, {})  # as its rollback does
-    hand.here.inside.linux.marks.remove(mark)
+    linux = hand.here.inside.linux
+    lines = "".join(f"{each}\n" for each in linux.marks if each != mark)
+    linux.write("/var/lib/winhost/marks.txt", {"text": lines, "link": None, "mode": "0600", "owner": "root:root"})
     assert outcome(hand.run(made, "rollback")) == "rolled back"
     assert hand.linux_state() == found
     assert hand.here.inside.linux.marks == []

@@ -1,7 +1,12 @@
 """The Linux of the lab answers as the real agent does, wherever that can run here."""
 
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -9,22 +14,21 @@ from typing import Any
 import pytest
 
 from tests.engine.two_machines import TwoMachines, two_machines
-from tests.linux.agent_definitions import definitions
 from tests.linux.cases import CASES, get, put
 from tests.linux.sandbox import Sandbox
 from tests.rows import each_row
 from winhost.connect.agent import Agent
+from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
-from winhost.lab.linux import kernel_settings, package_manager
-from winhost.lab.linux import linux_machine as model
-from winhost.lab.linux.accounts import LinuxAccounts
 from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.docker_daemon import DockerDaemon
-from winhost.lab.linux.linux_resources import ENTRIES
-from winhost.lab.linux.model_store import ModelStore
+from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
+from winhost.lab.linux.first_disk import put_source
+from winhost.lab.linux.inner_python import interpreter
+from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
-from winhost.lab.linux.simulated_cluster import PROGRAM, SimulatedCluster
+from winhost.lab.linux.programs import InnerLinux
+from winhost.lab.linux.simulated_cluster import PROGRAM
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.lab_clock import LabClock
@@ -34,6 +38,7 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
+SOURCE = {"uri": "https://example.com", "suite": "/", "components": [], "key": "a key"}
 FEATURE = {"pointer": "/features/cdi"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 PUBLIC = public_line(b"7" * 32)
@@ -79,7 +84,7 @@ Invoke = Callable[[str], str]
 def _as_the_lab_begins(sandbox: Sandbox) -> None:
     for path in (DAEMON["path"], FILE["path"], RESOLVER["path"]):
         sandbox.path(path).unlink(missing_ok=True)
-    sandbox.path(RESOLVER["path"]).symlink_to(model.RESOLVER)
+    sandbox.path(RESOLVER["path"]).symlink_to(RESOLVER_LINK)
     sandbox.write("/etc/ssh/ssh_host_ed25519_key.pub", f"{public_line(b'8' * 32)} root@here\n")
     sandbox.run(
         "sh", "-c", "userdel winhost-serving; groupdel winhost-test; rm -rf /var/lib/winhost/made /etc/ssh/*.winhost*"
@@ -98,9 +103,58 @@ def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, name
 
 
 @each_row("name", CASES)
-def test_a_case_ends_as_it_says(tmp_path: Path, name: str) -> None:
+def test_a_case_ends_as_it_says_and_touches_nothing_of_this_computer(tmp_path: Path, name: str) -> None:
     case, here = CASES[name], machines(tmp_path)
-    assert [outcome(answered(here.inside.invoke, call)) for call in case.calls] == case.say
+    for each in (call["resource"] for call in case.calls):
+        answered(here.inside.invoke, get(each))  # Python may keep what it compiled of the script
+    with audited() as touched:
+        said = [outcome(answered(here.inside.invoke, call)) for call in case.calls]
+    assert (said, touched) == (case.say, [])
+
+
+def test_what_a_script_would_change_is_heard(tmp_path: Path) -> None:
+    with audited() as touched:
+        (tmp_path / "file").write_text("")
+        (tmp_path / "folder").mkdir()
+    assert [each.partition(" ")[0] for each in touched] == ["open", "os.mkdir"]
+
+
+@pytest.mark.parametrize("module", ["ctypes", "builtins", "asyncio", "multiprocessing", "posix", "_io", "os.nothing"])
+def test_a_script_imports_nothing_that_leads_out(here: TwoMachines, module: str) -> None:
+    with interpreter(InnerLinux(here.inside.linux, 1)) as inner:
+        names = inner.load("winhost.agent.linux_agent")
+        imports = names["__builtins__"]["__import__"]
+        with pytest.raises((ImportError, AttributeError)):
+            imports(module, names, {}, ("all",), 0)
+        assert imports("os") is names["os"] is not os
+        assert not hasattr(imports("subprocess"), "run")
+        assert names["__builtins__"]["open"] is None
+
+
+WATCHED = ("os.", "shutil.", "socket.", "subprocess.", "ctypes.", "fcntl.", "tempfile.")
+HARMLESS = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv")
+LISTENERS: list[list[str]] = []
+
+
+def listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if not LISTENERS:
+        return
+    writes = event == "open" and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    if writes or (event.startswith(WATCHED) and event not in HARMLESS):
+        LISTENERS[-1].append(f"{event} {arguments}")
+
+
+sys.addaudithook(listen)
+
+
+@contextmanager
+def audited() -> Iterator[list[str]]:
+    """What is changed, started or connected to meanwhile."""
+    LISTENERS.append([])
+    try:
+        yield LISTENERS[-1]
+    finally:
+        LISTENERS.pop()
 
 
 def outcome(answer: dict[str, Any]) -> str:
@@ -138,37 +192,20 @@ def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
 # ---- what is told without being asked for by name
 
 
-def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
-    scripts = definitions()
-    assert scripts["KNOWN_FILES"] == model.FILES
-    assert scripts["KNOWN_SOURCES"] == package_manager.SOURCES
-    assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
-    assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
-    assert scripts["KNOWN_SYSCTLS"] == kernel_settings.SYSCTLS
-    assert scripts["KNOWN_MODULES"] == kernel_settings.MODULES
-    assert scripts["KNOWN_UNITS"] == model.UNITS
-
-
 def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert {name: entry.key for name, entry in ENTRIES.items()} == {
-        name: resource.key for name, resource in LINUX.items()
-    }
-    assert {name for name, entry in ENTRIES.items() if entry.set} == {
-        name for name, resource in LINUX.items() if resource.sets
-    }
+    assert all(
+        (known.key, bool(known.set)) == (LINUX[name].key, bool(LINUX[name].sets)) for name, known in RECORDS.items()
+    )
     here.distro.systemd = True
     for package in ("nvidia-container-toolkit-base", "docker.io"):
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
-    here.inside.linux.part(LinuxAccounts).groups["winhost-engines"] = here.inside.linux.part(LinuxAccounts).groups[
-        "root"
-    ]
+    inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
     served = {"engines": [], "gateway": {}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
-    release = {"source": "https://releases.example.com/k3s", "sha256": "ab" * 32, "bytes": 1}
-    here.inside.linux.part(SimulatedCluster).releases[PROGRAM] = release
+    here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
-        for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
-            assert set(record.state) == set(state.__annotations__), state.resource_type.name
+        for record in answered(here.inside.invoke, get(state.resource_type.name))["instances"]:
+            assert set(record["state"]) == set(state.__annotations__), state.resource_type.name
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
@@ -195,14 +232,16 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
 
 
 def test_a_restart_of_docker_ends_containers_with_consent_only(served: TwoMachines) -> None:
-    docker = served.inside.linux.part(DockerDaemon)
+    linux = served.inside.linux
+    linux.apt.packages["docker.io"] = LabPackage("27.0")
     served.inside.linux.systemd.units["docker.service"] = Unit("enabled", active=True)
-    docker.containers.append("llm-01")
+    linux.containers.append("llm-01")
     assert inside(served, "DockerSetting", FEATURE, {"value": True})["error"]["code"] == "Winhost.EndsContainers"
     call = {**put("DockerSetting", FEATURE, {"value": True}), "how": {"accept": ["containers"]}}
     assert answered(served.inside.invoke, call)["after"] == {"value": True}
-    assert docker.containers == []
-    docker.snap = True
+    assert linux.containers == []
+    del linux.apt.packages["docker.io"]
+    linux.disk.write("/snap/bin/docker", "")
     assert inside(served, "DockerSetting", FEATURE, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
 
 
@@ -211,7 +250,7 @@ def test_a_model_comes_loses_a_file_and_goes(here: TwoMachines) -> None:
     files = [f"sha256:{'0' * 64} 1000000000 a", f"git-sha1:{'0' * 40} 2 b"]
     wanted = {"source": "https://x/y", "revision": "0" * 40, "files": files, "token": "env:HF_TOKEN"}
     assert inside(here, "ModelFiles", key, wanted)["after"] == wanted
-    here.inside.linux.part(ModelStore).broken["/srv/models/x"] = {"b"}
+    here.inside.linux.disk.remove("/srv/models/x/b")
     shown = answered(here.inside.invoke, get("ModelFiles"))["instances"]
     assert shown == [{"key": key, "state": {**wanted, "files": files[:1], "token": None}}]
     assert inside(here, "ModelFiles", key, {"files": files, "token": "env:HF_TOKEN"})["after"] == wanted
@@ -223,7 +262,7 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
     calls = [put("FirewallPort", key, {"allowed": wanted}) for wanted in (["10.0.0.0/8", "10.1.0.0/16"], [])]
     assert answered(lab.invoke, calls[0])["error"]["code"] == "Winhost.BadRequest"
     assert answered(lab.invoke, calls[1])["error"]["code"] == "Winhost.ComeBack"
-    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.revocable.newest + 1)
+    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.newest + 1)
     assert json.loads(text)["answers"][0]["after"] == {"allowed": [], "by": "nftables", "others": []}
     served.distro.port = 2222
     call = put("FirewallPort", {"port": "2222"}, {"allowed": []})
@@ -255,6 +294,68 @@ def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
     assert own.authorized == []
 
 
+TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
+    "AptSource": [
+        ({"name": "winhost-docker"}, {"present": True, "uri": "https://d", "suite": "noble", "components": ["stable"],
+          "key": "a key", "key_sha256": sha256(b"a key").hexdigest()}),
+    ],
+    "EngineUnit": [
+        ({"unit": "winhost-engine-a.service"},
+         {"text": "[Install]\nWantedBy=multi-user.target\n", "enabled": True, "active": True, "failed": False}),
+    ],
+    "FirewallPort": [
+        ({"port": "8000"}, {"allowed": [], "by": "nftables", "others": []}),
+        ({"port": "8443"}, {"allowed": ["10.0.0.0/8", "fd00::/8"], "by": "nftables", "others": []}),
+    ],
+    "KernelModule": [
+        ({"module": "nvidia_drm"}, {"options": "modeset=1", "blacklisted": False, "at_boot": True,
+          "initramfs_due": False, "loaded": True, "restart_due": False}),
+    ],
+    "LinuxFile": [({"path": "/etc/cdi/x.yaml"}, {"text": "x\n", "link": None, "mode": "0600", "owner": "root:root"})],
+    "LinuxFolder": [
+        ({"path": f"/opt/winhost/gateway-{'0' * 16}/gateway"}, {"files": {"a.py": "pass\n"}, "only_root": True}),
+    ],
+    "LinuxGroup": [
+        ({"group": "root"}, {"there": True, "system": True, "ours": False, "gid": 0, "members": ["ana", "root"]}),
+        ({"group": "winhost-engines"}, {"there": True, "system": True, "ours": True, "gid": 990, "members": []}),
+    ],
+    "LinuxUser": [
+        ({"user": "ana"}, {"there": True, "system": False, "ours": True, "uid": 1000, "home": "/home/ana",
+          "shell": "/bin/bash", "groups": ["root"], "expires": "2027-01-02"}),
+        ({"user": "root"}, {"there": True, "system": True, "ours": False, "uid": 0, "home": "/root",
+          "shell": "/bin/bash", "groups": [], "expires": None}),
+    ],
+    "ModelFiles": [
+        ({"folder": "/srv/models/x"}, {"source": "https://x/y", "revision": "0" * 40, "token": None,
+          "files": [f"git-sha1:{'0' * 40} 2 b", f"sha256:{'0' * 64} 1000000000 c/a"]}),
+    ],
+    "ReleaseFile": [
+        ({"path": "/usr/local/bin/k3s"}, {"source": "https://k", "sha256": "ab" * 32, "bytes": 70_000_000}),
+    ],
+    "SecretFile": [({"path": "/etc/rancher/k3s/join-token"}, {"secret": "env:TOKEN"})],
+    "SshKey": [
+        ({"user": "ana", "key": PUBLIC}, {"present": True, "options": "restrict", "comment": "a laptop"}),
+        ({"user": "root", "key": PUBLIC}, {"present": True, "options": None, "comment": None}),
+    ],
+    "Sysctl": [({"name": "vm.swappiness"}, {"live": "10", "at_boot": "10"})],
+}  # fmt: skip
+
+
+def test_a_replica_begins_as_the_facts_tell_and_a_restart_changes_none_of_it() -> None:
+    facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
+    told = {name: tuple(Record(state, key) for key, state in each) for name, each in TOLD.items()}
+    own = OwnLinux(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
+    for _ in range(2):
+        for name, records in TOLD.items():
+            for key, state in records:
+                sshd = own.listening()
+                assert sshd is not None
+                (answer,) = json.loads(sshd.invoke(json.dumps({"calls": [get(name, key)]})))["answers"]
+                assert answer.get("state") == state, (name, key, answer)
+        own.machine.restart_computer()
+        own.machine.settle()
+
+
 # ---- packages, units and CDI, as the real ones were seen to behave
 
 
@@ -271,7 +372,7 @@ def served(here: TwoMachines) -> TwoMachines:
 def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
     key = {"package": "docker-ce"}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
-    served.inside.linux.apt.sources["winhost-docker"] = {}
+    put_source(served.inside.linux.disk, "winhost-docker", SOURCE)
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
     containerd = {"package": "containerd.io"}
     assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
@@ -285,7 +386,7 @@ def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
     key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
     state = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
-    linux.apt.sources["winhost-docker"] = {}
+    put_source(linux.disk, "winhost-docker", SOURCE)
     before = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
     assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
@@ -318,13 +419,14 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
 
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
-    linux.apt.sources["winhost-nvidia-container-toolkit"] = {}
+    put_source(linux.disk, "winhost-nvidia-container-toolkit", SOURCE)
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver
     gpu = next(device for device in served.machine.devices if device.known_or("driver", ""))
     gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
-    assert linux.cdi()["fresh"] is True, "a running distro never sees another driver"
+    fresh = answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"]
+    assert fresh is True, "a running distro never sees another driver"
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old

@@ -1,7 +1,6 @@
 """One plan to an endpoint and a Linux that others change: between plan and apply, and between apply and verify."""
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.linux.served_engines import SERVING_FILE, ServedEngines
 from winhost.resources.host import HostFacts
 
@@ -35,11 +33,12 @@ def write(path: str, text: str = "{}\n", mode: str = "0644") -> Change:
 
 
 def engine(**state: Json) -> Change:
-    return lambda linux: linux.part(ServedEngines).units[ENGINE].update(state)
+    return lambda linux: linux.part(ServedEngines).put(ENGINE, **state)
 
 
 def lose_model(linux: Linux) -> None:
-    linux.part(ModelStore).folders.clear()
+    linux.disk.remove("/srv/winhost/models")
+    linux.disk.remove("/var/lib/winhost/models")
 
 
 def lose_image(linux: Linux) -> None:
@@ -47,7 +46,7 @@ def lose_image(linux: Linux) -> None:
 
 
 def key_of_others(linux: Linux) -> None:
-    (path,) = (path for path in linux.files if path.endswith("/keys"))
+    (path,) = (path for path in linux.texts() if path.endswith("/keys"))
     write(path, f"bob sha256:{'ab' * 32}\n", "0600")(linux)
 
 
@@ -74,11 +73,11 @@ def test_a_linux_that_changed_since_the_plan_is_refused_untouched(
     join(here, tmp_path, hub)
     plan = here.plan()
     change(inside(here))
-    found, runs, files = here.state(), here.store.runs(), deepcopy(inside(here).files)
+    found, runs, files = here.state(), here.store.runs(), inside(here).texts()
     with pytest.raises(Drifted) as drifted:
         here.apply(plan, CONSENTS)
     assert title in drifted.value.what
-    assert (here.state(), here.store.runs(), inside(here).files) == (found, runs, files)
+    assert (here.state(), here.store.runs(), inside(here).texts()) == (found, runs, files)
 
 
 # ---- between apply and verify

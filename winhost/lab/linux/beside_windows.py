@@ -2,13 +2,11 @@
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.call_batch import Answer, Call
 from winhost.lab.linux.guests import linux_gpu, ubuntu
 from winhost.lab.linux.linux_answers import LinuxAnswers
 from winhost.lab.linux.linux_machine import Linux
@@ -58,6 +56,7 @@ class AnswersBeside(LinuxAnswers):
         distro.keys, distro.own_seed = list(installed.keys), seed_of(installed.private)
         super().__init__(Linux(machine, distro, own=True))
         self._host = host
+        self.linux.reboot = host.restart
         self._timer: int | None = None
 
     def look(self) -> None:
@@ -65,17 +64,13 @@ class AnswersBeside(LinuxAnswers):
         self.machine.boot = self._host.linux.starts
         super().look()
 
-    def _restart(self, call: Call, _: threading.Event) -> Answer:
-        self._host.restart()
-        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
-
     def told(self, program: str, json_text: str, connection: int) -> str:
         """As of any Linux, and of the program of `winhost boot`."""
         if program != "boot":
             return super().told(program, json_text, connection)
         return json.dumps({"answers": [self._booted(json.loads(json_text))]})
 
-    def _booted(self, request: Mapping[str, Json]) -> Answer:
+    def _booted(self, request: Mapping[str, Json]) -> dict[str, Json]:
         boot = self._host.part(FirmwarePart).boot
         self._timer = request.get("timer", self._timer)
         if request.get("to") == "linux":
@@ -83,11 +78,10 @@ class AnswersBeside(LinuxAnswers):
         if request.get("to") == "windows":
             boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
         self.look()
-        (started,) = self.linux.boot()
         told = {name: boot[name] for name in ("current", "next", "order", "entries")}
         if request.get("restart"):
             self._host.restart()
-        return {"ok": True, "boot_id": started.state["boot_id"], **told, "timer": self._timer}
+        return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
 
 
 @dataclass(frozen=True)
@@ -145,5 +139,4 @@ class LinuxBeside:
             self._known = (installed, AnswersBeside(self._host, installed))
         answers = self._known[1]
         answers.look()
-        answers.revocable.newest += 1
-        return SshdBeside(self._host, answers, installed, self._host.linux.starts, answers.revocable.newest)
+        return SshdBeside(self._host, answers, installed, self._host.linux.starts, answers.came_in())

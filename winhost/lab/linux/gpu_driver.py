@@ -37,27 +37,8 @@ class GpuDriver:
         self._found: dict[str, Any] = {"packages": [], "libraries": [], "wsl_libcuda": False, **_NOTHING, **known}
         self.loaded: str | None = self._found["loaded"]
         self.kind: str | None = self._found["kind"]
-        self._at_start = self.loaded
         self.broken, self.multiverse = False, True
         self.lost: set[str] = set()
-
-    @property
-    def sets(self) -> tuple[str, ...]:
-        """For the kernel that runs, by their metapackages."""
-        flavour = str(self._system["kernel"]).rpartition("-")[2]
-        if not re.fullmatch("[a-z]+", flavour):
-            return ()
-        utils = f"nvidia-utils-{_BRANCH}"
-        return tuple(
-            f"{_MODULES}{each}-{flavour} {fabric}nvidia-headless-no-dkms-{each} {utils}"
-            for fabric in ((f"{FABRIC_MANAGER} ", "") if self._has_nvswitches else ("",))
-            for each in (f"{_BRANCH}{open_}" for open_ in ("-open", ""))
-        )
-
-    @property
-    def _has_nvswitches(self) -> bool:
-        """A Linux lists its fabric manager only then."""
-        return any(FABRIC_MANAGER in each.key["packages"] for each in self._machine.instances("AptPackages"))
 
     @property
     def _system(self) -> Mapping[str, Json]:
@@ -88,14 +69,8 @@ class GpuDriver:
             return self._packages()[name].partition("-")[0]
         return None if self._found["packages"] else self._found["installed"]
 
-    @property
-    def awaits_restart(self) -> bool:
-        """One that was there at the start and was not loaded will not be by another start."""
-        return bool(self.loaded != self.installed != self._at_start)
-
     def start(self) -> None:
         """With the machine: what is on disk is loaded."""
-        self._at_start = self.installed
         self.loaded = None if self.broken else self.installed
         ours = self._modules()
         kind = ("open" if "-open-" in ours else "proprietary") if ours else self._found["kind"]

@@ -208,6 +208,5 @@ class GuestsOfHost:
         for vm in machine.vms.values():
             guest = self.guest(vm) if vm.power == "running" else None
             if guest is not None:
-                guest.answers.revocable.newest += 1
-                return ListeningGuest(machine, guest, len(vm.discs), machine.boot, guest.answers.revocable.newest)
+                return ListeningGuest(machine, guest, len(vm.discs), machine.boot, guest.answers.came_in())
         return None

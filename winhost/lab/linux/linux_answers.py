@@ -1,46 +1,66 @@
-"""Answers to the agent's JSON contract from the Linux of a simulated host, and when it is there to be asked."""
+"""The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked."""
 
 import json
+import re
 import socket
 import threading
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from winhost.core.answers import Key, Record
+from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.call_batch import Answer, Call, CallBatch
-from winhost.lab.linux.linux_errors import refused
+from winhost.lab.contract.injected_faults import InjectedFaults
+from winhost.lab.linux.downloads import replaced
+from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
+from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.probe_answers import probe_answer
+from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
+from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
-from winhost.lab.linux.unkept_change import RevocableChanges
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_session import Distro
 from winhost.resources.registry import LINUX
 
+_MACHINE = 1  # the process of whoever asks at the machine itself
+_UNKEPT = "/var/lib/winhost/undo/record.json"
+_FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
+Names = Mapping[str, Any]
 
-class LinuxAnswers(CallBatch):
-    """Of one distro, for all its sessions."""
 
-    verbs = ("get", "set", "restart")
-    error = staticmethod(refused)
+class LinuxAnswers:
+    """Of one Linux, for all its sessions. newest: of the connections to it, counted from 1. `faults` are those that a
+    test or a demo has ordered.
+    """
 
     def __init__(self, linux: Linux) -> None:
-        super().__init__(linux.machine)
+        self.machine = linux.machine
         self.linux = linux
-        self.revocable = RevocableChanges(linux.machine.clock)
+        self.faults = InjectedFaults()
+        self.newest = 0
+        self._began: dict[int, float] = {}
         self._alone = threading.RLock()
+        linux.part(ServedEngines)
+
+    def came_in(self) -> int:
+        """A connection, by its number."""
+        self.newest += 1
+        self._began[self.newest] = self.linux.since_boot()
+        return self.newest
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
         """The answer to one request: of all of it, also where nobody waits for it any more."""
         request = json.loads(json_text)
         with self._alone:
             self.look()
-            self.revocable.connection = connection
-            return json.dumps({"answers": self._answers(request.get("calls") or [], threading.Event())})
+            calls = request.get("calls") or []
+            with self._scripts([str(call.get("resource")) for call in calls], connection) as names:
+                return json.dumps({"answers": names["answers"]({**request, "calls": calls}, None)})
 
     def told(self, program: str, json_text: str, connection: int) -> str:
         """The answer of the agent, or of the program of `winhost probe` or `winhost serve`."""
@@ -61,61 +81,108 @@ class LinuxAnswers(CallBatch):
 
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
-        if self.linux.own:
-            self.linux.distro.starts = self.machine.boot - 1
-        if self.linux.started != self.linux.distro.starts:
-            self.revocable.pass_time()
-        self.revocable.look()
-        self.linux.look()
+        linux = self.linux
+        if linux.own:
+            linux.distro.starts = self.machine.boot - 1
+        late = linux.undo_due is not None and self.machine.clock.scale and linux.now() >= linux.undo_due
+        if late or linux.started != linux.distro.starts:
+            self.pass_time()
+        linux.look()
 
-    def _instances(self, resource: str, key: Key | None) -> list[Record]:
-        known = self._known(resource)
-        if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
-            raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
-        found = [record for record in known.get(self.linux, key) if key is None or dict(record.key) == dict(key)]
-        return [self.revocable.as_kept(resource, record) for record in found]
+    def pass_time(self) -> None:
+        """Nobody came back in time, or the machine has restarted."""
+        with self._alone, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
+            names["undo_unkept"]()
 
-    def _read_marks(self) -> list[str]:
-        return list(self.linux.marks)
+    @contextmanager
+    def _scripts(self, resources: Sequence[str], connection: int) -> Iterator[Names]:
+        """The agent, with what these resources take, and what has yet to be kept."""
+        linux = self.linux
+        linux.settle()
+        unkept = json.loads(linux.disk.text(_UNKEPT) or "{}").get("resource")
+        process = self._process(connection)
+        with interpreter(InnerLinux(linux, process)) as inner:
+            names = inner.load("winhost.agent.linux_serve")
+            names["ONCE"].clear()
+            known = [each for each in {*resources, unkept} if each in LINUX]
+            inner.replace("RESOURCES", {each: self._entry(inner, each) for each in known} | _of_agent(names))
+            for name, stand_in in replaced(linux, names).items():
+                if name in names:
+                    inner.replace(name, stand_in)
+            try:
+                yield names
+            finally:
+                linux.disk.remove(f"/proc/{process}")
+                linux.gather()
 
-    def _write_marks(self, marks: list[str]) -> None:
-        self.linux.marks = list(marks)
+    def _process(self, connection: int) -> int:
+        """Of sshd, as the kernel tells of it."""
+        if connection == 0:
+            return _MACHINE
+        process, began = 1000 + connection, self._began.get(connection, self.linux.since_boot())
+        fields = ["S", "1", *["0"] * 17, str(int(began * TICKS))]
+        self.linux.disk.write(f"/proc/{process}/stat", f"{process} (sshd) {' '.join(fields)}\n")
+        return process
 
-    def _known(self, resource: str) -> LinuxResource:
-        if resource not in ENTRIES:
-            raise refused("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
-        return ENTRIES[resource]
+    def _entry(self, inner: Interpreter, resource: str) -> Any:
+        """What the script of a resource declares, or what its records answer; with the faults that were ordered."""
+        names = inner.load("winhost.agent.linux_agent")
+        if resource in RECORDS:
+            declared = self._by_records(names, resource)
+        else:
+            folder = _FOLDER.sub("_", resource).lower()
+            declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
+        return declared._replace(set=declared.set and self._with_faults(names, resource, declared.set))
 
-    def _check_settable(self, resource: str) -> None:
-        if self._known(resource).set is None:
-            raise bad_request(f"{resource} cannot be asked to set.")
+    def _with_faults(self, names: Names, resource: str, change: Callable[..., None]) -> Callable[..., None]:
+        def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
+            with _as_agent(names):
+                self._meet_fault(resource, changed=False)
+            change(key, desired, how)
+            with _as_agent(names):
+                self._meet_fault(resource, changed=True)
 
-    def _change(self, resource: str, key: Key, call: Call, before: Answer, _: threading.Event) -> Answer:
-        missing = {name: call["desired"][name] for name in self._differences(call["desired"], before)}
-        foreign = sorted(set(missing) - set(LINUX[resource].sets))
-        if foreign:
-            raise bad_request(f"{', '.join(foreign)} cannot be set.")
-        change = self._known(resource).set
-        assert change is not None
-        self.linux.accepted = tuple((call.get("how") or {}).get("accept", ()))
-        if self._known(resource).cuts(self.linux, key):
-            return self._changed(resource, key, before, [], partial(self._revocably, call, before, missing))
-        answer = self._changed(resource, key, before, [], partial(change, self.linux, key, missing))
-        due = self.linux.own and (answer["after"] or {}).get("restart_due") is True
-        return {**answer, "restart": [{"system": "host"}]} if answer["ok"] and due else answer
+        return changed
 
-    def _restart(self, call: Call, _: threading.Event) -> Answer:
-        if call.get("resource") != "LinuxBoot" or not self.linux.own:
-            raise bad_request("Only a machine of its own can be asked to restart.")
-        self.machine.run_shutdown()  # that it goes down already is as good
-        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+    def _meet_fault(self, resource: str, *, changed: bool) -> None:
+        fault = self.faults.take(resource, "set", changed=changed)
+        if fault is not None:
+            self.machine.clock.sleep(fault.seconds)
+            if fault.error is not None:
+                raise fault.error
 
-    def _revocably(self, call: Call, before: Answer, missing: Answer) -> None:
-        change = self._known(str(call["resource"])).set
-        assert change is not None
-        if not self.linux.distro.systemd:
-            raise refused("WrongPlace", "InvalidOperation", "Without systemd nothing would undo this change.")
-        self.revocable.change(call, before, missing, lambda desired, how: change(self.linux, call["key"], desired))
+    def _by_records(self, names: Names, resource: str) -> Any:
+        known = RECORDS[resource]
+
+        def get(key: Key | None) -> list[tuple[Key, Mapping[str, Json]]]:
+            with _as_agent(names):
+                return [(dict(each.key), dict(each.state)) for each in known.get(self.linux, key)]
+
+        def change(key: Key, desired: Mapping[str, Json], how: Mapping[str, Any]) -> None:
+            self.linux.accepted = tuple(how.get("accept", ()))
+            with _as_agent(names):
+                assert known.set is not None
+                known.set(self.linux, key, desired)
+
+        cuts = lambda key: known.cuts(self.linux, key)  # noqa: E731
+        return names["Entry"](known.key, get, change if known.set else None, LINUX[resource].sets, cuts)
+
+
+def _of_agent(names: Names) -> dict[str, Any]:
+    """What it declares itself."""
+    return {"RunMarks": names["RESOURCES"]["RunMarks"]}
+
+
+@contextmanager
+def _as_agent(names: Names) -> Iterator[None]:
+    """Errors of the simulator, as the agent has them."""
+    try:
+        yield
+    except NotYet as waits:
+        raise names["NotThereYet"](waits.resource) from None
+    except CmdletError as error:
+        told = (error.code, error.category, error.message, error.cmdlet, error.hresults)
+        raise names["AgentFault"](*told) from None
 
 
 @dataclass(frozen=True)
@@ -187,6 +254,6 @@ class DistrosOfHost:
                 answers.look()
                 if answers.linux.cut_off():
                     continue
-                answers.revocable.newest += 1
-                return Listening(machine, distro, answers, distro.starts, machine.boot, answers.revocable.newest)
+                number = answers.came_in()
+                return Listening(machine, distro, answers, distro.starts, machine.boot, number)
         return None

@@ -4,7 +4,9 @@ Sources: the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from ipaddress import ip_address
@@ -13,61 +15,41 @@ from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.gpu_driver import FABRIC_UNIT, GpuDriver
-from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage, asked_of
+from winhost.lab.linux.first_disk import (
+    NFT_UNIT,
+    RESOLVER,
+    RULES,
+    first_disk,
+    is_blacklisted,
+    load_module,
+    put_file,
+    put_ports,
+    start_kernel,
+)
+from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
+from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import Systemd, Unit
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.model.once import once
 from winhost.model.units import GiB
 
 State = dict[str, Json]
 _CDI_SECONDS = 2.0
 P = TypeVar("P")
 
-# What is told without being asked for by name: the same as the scripts say.
-FILES = (
-    "/etc/apt/apt.conf.d/52winhost",
-    "/etc/cloud/cloud-init.disabled",
-    "/etc/docker/daemon.json",
-    "/etc/resolv.conf",
-    "/etc/wsl.conf",
-    "/etc/ssh/sshd_config.d/10-winhost.conf",
-    "/etc/systemd/network/10-winhost.network",
-    "/etc/systemd/system/ssh.service.d/winhost.conf",
-    "/etc/systemd/system/winhost-cdi.path",
-    "/etc/systemd/system/winhost-cdi.service",
-)
-PACKAGES = (
-    "containerd.io",
-    "docker-ce",
-    "docker-ce-cli",
-    "docker.io",
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-    "nvidia-container-toolkit",
-    "nvidia-container-toolkit-base",
-    "openssh-server",
-)
-PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "criu", "docker.io", "nvidia-container-toolkit", "podman")
-UNITS = (
-    "containerd.service",
-    "docker.service",
-    "nvidia-cdi-refresh.service",
-    FABRIC_UNIT,
-    "ssh.service",
-    "ssh.socket",
-    "systemd-networkd.service",
-    "systemd-networkd-wait-online.service",
-    "systemd-resolved.service",
-    "winhost-cdi.path",
-    "winhost-cdi.service",
-)
-
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
-RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
-_UNIT_FILE = re.compile(r"(?:/etc|/usr/local/lib)/systemd/system/([^/]+)")
+_UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
+_PCI = "/sys/bus/pci/devices"
+_KEYS = "/root/.ssh/authorized_keys"
+SPEC = "/run/cdi/nvidia.yaml"
+_HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+MODULE = "/usr/lib/modules/nvidia.ko"
+PRIVATE = "the private half of a key of a simulated Linux: "
+public = once(public_line)
 
 # Files that Windows puts there before there is a way in, by the names that it has for them.
 _BY_WINDOWS = {
@@ -96,42 +78,51 @@ class Linux:
     """It is no distro, but a machine of its own, with a driver of its own."""
     online: bool = True
     """It reaches registries and hubs."""
-    files: dict[str, State] = field(default_factory=dict)
-    spec: str | None = None
-    """The driver that the CDI spec is for."""
+    containers: list[str] = field(default_factory=list)
+    """Of Docker, those that run."""
+    rules: str = ""
+    """Those of winhost that nftables has taken."""
     accepted: tuple[str, ...] = ()
     """Consents to the change that is being made."""
     parts: dict[type, object] = field(default_factory=dict)
     """What else there is in it, each made when it is first asked for."""
-    marks: list[str] = field(default_factory=list)
-    """What runs changed there, as their controllers say it."""
     started: int = -1
+    undo_due: float | None = None
+    """When a change is undone that nobody has kept."""
+    passed: float = 0.0
+    """Seconds of its clock for which nobody waited."""
 
     def __post_init__(self) -> None:
         self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
         self.gpu_driver = GpuDriver(self.machine, self._versions)
-        self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None)
+        self.disk = first_disk(self.found)
+        self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None, self.disk)
         self.driver = self._driver()
         self.started = self.distro.starts
+        self.reboot: Callable[[], object] = self.machine.run_shutdown
         self._take_facts()
+        self.booted = self.now()
+        self._show_driver()
+        self._settings = {path: node.data for path, node in self.disk.walk("/proc/sys") if node.entries is None}
+        self._seen: dict[str, str | None] = dict.fromkeys(self._shared())
 
     def _versions(self) -> dict[str, str]:
         return {name: each.version for name, each in self.apt.packages.items()}
 
     def _take_facts(self) -> None:
         for key, state in self._of_facts("AptPackages", "installed", False):
-            for name, version in asked_of(key["packages"]).items():
+            for name, _, version in (word.partition("=") for word in key["packages"].split(" ")):
                 self.apt.packages[name] = LabPackage(version or self.apt.version(name), state["held"])
         for key, state in self._of_facts("DebianPackage", "version", None):
             self.apt.packages[key["package"]] = LabPackage(state["version"], state["held"])
-        for key, state in self._of_facts("AptSource", "present", False):
-            self.apt.sources[key["name"]] = dict(state)
         for key, state in self._of_facts("SystemdUnit", "loaded", False):
             self.systemd.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
-        found = ((record.key["path"], dict(record.state)) for record in self.machine.instances("LinuxFile"))
-        self.files |= {path: state for path, state in found if state != NO_FILE}
+        ports = {key["port"]: state["allowed"] for key, state in self._of_facts("FirewallPort", "allowed", None)}
+        if ports:
+            self.rules = put_ports(self.disk, ports)
+            self.systemd.written[NFT_UNIT] = Unit("enabled", active=True)
 
     def part(self, kind: type[P]) -> P:
         """Made of this machine, once."""
@@ -153,9 +144,16 @@ class Linux:
         if self.own:
             self.gpu_driver.start()
         self.driver = self._driver()
+        self.booted = self.now()
+        start_kernel(self.disk, self._settings)
+        self._show_driver()
         # The toolkit of an own machine renews its specification when it starts.
-        self.spec = self.driver if self.own and self.apt.generates and self.driver else None
+        if self.own and self.apt.generates and self.driver:
+            self.spec = self.driver
+        self.rules = ""
         self.systemd.restart_all()
+        if self.systemd.state(NFT_UNIT)["active"] is True:
+            self.rules = self.disk.text(RULES) or ""
 
     def _driver(self) -> str:
         """What is mounted of the driver store; a running distro never sees another. Of an own machine what runs."""
@@ -198,12 +196,12 @@ class Linux:
             if session.vm is not None and self.distro in session.running:
                 yield session.vm
 
-    def boot(self) -> Iterator[Record]:
-        """As the kernel says; a replica begins with the boot that was read."""
+    @property
+    def boot_id(self) -> str:
+        """Another one with each start; a replica begins with the one that was read."""
         given, first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
-        made = UUID(bytes=sha256(self.distro.seed + bytes([self.distro.starts % 256])).digest()[:16], version=4)
-        boot_id = given[0].state["boot_id"] if given and first else str(made)
-        yield Record({"boot_id": boot_id, "ready": self.machine.ready if self.own else True})
+        made = sha256(self.distro.name.encode() + bytes([self.distro.starts % 256])).digest()[:16]
+        return str(given[0].state["boot_id"] if given and first else UUID(bytes=made, version=4))
 
     def driver_state(self) -> Iterator[Record]:
         packages = sorted(name for name in self.apt.packages if _GPU_DRIVERS.fullmatch(name))
@@ -214,6 +212,18 @@ class Linux:
         state: State = {"libraries": [], **dict.fromkeys(("loaded", "kind", "installed", "signer"))}
         known = given[0].state if given else {"wsl_libcuda": bool(self.driver)}
         yield Record({**state, **known, "packages": packages})
+
+    def _show_driver(self) -> None:
+        """As the kernel does that has just started."""
+        if not self.own:
+            return
+        for module in sorted({str(each.state["driver"]) for each in self.gpus() if each.state["driver"]}):
+            if not is_blacklisted(self.disk, module):
+                load_module(self.disk, module)
+        if self.gpu_driver.loaded:
+            self.disk.write("/sys/module/nvidia/version", f"{self.gpu_driver.loaded}\n")
+        if self.gpu_driver.installed:
+            self.disk.write(MODULE, self.gpu_driver.installed)
 
     def gpus(self) -> Iterator[Record]:
         yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
@@ -235,40 +245,139 @@ class Linux:
     # ---- files
 
     def file(self, path: str) -> State:
-        if path in _BY_WINDOWS and (text := self.distro.put[_BY_WINDOWS[path]]) is not None:
-            return {"text": text, "link": None, "mode": "0644", "owner": "root:root"}
-        if path in self.files:
-            return dict(self.files[path])
-        if path == "/etc/resolv.conf":
-            return {**NO_FILE, "link": RESOLVER}
-        if self.distro.port is not None and path in (SSHD_FILE, SSH_UNIT_FILE):
-            text = sshd_file(ip_address(str(self.distro.listen)), self.distro.port, self.distro.allowed)
-            return _plain(text if path == SSHD_FILE else SSH_UNIT)
-        return dict(NO_FILE)
+        self.settle()
+        node = self.disk.node(path)
+        if node is None:
+            return dict(NO_FILE)
+        if node.kind == stat.S_IFLNK:
+            return {**NO_FILE, "link": node.data.decode()}
+        owners = {0: "root"}
+        owner = f"{owners.get(node.uid, node.uid)}:{owners.get(node.gid, node.gid)}"
+        return {"text": node.data.decode(), "link": None, "mode": f"{node.mode:04o}", "owner": owner}
 
     def write(self, path: str, after: State) -> None:
         """All null: there is none any more."""
-        if path in _BY_WINDOWS:
-            self.distro.put[_BY_WINDOWS[path]] = after["text"]
-        if after["link"] is not None:
-            self.files[path] = {**NO_FILE, "link": after["link"]}
-        elif after["text"] is not None:
-            mode = str(after["mode"] or "0644")
-            self.files[path] = _plain(after["text"], f"{int(mode, 8):04o}", after["owner"] or "root:root")
+        self.settle()
+        put_file(self.disk, path, after)
+        self.systemd.reload()
+        self.gather()
+
+    def texts(self) -> dict[str, str]:
+        """Each file on a disk, by its path."""
+        found = {path: node.data.decode() for path, node in self.disk.walk("") if node.kind == stat.S_IFREG}
+        return {path: text for path, text in found.items() if not path.startswith(("/proc/", "/run/", "/sys/"))}
+
+    @property
+    def marks(self) -> list[str]:
+        """What runs changed there, as their controllers say it."""
+        return (self.disk.text("/var/lib/winhost/marks.txt") or "").splitlines()
+
+    def _shared(self) -> dict[str, str | None]:
+        """What Windows puts there and looks at, too, as it knows it."""
+        distro = self.distro
+        shared = {path: distro.put[name] for path, name in _BY_WINDOWS.items()}
+        way_in = distro.port is not None and distro.listen is not None
+        text = sshd_file(ip_address(str(distro.listen)), distro.port, distro.allowed) if way_in else None
+        shared |= {SSHD_FILE: text, SSH_UNIT_FILE: SSH_UNIT if way_in else None}
+        shared[_KEYS] = "".join(f"{line}\n" for line in distro.keys) or None
+        shared[_HOST_KEY] = f"{PRIVATE}{distro.seed.hex()}\n"
+        return shared
+
+    def settle(self) -> None:
+        """Put on the disk what Windows or the kernel changed since."""
+        shared = self._shared()
+        for path, text in shared.items():
+            if text == self._seen[path]:
+                continue
+            if path == _KEYS:
+                self._write_keys()
+            elif text is not None:
+                self.disk.write(path, text)
+            elif path == "/etc/resolv.conf":
+                self.disk.link(path, RESOLVER)
+            else:
+                self.disk.remove(path)
+            if path == _HOST_KEY:
+                self.disk.write(f"{_HOST_KEY}.pub", f"{public(self.distro.seed)} root@{self.distro.name}\n")
+        self._seen = shared
+        self._show_kernel()
+
+    def _show_kernel(self) -> None:
+        """As it has it now."""
+        self.disk.remove(_PCI)
+        for address, kind in self._on_bus() if self.own else ():
+            self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
+            self.disk.write(f"{_PCI}/{address}/class", f"{kind}\n")
+        if self.distro.systemd:
+            self.disk.make_folder("/run/systemd/system")
         else:
-            self.files[path] = dict(NO_FILE)
-            if found := _UNIT_FILE.fullmatch(path):
-                self.systemd.written.pop(found[1], None)
+            self.disk.remove("/run/systemd")
+        self.disk.write("/proc/sys/kernel/random/boot_id", f"{self.boot_id}\n")
+
+    def _on_bus(self) -> Iterator[tuple[str, str]]:
+        """NVIDIA's GPUs, and a switch where the facts tell of its fabric manager."""
+        yield from ((each.key["address"], "0x030200") for each in self.found("LinuxGpu"))
+        if any(FABRIC_MANAGER in each.key["packages"] for each in self.found("AptPackages")):
+            yield "0000:00:1f.7", "0x068000"
+
+    def _write_keys(self) -> None:
+        """Those of Windows first, and then those that somebody else wrote."""
+        before = (self._seen[_KEYS] or "").splitlines()
+        there = (self.disk.text(_KEYS) or "").splitlines()
+        lines = [*self.distro.keys, *(line for line in there if line not in (*before, *self.distro.keys))]
+        if lines:
+            self.disk.write(_KEYS, "".join(f"{line}\n" for line in lines), 0o600)
+        else:
+            self.disk.remove(_KEYS)
+
+    def gather(self) -> None:
+        """Take over what was changed on the disk, where Windows looks at it."""
+        distro = self.distro
+        for path, name in _BY_WINDOWS.items():
+            distro.put[name] = self.disk.text(path)
+        keys = (re.search(r"(?:ssh-|ecdsa-|sk-).*", line) for line in (self.disk.text(_KEYS) or "").splitlines())
+        if self.disk.text(_KEYS) != self._seen[_KEYS]:
+            distro.keys = [found[0] for found in keys if found]
+        private = (self.disk.text(_HOST_KEY) or "").removeprefix(PRIVATE).strip()
+        if private and private != distro.seed.hex():
+            distro.own_seed = bytes.fromhex(private)
+        self._seen = self._shared()
 
     def cut_off(self) -> bool:
         """A drop-in makes sshd listen elsewhere, or let nobody in."""
-        texts = (str(state["text"]) for path, state in self.files.items() if path.startswith("/etc/ssh/sshd_config.d/"))
-        found = [re.search(r"^\s*(?:Port (\d+)|DenyUsers root)", text, re.MULTILINE) for text in texts]
+        self.settle()
+        texts = (self.disk.text(f"/etc/ssh/sshd_config.d/{name}") for name in self.disk.names("/etc/ssh/sshd_config.d"))
+        found = [re.search(r"^\s*(?:Port (\d+)|DenyUsers root)", text or "", re.MULTILINE) for text in texts]
         return any(each and each[1] != str(self.distro.port) for each in found)
 
+    def unit_file(self, unit: str) -> str | None:
+        """Where somebody wrote it."""
+        return next((f"{each}/{unit}" for each in _UNIT_FOLDERS if self.disk.node(f"{each}/{unit}")), None)
+
     def _unit_texts(self) -> dict[str, str]:
-        written = {found[1]: self.files[path]["text"] for path in self.files if (found := _UNIT_FILE.fullmatch(path))}
-        return {name: text for name, text in written.items() if text is not None}
+        paths = {name: f"{folder}/{name}" for folder in reversed(_UNIT_FOLDERS) for name in self.disk.names(folder)}
+        texts = {name: self.disk.text(path) for name, path in paths.items()}
+        return {name: text for name, text in texts.items() if text is not None}
+
+    # ---- its clock and its kernel
+
+    def now(self) -> float:
+        """On the lab's clock, or that of nobody, which goes on only where something waits."""
+        scale = self.machine.clock.scale
+        return time.monotonic() / scale if scale else time.monotonic() + self.passed
+
+    def since_boot(self) -> float:
+        return self.now() - self.booted
+
+    def sleep(self, seconds: float) -> None:
+        self.machine.clock.sleep(seconds)
+        self.passed += seconds
+
+    def kernel(self) -> str:
+        return str(next(self.system()).state["kernel"])
+
+    def is_ready(self) -> bool:
+        return self.machine.ready if self.own else True
 
     # ---- CDI
 
@@ -285,11 +394,20 @@ class Linux:
         self.machine.clock.sleep(_CDI_SECONDS)
         self.spec = self.driver
 
-    def cdi(self) -> State:
-        present = self.spec is not None
-        devices: Sequence[str] = ["nvidia.com/gpu=all"] if present else []
-        return {"present": present, "fresh": present and self.spec == self.driver, "devices": devices}
+    @property
+    def spec(self) -> str | None:
+        """The driver that the CDI spec is for."""
+        text = self.disk.text(SPEC)
+        return None if text is None else text.rstrip("\n").rpartition(" ")[2]
+
+    @spec.setter
+    def spec(self, driver: str | None) -> None:
+        if driver is None:
+            self.disk.remove(SPEC)
+        else:
+            self.disk.write(SPEC, spec_text(driver))
 
 
-def _plain(text: str, mode: str = "0644", owner: str = "root:root") -> State:
-    return {"text": text, "link": None, "mode": mode, "owner": owner}
+def spec_text(driver: str) -> str:
+    """What nvidia-ctk makes for a driver."""
+    return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"

@@ -46,8 +46,7 @@ class OwnLinux:
         if not self.machine.accepting():
             return None
         self.answers.look()
-        self.answers.revocable.newest += 1
-        return _Sshd(self, self.machine.boot, self.answers.revocable.newest)
+        return _Sshd(self, self.machine.boot, self.answers.came_in())
 
 
 @dataclass(frozen=True)

@@ -3,53 +3,66 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.accounts import LinuxAccounts
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.linux_errors import program_failed, refused
 from winhost.lab.linux.linux_machine import Linux, State
-from winhost.lab.linux.model_store import ModelStore
 from winhost.lab.physics.windows_errors import NotYet
 
 SERVING_FILE = "/etc/winhost/serving.json"
-_GROUP = "winhost-engines"
+_UNITS = "/usr/local/lib/systemd/system"
 _UNIT = r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service"
 _NONE: State = {"text": None, "enabled": False, "active": False, "failed": False}
 _START_SECONDS = 90.0
 
 
 class ServedEngines:
-    """units: by name, as they were written; replaced: those that the gateway starts and that did not answer since."""
+    """Those whose units are on the disk. started: texts with which the gateway has started those that it starts."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
-        self.units: dict[str, State] = {each.key["unit"]: dict(each.state) for each in linux.found("EngineUnit")}
-        self.replaced: set[str] = set()
+        for each in linux.found("EngineUnit"):
+            if each.state["text"] is not None:
+                self.put(each.key["unit"], **each.state)
+        self.started = self._by_gateway()
 
-    def change(self, name: str, desired: Mapping[str, Json]) -> None:
-        """Raises CmdletError."""
-        before = self.units.get(name, _NONE)
-        after = {**before, **desired}
-        # One that does not start with the machine is the gateway's to start.
-        tried = before["active"] or before["failed"]
-        stays = after["enabled"] and after["text"] and (tried or not before["enabled"])
-        after["active"] = desired.get("active", bool(stays))
-        if after["text"] is None and (after["enabled"] or after["active"]):
-            raise refused("BadRequest", "InvalidArgument", f"{name} cannot start without a text.")
-        if after["text"] is None:
-            self.units.pop(name, None)
-            self.replaced.discard(name)
-            return
-        self.units[name] = {**after, "active": False, "failed": False}
-        if after["text"] != before["text"] and not after["enabled"]:
-            self.replaced.add(name)
-        if after["active"]:
-            self._linux.machine.clock.sleep(_START_SECONDS)
-            if lacking := self._lacking(str(after["text"])):
-                self.units[name]["failed"] = True
-                raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
-            self.units[name]["active"] = True
+    @property
+    def units(self) -> Mapping[str, State]:
+        """As their resource has them, by name."""
+        names = (name for name in self._linux.disk.names(_UNITS) if re.fullmatch(_UNIT, name))
+        return {name: self._state(name) for name in names}
+
+    def _state(self, name: str) -> State:
+        unit = self._linux.systemd.find(name)
+        text = self._linux.disk.text(f"{_UNITS}/{name}")
+        return {"text": text, "enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
+
+    def put(self, name: str, **state: Any) -> None:
+        """What is not named stays as it is."""
+        if "text" in state:
+            self._linux.disk.write(f"{_UNITS}/{name}", state["text"])
+        unit = self._linux.systemd.find(name)
+        if "enabled" in state:
+            unit.enabled = "enabled" if state["enabled"] else "disabled"
+        unit.active, unit.failed = state.get("active", unit.active), state.get("failed", unit.failed)
+
+    def _by_gateway(self) -> dict[str, str]:
+        """Texts of those that do not start with the machine: they are the gateway's to start."""
+        return {name: str(unit["text"]) for name, unit in self.units.items() if not unit["enabled"]}
+
+    def replaced(self) -> bool:
+        """Whether the gateway has one to start that is new; by the next look it has."""
+        before, self.started = self.started, self._by_gateway()
+        return any(before.get(name) != text for name, text in self.started.items())
+
+    def start(self, name: str) -> None:
+        """It takes its time, and fails where something is not there. Raises CmdletError."""
+        self._linux.machine.clock.sleep(_START_SECONDS)
+        if lacking := self._lacking(str(self.units[name]["text"])):
+            self.put(name, active=False, failed=True)
+            raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
 
     def _lacking(self, text: str) -> str | None:
         """What a real unit fails without."""
@@ -64,7 +77,7 @@ class ServedEngines:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
-        if models is None or models[1] not in self._linux.part(ModelStore).folders:
+        if models is None or not self._linux.disk.names(models[1]):
             return "its model"
         return None
 
@@ -85,24 +98,6 @@ class ServedEngines:
         return started and self._lacking(str(unit["text"])) is None
 
 
-def engine_units(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one, or of all."""
-    if not linux.distro.systemd:
-        raise NotYet("LinuxSystem")
-    if _GROUP not in linux.part(LinuxAccounts).groups:
-        raise NotYet("LinuxGroup")
-    units = linux.part(ServedEngines).units
-    for name in [key["unit"]] if key else sorted(units):
-        if re.fullmatch(_UNIT, name) is None:
-            raise refused("BadRequest", "InvalidArgument", f"{name!r} is not the unit of an engine.")
-        yield Record(units.get(name, _NONE), {"unit": name})
-
-
-def set_engine_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    linux.part(ServedEngines).change(key["unit"], desired)
-
-
 _GATEWAY_FILE = "/usr/local/lib/systemd/system/winhost-gateway.service"
 
 
@@ -113,8 +108,7 @@ def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
     unit = str(linux.file(_GATEWAY_FILE)["text"] or "")
     by_apt = "community" if "\nExecStart=/usr/bin/python3 " in unit else None  # of Ubuntu's universe
     engines = linux.part(ServedEngines)
-    yield Record({"ready": engines.serves() and not engines.replaced, "library_updates": by_apt})
-    engines.replaced.clear()  # by the next look the gateway has started them
+    yield Record({"ready": engines.serves() and not engines.replaced(), "library_updates": by_apt})
 
 
 def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

@@ -86,9 +86,8 @@ class SimulatedServing:
 
     def _set(self, unit: str, *, active: bool, failed: bool) -> None:
         """Raises CmdletError."""
-        engine = self._engine_unit(unit)
-        if engine is not None:
-            engine |= {"active": active, "failed": failed}
+        if self._engine_unit(unit) is not None:
+            self.linux.part(ServedEngines).put(unit, active=active, failed=failed)
         elif active:
             self.linux.systemd.start(unit)
         else:
@@ -208,7 +207,7 @@ class SimulatedServing:
     def _knows(self, key: str | None, use: str = "") -> bool:
         """By the file of keys that was installed. use: what follows a hash there."""
         hashed = sha256((key or "").encode()).hexdigest()
-        lines = (str(state["text"]) for path, state in self.linux.files.items() if re.fullmatch(_KEYS, path))
+        lines = (text for path, text in self.linux.texts().items() if re.fullmatch(_KEYS, path))
         return any(
             hmac.compare_digest(hashed, each)
             for text in lines

@@ -9,29 +9,23 @@ from collections.abc import Iterator, Mapping
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_errors import program_failed, refused
-from winhost.lab.linux.linux_machine import Linux, State
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import NotYet
 from winhost.resources.linux.cluster_objects import NO_OBJECTS
-from winhost.resources.linux.release_file import NO_RELEASE
 
 PROGRAM = "/usr/local/bin/k3s"
 UNIT = "winhost-k3s.service"
 CONFIG = "/etc/rancher/k3s/config.yaml"
-_TOKEN = "/etc/rancher/k3s/join-token"  # noqa: S105 - where it is
-_RELEASES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airgap-images-(?:amd64|arm64)\.tar\.zst"
 _NODE = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
 _OBJECTS = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_BYTES_A_SECOND = 50e6
 _START_SECONDS, _SERVE_SECONDS = 30.0, 600.0
 
 
 class SimulatedCluster:
-    """releases, secrets: by path; objects: texts by name; serving: names of those whose models answered."""
+    """objects: texts by name; serving: names of those whose models answered."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
-        self.releases: dict[str, State] = {each.key["path"]: dict(each.state) for each in linux.found("ReleaseFile")}
-        self.secrets: dict[str, Json] = {each.key["path"]: each.state["secret"] for each in linux.found("SecretFile")}
         found = {each.key["name"]: each.state for each in linux.found("ClusterObjects")}
         self.objects: dict[str, str] = {name: str(state["text"]) for name, state in found.items() if state["text"]}
         self.serving = {name for name, state in found.items() if state["serves"]}
@@ -39,7 +33,7 @@ class SimulatedCluster:
 
     @property
     def there(self) -> bool:
-        return self.releases.get(PROGRAM, NO_RELEASE)["sha256"] is not None
+        return self._linux.disk.node(PROGRAM) is not None
 
     @property
     def node(self) -> str | None:
@@ -49,33 +43,13 @@ class SimulatedCluster:
             return None
         named = re.search(r"^node-name: (\S+)$", str(config), re.MULTILINE)
         joins = re.search(r"^token-file: (\S+)$", str(config), re.MULTILINE)
-        lacks = joins is not None and self.secrets.get(joins[1]) is None
+        lacks = joins is not None and self._linux.disk.text(joins[1]) is None
         return named[1] if named and not lacks else None
 
     @property
     def serves(self) -> bool:
         """Whether it has an API server of its own."""
         return self.node is not None and not str(self._linux.file(CONFIG)["text"]).count("server: ")
-
-    def bring(self, path: str, desired: Mapping[str, Json]) -> None:
-        """Raises CmdletError."""
-        before = self.releases.get(path, NO_RELEASE)
-        if desired.get("source", "") is None:
-            if before["source"] is not None:
-                del self.releases[path]
-            return
-        after = {**before, **desired}
-        if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
-            raise refused("NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
-        if not (after["source"] and after["sha256"] and after["bytes"]):
-            raise refused("BadRequest", "InvalidArgument", "A file has a source, a SHA-256 and a size.")
-        if before["sha256"] is None:
-            self.releases[path] = {**NO_RELEASE, "source": after["source"]}
-        if not self._linux.online and not str(after["source"]).startswith("/"):
-            raise refused("HubUnreachable", "ResourceUnavailable", f"{after['source']}: 5 attempts brought nothing.")
-        assert isinstance(after["bytes"], int)
-        self._linux.machine.clock.sleep(after["bytes"] / _BYTES_A_SECOND)
-        self.releases[path] = after
 
     def apply(self, name: str, desired: Mapping[str, Json]) -> None:
         """Raises CmdletError."""
@@ -94,38 +68,6 @@ class SimulatedCluster:
         if desired.get("serves") or name in self.serving:
             self._linux.machine.clock.sleep(_SERVE_SECONDS)
             self.serving.add(name)
-
-
-def release_files(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one path, or of all that winhost brought."""
-    found = linux.part(SimulatedCluster).releases
-    ours = sorted(path for path, state in found.items() if state["source"] is not None)
-    for path in [key["path"]] if key else ours:
-        if re.fullmatch(_RELEASES, path) is None:
-            raise refused("BadRequest", "InvalidArgument", f"{path!r} is not the path of a file that winhost brings.")
-        yield Record(found.get(path, NO_RELEASE), {"path": path})
-
-
-def set_release_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    linux.part(SimulatedCluster).bring(key["path"], desired)
-
-
-def secret_files(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one path, or of all that winhost wrote."""
-    found = linux.part(SimulatedCluster).secrets
-    for path in [key["path"]] if key else sorted(found):
-        if path != _TOKEN:
-            raise refused("BadRequest", "InvalidArgument", f"{path!r} is not the path of a file for a secret.")
-        yield Record({"secret": found.get(path)}, {"path": path})
-
-
-def set_secret_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """The secret itself is of no use to a simulated Linux."""
-    secrets = linux.part(SimulatedCluster).secrets
-    secrets.pop(key["path"], None)
-    if desired["secret"] is not None:
-        secrets[key["path"]] = desired["secret"]
 
 
 def cluster_nodes(linux: Linux, key: Key | None) -> Iterator[Record]:

@@ -42,6 +42,12 @@ class Systemd:
             "systemd-resolved.service": Unit("enabled", active=True),
         }
 
+    def reload(self) -> None:
+        """What nobody has written any more is gone."""
+        texts = self.texts()
+        for name in [name for name in self.written if name not in texts]:
+            del self.written[name]
+
     def loaded(self) -> list[str]:
         """Units that systemd can read: of packages, and those that somebody wrote."""
         return sorted({*self.units, *self.texts(), *([SSH] if self.distro.sshd else [])})

@@ -87,7 +87,8 @@ def apt_packages(key: Key | None) -> Found:
 
 
 def known_sets() -> list[str]:
-    return [*KNOWN_PACKAGE_SETS, *driver_sets()]
+    found: list[str] = once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
+    return found
 
 
 def driver_sets() -> list[str]:

@@ -1,0 +1,258 @@
+"""Programs of a simulated Linux, as its scripts call them: what each says and changes, and nothing that nobody calls.
+
+Sources: their manual pages.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from winhost.core.dataclass import dataclass
+from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
+from winhost.lab.linux.disk import Disk
+from winhost.lab.linux.first_disk import NFT_UNIT, RULES
+from winhost.lab.linux.inner_python import Ended
+from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
+from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
+from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.physics.windows_errors import CmdletError
+
+SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
+UNDO = "winhost-undo.timer"
+_INITRAMFS_SECONDS = 20.0
+
+
+@dataclass
+class InnerLinux:
+    """What the scripts meet there. process: the one that asks; 1 is the machine itself, others came in by sshd."""
+
+    linux: Linux
+    process: int
+
+    @property
+    def disk(self) -> Disk:
+        return self.linux.disk
+
+    def now(self) -> float:
+        return self.linux.now()
+
+    def since_boot(self) -> float:
+        return self.linux.since_boot()
+
+    def sleep(self, seconds: float) -> None:
+        self.linux.sleep(seconds)
+
+    def kernel(self) -> str:
+        return str(next(self.linux.system()).state["kernel"])
+
+    def has_program(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
+
+    def run_program(self, name: str, arguments: Sequence[str], more: Mapping[str, str], given: str) -> Ended:
+        try:
+            said = PROGRAMS[name][1](self.linux, arguments)
+        except CmdletError as error:
+            code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
+            return Ended(code, "", f"{error.message}\n")
+        return said if isinstance(said, Ended) else Ended(0, said)
+
+
+# ---- sshd
+
+
+def _sshd(linux: Linux, words: Sequence[str]) -> str:
+    return f"port {linux.distro.port}\nauthorizedkeysfile .ssh/authorized_keys\n" if "-T" in words else ""
+
+
+def _ssh_keygen(linux: Linux, words: Sequence[str]) -> str:
+    path, comment = words[-1], words[words.index("-C") + 1]
+    seed = sha256(b"the next of " + linux.distro.seed).digest()
+    linux.disk.write(path, f"{PRIVATE}{seed.hex()}\n", 0o600)
+    linux.disk.write(f"{path}.pub", f"{public(seed)} {comment}\n")
+    return ""
+
+
+# ---- systemd
+
+
+def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
+    names = [word for word in words if not word.startswith("-")]
+    options, verb, units = [word for word in words if word.startswith("-")], names[0], names[1:]
+    if verb == "show":
+        return _shown(linux, options, units)
+    if verb == "list-unit-files":
+        found = [name for name in linux.systemd.loaded() if fnmatchcase(name, units[0])]
+        return Ended(0 if found else 1, "".join(f"{name} -\n" for name in found))
+    if verb == "is-system-running":
+        return "running\n" if linux.is_ready() else "starting\n"
+    if verb in ("is-active", "is-enabled"):
+        state = linux.systemd.state(units[0])
+        return Ended(0 if state["active" if verb == "is-active" else "enabled"] in (True, "enabled") else 1)
+    if verb == "reboot":
+        linux.reboot()
+    elif verb == "daemon-reload":
+        linux.systemd.reload()
+    for unit in units:
+        _ask_unit(linux, verb, unit, now="--now" in options)
+    return ""
+
+
+def _ask_unit(linux: Linux, verb: str, unit: str, *, now: bool) -> None:
+    """Raises CmdletError."""
+    systemd = linux.systemd
+    if verb in ("enable", "disable", "mask", "unmask"):
+        systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
+    if verb in ("start", "restart") or (verb == "enable" and now):
+        _start(linux, unit)
+    if verb.startswith("try-") and systemd.state(unit)["active"] is True:
+        systemd.start(unit)
+    if verb == "stop" or (verb == "disable" and now):
+        systemd.stop(unit)
+    if verb == "reset-failed" and systemd.state(unit)["loaded"]:
+        systemd.find(unit).failed = False
+    if unit in _EFFECTS:
+        _EFFECTS[unit](linux, verb)
+
+
+def _start(linux: Linux, unit: str) -> None:
+    """Raises CmdletError."""
+    engines = linux.part(ServedEngines)
+    if unit in engines.units:
+        engines.start(unit)
+    linux.systemd.start(unit)
+
+
+def _of_docker(linux: Linux, verb: str) -> None:
+    if verb in ("restart", "stop"):
+        linux.containers.clear()
+
+
+def _of_firewall(linux: Linux, verb: str) -> None:
+    if verb == "restart":
+        linux.rules = linux.disk.text(RULES) or ""
+
+
+def _of_undo(linux: Linux, verb: str) -> None:
+    found = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.texts().get(UNDO, ""), re.MULTILINE)
+    linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
+
+
+_EFFECTS = {"docker.service": _of_docker, NFT_UNIT: _of_firewall, UNDO: _of_undo}
+
+
+def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
+    if "--property=FragmentPath" in options:
+        return "\n".join(linux.unit_file(unit) or "" for unit in units) + "\n"
+    if "--property=Listen" in options:
+        return "\n"
+    return "\n".join("".join(f"{name}={value}\n" for name, value in _properties(linux, unit)) for unit in units)
+
+
+def _properties(linux: Linux, unit: str) -> Sequence[tuple[str, str]]:
+    state = linux.systemd.state(unit)
+    there = unit in linux.systemd.loaded()
+    enabled = str(state["enabled"]) if there else ""
+    active = "failed" if state["failed"] else "active" if state["active"] is True else "inactive"
+    load = "masked" if enabled == "masked" else "loaded" if there else "not-found"
+    return (
+        ("LoadState", load), ("UnitFileState", enabled), ("ActiveState", active), ("NeedDaemonReload", "no"),
+    )  # fmt: skip
+
+
+# ---- others
+
+
+def _initramfs(linux: Linux, words: Sequence[str]) -> str:
+    linux.machine.clock.sleep(_INITRAMFS_SECONDS)
+    return ""
+
+
+def _agrees(linux: Linux, words: Sequence[str]) -> str:
+    """With whatever it is asked to judge."""
+    return ""
+
+
+def _docker(linux: Linux, words: Sequence[str]) -> str:
+    return "".join(f"{name}\n" for name in linux.containers) if words[0] == "ps" else ""
+
+
+def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
+    if "list" in words:
+        return "nvidia.com/gpu=all\n" if linux.spec is not None else ""
+    if words[-1] == f"--output={SPEC}":
+        linux.generate()
+    return spec_text(linux.driver)
+
+
+_DROP = re.compile(r"tcp dport (\d+) .*?(?:(ip6?) saddr != \{ (.*?) \}|meta nfproto \w+)? drop$", re.MULTILINE)
+
+
+def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
+    """Nobody else has rules. What a file has is taken by its unit."""
+    if "delete" in words:
+        linux.rules = ""
+    if "chains" in words:
+        return json.dumps({"nftables": []})
+    if "list" in words and not linux.rules:
+        return Ended(1, "", "Error: No such file or directory\n")
+    rules = [{"rule": {"expr": list(_matches(*found))}} for found in _DROP.findall(linux.rules)]
+    return json.dumps({"nftables": rules}) if "list" in words else ""
+
+
+def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any]]:
+    yield {"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}
+    if networks:
+        yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
+
+
+def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
+    driver = linux.gpu_driver
+    if not linux.own or driver.installed is None:
+        return Ended(1, "", "modinfo: ERROR: Module nvidia not found.\n")
+    if linux.disk.text(MODULE) != driver.installed:
+        linux.disk.write(MODULE, driver.installed).changes = int(linux.now() * 1e9)
+    return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
+
+
+def _of_apt(program: Callable[[Apt, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
+    return program(linux.apt, words)
+
+
+def _on_disk(program: Callable[[Disk, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
+    return program(linux.disk, words)
+
+
+def _always(linux: Linux) -> bool:
+    return True
+
+
+def _with_packages(names: Sequence[str], linux: Linux) -> bool:
+    return any(name in linux.apt.packages for name in names)
+
+
+def _with_sshd(linux: Linux) -> bool:
+    return linux.distro.sshd
+
+
+Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended | str]]
+PROGRAMS: Mapping[str, Program] = {
+    **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
+    **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
+    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), _docker),
+    "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
+    "journalctl": (_always, _agrees),
+    "nft": (_always, _nft),
+    "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
+    "modinfo": (_always, _modinfo),
+    "netplan": (_always, _agrees),
+    "ssh-keygen": (_always, _ssh_keygen),
+    "sshd": (_with_sshd, _sshd),
+    "systemctl": (_always, _systemctl),
+    "update-initramfs": (_always, _initramfs),
+    "visudo": (_always, _agrees),
+}
