@@ -129,7 +129,7 @@ def test_what_tells_an_account_of_ours_is_not_longer_than_windows_takes() -> Non
 
 
 def without_right(here: World) -> None:
-    here.machine.accounts.change_administrators(account(here).sid, "Remove-LocalGroupMember", member=False)
+    here.machine.accounts.remove_local_group_member(account(here).sid)
 
 
 def denied(here: World) -> None:

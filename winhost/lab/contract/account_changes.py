@@ -5,8 +5,8 @@ import secrets
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.scheduled_tasks import job_folder, jobs_task, keep_alive_task, script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.text_files import encoded
@@ -37,8 +37,9 @@ def set_account(machine: Machine, asked: SetCall) -> None:
         account = machine.accounts.new_local_user(name, _new_secret(), MARKER)
     if "administrator" in desired and account.administrator is not desired["administrator"]:
         _check_ours(account)
-        cmdlet = "Add-LocalGroupMember" if desired["administrator"] else "Remove-LocalGroupMember"
-        machine.accounts.change_administrators(account.sid, cmdlet, member=bool(desired["administrator"]))
+        accounts = machine.accounts
+        change = accounts.add_local_group_member if desired["administrator"] else accounts.remove_local_group_member
+        change(account.sid)
 
 
 def _remove_account(machine: Machine, account: Account) -> None:
@@ -147,8 +148,8 @@ def _switch(machine: Machine, name: str, goal: str) -> None:
     if goal == "disabled" and task.running:
         machine.accounts.stop_scheduled_task(name)
     if (goal == "disabled") is task.enabled:
-        cmdlet = "Disable-ScheduledTask" if goal == "disabled" else "Enable-ScheduledTask"
-        machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
+        accounts = machine.accounts
+        (accounts.disable_scheduled_task if goal == "disabled" else accounts.enable_scheduled_task)(name)
 
 
 def set_config(machine: Machine, asked: SetCall) -> None:

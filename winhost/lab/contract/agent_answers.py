@@ -9,19 +9,19 @@ from winhost.core.answers import Key, Record, Unavailable, Unknown
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
 from winhost.lab.contract.resource_table import (
     BACK_TO,
-    FOR_ADMINISTRATORS,
     SET_ON_HOST,
     UPLOAD_TO_HOST,
     WITH_OTHER_VALUES,
 )
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.registry import WINDOWS
 
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
+_SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
@@ -106,16 +106,15 @@ class AgentAnswers(CallBatch):
             self._check_values(resource, asked)
             if resource in SET_ON_HOST:
                 return SET_ON_HOST[resource](self.machine, asked)
-            self.machine.changes[resource](key, asked.desired)
-            return False
+            return self.machine.changes[resource](asked)
 
         return self._changed(resource, key, before, asked.warnings, change)
 
     def _check_values(self, resource: str, asked: SetCall) -> None:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
             raise self._bad_request(f"{fixed} cannot be set.")
-        if not self.machine.lab.administrator and resource in (*FOR_ADMINISTRATORS, *self.machine.changes):
-            raise FOR_ADMINISTRATORS.get(resource, not_administrator)()
+        if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
+            raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
         if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise self._bad_request(wrong)

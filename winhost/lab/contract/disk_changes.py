@@ -5,9 +5,9 @@ import re
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.found.disks import Disks, efi_folder
 from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING

@@ -7,7 +7,7 @@ from typing import Any
 
 from winhost.core.answers import Json, Key
 from winhost.lab.contract.account_changes import check_account_name
-from winhost.lab.contract.set_call import SetCall
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER

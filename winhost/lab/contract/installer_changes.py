@@ -11,10 +11,10 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.lab.contract.disk_changes import check_accepted, check_uefi, protect, set_next, unprotect
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.found.installer import TICKET, InstallerPart
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from winhost.core.answers import Json
 from winhost.images.seed import HOST_KEYS, filled
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.contract.vm_changes import vm_name
 from winhost.lab.physics.own_vms import Kept
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place

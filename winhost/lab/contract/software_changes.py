@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from winhost.core.answers import Json, Key
-from winhost.lab.contract.set_call import SetCall
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER

@@ -6,8 +6,8 @@ from pathlib import PureWindowsPath
 from uuid import uuid4
 
 from winhost.core.answers import Json, Key
-from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.own_vms import Kept, OwnVms, boots_linux
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
@@ -183,9 +183,9 @@ def _check_switch(machine: Machine, switch: str) -> None:
 
 
 def _write_fixed(machine: Machine, vm: VirtualMachine) -> None:
-    machine.set_vm(vm.guid, checkpoint_type="disabled", automatic_stop_action="turn-off")
-    machine.set_vm(vm.guid, automatic_start_action="start-if-running", automatic_start_delay=_START_DELAY)
-    machine.set_vm(vm.guid, automatic_checkpoints_enabled=False)
+    machine.set_vm(vm.guid, checkpoint_type="disabled", stop_action="turn-off")
+    machine.set_vm(vm.guid, start_action="start-if-running", start_delay=_START_DELAY)
+    machine.set_vm(vm.guid, automatic_checkpoints=False)
     pipe = f"\\\\.\\pipe\\{vm.guid}"
     machine.set_vm_com_port(vm.guid, pipe)
     if vm.com1 != pipe:
@@ -198,7 +198,7 @@ def _write_settings(machine: Machine, vm: VirtualMachine, desired: Mapping[str, 
     if "cpus" in given:
         machine.set_vm_processor(vm.guid, given["cpus"])
     if "memory" in given:
-        machine.set_vm_startup_memory(vm.guid, given["memory"])
+        machine.set_vm_memory(vm.guid, dynamic_memory_enabled=False, startup=given["memory"])
     if "secure_boot" in given:
         _write_secure_boot(machine, vm, on=given["secure_boot"])
     if "mac" in given:

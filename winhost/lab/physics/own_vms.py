@@ -3,25 +3,28 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
+from winhost.lab.physics.parts import Part
 from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.lab.physics.vm_making import VmMaking
 from winhost.lab.physics.windows_errors import CmdletError, not_ours, wrong_place
 from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
 from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, RETIRED
 
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 Kept = dict[str, Any]
 
 
-class OwnVms:
+class OwnVms(Part):
     """Of one host. Records are in the registry, under `vm NAME`, `disk NAME` and `seed NAME`."""
 
-    def __init__(self, host: VmMaking) -> None:
-        self._host = host
+    def __init__(self, host: "Machine") -> None:
+        super().__init__(host)
         for path in host.lab.new_vms.taken:
             host.files.write(path, b"somebody's")
 
@@ -29,23 +32,19 @@ class OwnVms:
         """The calls that list the instances."""
         return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
-    def restarted(self) -> bool:
-        """None of it waits for a restart."""
-        return False
-
     # ---- records
 
     def read(self, kind: str, name: str) -> Kept | None:
         """Of `vm`, `disk` or `seed`, or None where there is none."""
-        text = self._host.software.record.get(f"{kind} {name}")
+        text = self.host.software.record.get(f"{kind} {name}")
         return None if text is None else json.loads(text)
 
     def write(self, kind: str, name: str, record: Kept | None) -> None:
         """None takes it away."""
-        self._host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
+        self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
     def _all(self, kind: str) -> Iterator[tuple[str, Kept]]:
-        for entry in sorted(self._host.software.record):
+        for entry in sorted(self.host.software.record):
             if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
                 yield match[1], self.read(kind, match[1]) or {}
 
@@ -54,24 +53,24 @@ class OwnVms:
     @property
     def store(self) -> str:
         """The folder of all that winhost makes."""
-        return f"{self._host.lab.new_vms.store}\\winhost"
+        return f"{self.host.lab.new_vms.store}\\winhost"
 
     def user(self, path: str) -> str | None:
         """The VM that a disk is attached to."""
-        users = (vm.guid for vm in self._host.vms.values() if path.casefold() in map(str.casefold, vm.disks))
+        users = (vm.guid for vm in self.host.vms.values() if path.casefold() in map(str.casefold, vm.disks))
         return next(users, None)
 
     def _disks(self) -> Iterator[Record]:
         for name, record in self._all("disk"):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
-            if record["complete"] and self._host.files.read(record["path"]) is not None:
+            if record["complete"] and self.host.files.read(record["path"]) is not None:
                 size = self._size(record["path"])
                 state |= {"made": True, "image": record["image"], "size": size, "vm": self.user(record["path"])}
             yield Record(state, {"name": name})
 
     def _size(self, path: str) -> Json:
         try:
-            return self._host.virtual_disk(path, "Get-VHD").size
+            return self.host.virtual_disk(path, "Get-VHD").size
         except CmdletError as error:
             return {"unknown": error.as_json()}
 
@@ -80,9 +79,9 @@ class OwnVms:
     def made(self, name: str, record: Kept) -> VirtualMachine | None:
         """By the id in the record; where that is not noted, by a folder where nobody else makes any."""
         if record["id"] is not None:
-            return self._host.vms.get(record["id"])
+            return self.host.vms.get(record["id"])
         folder = f"{self.store}\\{name}".casefold()
-        begun = (vm for vm in self._host.vms.values() if vm.name.casefold() == name and vm.path.casefold() == folder)
+        begun = (vm for vm in self.host.vms.values() if vm.name.casefold() == name and vm.path.casefold() == folder)
         return next(begun, None)
 
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
@@ -116,12 +115,12 @@ class OwnVms:
             vm = self.seeded(name)
             state["stage"] = self._stage(record, vm)
             if vm is not None:
-                seen = [address for address, mac in self._host.neighbours() if mac.replace("-", "") == vm.mac]
+                seen = [address for address, mac in self.host.neighbours() if mac.replace("-", "") == vm.mac]
                 state |= {"vm": vm.guid, "neighbours": seen}
             yield Record(state, {"name": name})
 
     def _stage(self, record: Kept, vm: VirtualMachine | None) -> str | None:
-        there = self._host.files.read(record["path"]) is not None
+        there = self.host.files.read(record["path"]) is not None
         inserted = vm is not None and record["path"] in vm.dvds
         if record["retired"] and not there and not inserted:
             return RETIRED

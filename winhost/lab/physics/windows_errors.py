@@ -86,9 +86,9 @@ def not_found(message: str) -> CmdletError:
     return own_error("NotFound", "ObjectNotFound", message)
 
 
-def not_administrator() -> CmdletError:
-    """What whoever is none is told of what only administrators see."""
-    return own_error("NotAdministrator", "PermissionDenied", "Only an administrator can see or change this.")
+def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:
+    """For whoever is none."""
+    return own_error("NotAdministrator", "PermissionDenied", message)
 
 
 def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:

@@ -4,12 +4,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import SourcePhysics
+from winhost.lab.physics.parts import Part, as_cmdlet
 from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.windows_errors import own_error
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -24,11 +28,14 @@ _RENAMES = "file-rename"  # of PendingReboot: files that were in use
 _NOT_FOUND = 6  # of nvidia-smi
 
 
-class Software:
+class Software(Part):
     """What is installed, and what an installation may meet."""
 
-    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._machine = machine
+    for_administrators = ("StagedFile",)
+    administrators_set = ("Wsl", "GpuDriverModel")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self._initial = initial
         self.platform = self._first_platform()
         self.record: dict[str, str] = {}  # values of the registry key of winhost
@@ -46,9 +53,8 @@ class Software:
             for record in initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
-        self._displays = {device.location: device.known_or("displays", 0) for device in machine.devices}
-        machine.refusals["StagedFile"] = self._refusal
-        machine.registry_keys.append(self._registry)
+        self._displays = {device.location: device.known_or("displays", 0) for device in host.devices}
+        host.registry_keys.append(self._registry)
 
     def _first_platform(self) -> str:
         for record in self._initial.get("VirtualMachinePlatform", ()):
@@ -71,9 +77,6 @@ class Software:
     def _registry(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
         return [(RECORD, dict(self.record))] if self.record else []
 
-    def _refusal(self) -> CmdletError | None:
-        return None if self._machine.lab.administrator else not_administrator()
-
     # ---- as a part of the machine
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -82,7 +85,7 @@ class Software:
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
             "StagedFile": self._with_parts,
             "Wsl": lambda: (Record(self._wsl_state()),),
-            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
+            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self.host.devices if drives(d)),
         }
 
     def _wsl_state(self) -> dict[str, Json]:
@@ -92,7 +95,7 @@ class Software:
         """Windows finishes a feature that was waiting."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
-        for device in self._machine.devices:
+        for device in self.host.devices:
             if (model := self._pending.get(device.location)) is not None:
                 displays = self._displays[device.location] if model == MODELS[0] else 0
                 device.healthy = {**device.healthy, "driver_model": model, "displays": displays}
@@ -134,7 +137,7 @@ class Software:
 
     def read_hash(self, path: str) -> str:
         """SHA-256 of a file, empty where there is none."""
-        content = self._machine.files.read(path)
+        content = self.host.files.read(path)
         if content is None:
             return ""
         return content[len(_SUM) :].decode() if content.startswith(_SUM) else sha256(content).hexdigest()
@@ -142,7 +145,7 @@ class Software:
     def copy_source(self, source: str, path: str) -> str:
         """Download or copy it, and tell its SHA-256. Raises CmdletError."""
         physics = self._brought.get(source) or self._source(source)
-        with self._machine.changing("Copy-WinhostSource"):
+        with self.host.changing("Copy-WinhostSource"):
             if source in self._brought:  # a copy of what lies on the host already
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
@@ -157,11 +160,11 @@ class Software:
         sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
         physics = self._brought.pop(path) if path in self._brought else self._source(sent)
         self._keep(target, self.read_hash(path), physics)
-        self._machine.files.remove(path)
+        self.host.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
         """Nobody has the content of what has a certain sum: the sum stands for it."""
-        self._machine.files.write(path, _SUM + found.encode())
+        self.host.files.write(path, _SUM + found.encode())
         self._brought[path] = physics
 
     def write_registry(self, name: str, value: str | None) -> None:
@@ -172,7 +175,7 @@ class Software:
             self.record[name] = value
 
     def _source(self, source: str) -> SourcePhysics:
-        return self._machine.lab.sources.get(source, SourcePhysics())
+        return self.host.lab.sources.get(source, SourcePhysics())
 
     def signature(self, path: str) -> tuple[str, str]:
         """Get-AuthenticodeSignature: its status and the subject of the signer."""
@@ -181,10 +184,10 @@ class Software:
 
     # ---- Windows Installer
 
+    @as_cmdlet("msiexec.exe")
     def run_msiexec(self, arguments: Sequence[str]) -> int:
         """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
-        with self._machine.changing("msiexec.exe"):
-            return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
+        return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
 
     def _install(self, path: str) -> int:
         if not self.read_hash(path):
@@ -198,19 +201,19 @@ class Software:
         if code not in _ENDS_WELL or version is None:
             return code or _BAD_PACKAGE
         self.wsl = version
-        self._machine.distros.stop_everything()
+        self.host.distros.stop_everything()
         return self._restart_after(code)
 
     def _uninstall(self, product: str) -> int:
         if product != PRODUCT or self.wsl is None:
             return _NOT_INSTALLED
         self.wsl = None
-        self._machine.distros.stop_everything()
+        self.host.distros.stop_everything()
         return 0
 
     def _restart_after(self, code: int) -> int:
         if code != 0:
-            self._machine.await_restart(_RENAMES)
+            self.host.await_restart(_RENAMES)
         return code
 
     # ---- driver models
@@ -222,23 +225,23 @@ class Software:
 
     def driver_models(self) -> dict[str, tuple[str, str]]:
         """Now and after the next restart, by location path, of the cards that the driver of NVIDIA runs."""
-        found = {d.location: self._models(d) for d in self._machine.devices if drives(d)}
+        found = {d.location: self._models(d) for d in self.host.devices if drives(d)}
         return {
             where: (models["current"], models["pending"])
             for where, models in found.items()
             if isinstance(models["current"], str)
         }
 
+    @as_cmdlet("nvidia-smi.exe")
     def set_driver_model(self, location: str, number: int) -> tuple[int, str]:
         """nvidia-smi -dm: its exit code and what it prints."""
-        with self._machine.changing("nvidia-smi.exe"):
-            device = next((d for d in self._machine.devices if d.location == location), None)
-            if device is None or location not in self.driver_models():
-                return _NOT_FOUND, "No devices were found"
-            if MODELS[number] not in _known_models(device):
-                return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
-            self._pending[location] = MODELS[number]
-            return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
+        device = next((d for d in self.host.devices if d.location == location), None)
+        if device is None or location not in self.driver_models():
+            return _NOT_FOUND, "No devices were found"
+        if MODELS[number] not in _known_models(device):
+            return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
+        self._pending[location] = MODELS[number]
+        return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
 
 
 def drives(device: Device) -> bool:

@@ -3,16 +3,18 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslHost
+from winhost.lab.physics.wsl_exe import BOOTED, WslExe
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
@@ -20,8 +22,10 @@ DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 class Distros(WslExe):
     """A part of the machine."""
 
-    def __init__(self, machine: WslHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        super().__init__(machine)
+    for_administrators = DISTRO_RESOURCES
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         for record in initial.get("WslDistro", ()):
             self._take_over(record)
         for record in initial.get("WslVm", ()):
@@ -31,8 +35,7 @@ class Distros(WslExe):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
-            machine.refusals[resource] = self._refusal
-            machine.awaits[resource] = self._awaited
+            host.awaits[resource] = self._awaited
 
     # ---- made from facts
 
@@ -46,7 +49,7 @@ class Distros(WslExe):
             distro.folder = f"C:\\WSL\\{name}"
         physics = self._physics(distro)
         distro.systemd, distro.sshd = physics.systemd, physics.sshd
-        self._machine.files.write(f"{distro.folder}\\ext4.vhdx", b"")
+        self.host.files.write(f"{distro.folder}\\ext4.vhdx", b"")
         self.session(account).distros[name.casefold()] = distro
 
     def _take_over_vm(self, record: Record) -> None:
@@ -75,34 +78,31 @@ class Distros(WslExe):
 
     def accounts(self) -> list[str]:
         """Those that can run jobs."""
-        return [task.account for task in self._machine.accounts.jobs_tasks()]
-
-    def _refusal(self) -> CmdletError | None:
-        return None if self._machine.lab.administrator else not_administrator()
+        return [task.account for task in self.host.accounts.jobs_tasks()]
 
     def _awaited(self) -> str | None:
-        if self._machine.software.wsl is None:
+        if self.host.software.wsl is None:
             return "Wsl"
         if not self.accounts():
             return "AccountTasks"
-        if not self._machine.software.has_platform:
+        if not self.host.software.has_platform:
             return "VirtualMachinePlatform"
         # As the scripts do: to look takes a logon.
-        missing = map(self._machine.accounts.resource_to_set_first, self._machine.accounts.jobs_tasks())
+        missing = map(self.host.accounts.resource_to_set_first, self.host.accounts.jobs_tasks())
         return next(filter(None, missing), None)
 
     def record(self, account: str, distro: str) -> dict[str, Any] | None:
         """What winhost wrote down of a distro that it made, or is making."""
-        content = self._machine.files.read(f"{folder_of(account, distro)}.json")
+        content = self.host.files.read(f"{folder_of(account, distro)}.json")
         return None if content is None else dict(json.loads(content))
 
     def write_record(self, account: str, distro: str, record: Mapping[str, Json]) -> None:
-        self._machine.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
+        self.host.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
 
     def ours(self, account: str, distro: str) -> dict[str, Any] | None:
         """Its record, if winhost made it."""
         record = self.record(account, distro)
-        disk = self._machine.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
+        disk = self.host.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
         return record if record and record["complete"] and disk is not None else None
 
     def _written(self, account: str, distro: str) -> dict[str, Any]:
@@ -110,10 +110,10 @@ class Distros(WslExe):
 
     def config_time(self, path: str) -> int | None:
         """When the .wslconfig at this path was written, beside the time at which the VM's kernel started."""
-        for account in self._machine.accounts.accounts.values():
+        for account in self.host.accounts.accounts.values():
             if account.profile is None or config_path(account.profile).casefold() != path.casefold():
                 continue
-            if self._machine.files.read(path) is None:
+            if self.host.files.read(path) is None:
                 return None
             vm = self.session(account.name).vm
             current = vm is None or vm.config == self.config_text(account.name)
@@ -124,7 +124,7 @@ class Distros(WslExe):
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """Only of accounts that can run jobs: nobody else's distros are to be seen."""
-        if self._machine.software.wsl is None:
+        if self.host.software.wsl is None:
             return dict.fromkeys(DISTRO_RESOURCES, tuple)
         return {
             "WslDistro": self._distros,
@@ -162,7 +162,7 @@ class Distros(WslExe):
         return bool(self.vm_mode(account) != "none")
 
     def _vm_record(self, account: str) -> dict[str, Any]:
-        content = self._machine.files.read(vm_record(account))
+        content = self.host.files.read(vm_record(account))
         return {} if content is None else dict(json.loads(content))
 
     def vm_config(self, account: str) -> Json:
@@ -186,9 +186,9 @@ class Distros(WslExe):
 
     def note_vm(self, account: str, mode: Json) -> None:
         """What it is, written down before the file is changed, or what it was ended for."""
-        self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
+        self.host.files.make_folders(FOLDER, f"{FOLDER}\\distros")
         record = json.dumps({"config": self.digest(account), "mode": mode})
-        self._machine.files.write(vm_record(account), record.encode())
+        self.host.files.write(vm_record(account), record.encode())
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of resource WslConf: as it is, or was left."""

@@ -6,18 +6,18 @@ documentation, and public reports of WSL in session 0.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from winhost.core.answers import Json
-from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import ImagePhysics
+from winhost.lab.physics.parts import Part
 from winhost.lab.physics.scheduled_tasks import Task
-from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_software import Software
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.resources.windows.windows_scripts import inside_script
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
@@ -31,18 +31,6 @@ _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
-class WslHost(WindowsHost, Protocol):
-    """A host, as its WSL sees it."""
-
-    accounts: Accounts
-    software: Software
-    network: Network
-
-    @property
-    def runs_wsl(self) -> bool:
-        """Whether the VM of WSL can be made."""
-
-
 class _Failure(Exception):
     """wsl.exe tells it and ends."""
 
@@ -51,28 +39,28 @@ class _Failure(Exception):
         self.code, self.message = code, message
 
 
-class WslExe:
+class WslExe(Part):
     """wsl.exe, and the sessions that its service keeps, by account."""
 
-    def __init__(self, machine: WslHost) -> None:
-        self._machine = machine
+    def __init__(self, host: "Machine") -> None:
+        super().__init__(host)
         self.sessions: dict[str, WslSession] = {}
 
     # ---- looking
 
     def session(self, account: str) -> WslSession:
-        interactive = account.casefold() in map(str.casefold, self._machine.lab.wsl.interactive)
+        interactive = account.casefold() in map(str.casefold, self.host.lab.wsl.interactive)
         return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
 
     def _physics(self, distro: Distro) -> ImagePhysics:
-        return self._machine.lab.wsl.images.get(distro.image or "", ImagePhysics())
+        return self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
 
     def config(self, account: str) -> Json:
         """What the account's .wslconfig says now, or why that cannot be read."""
-        found = self._machine.accounts.find(account)
+        found = self.host.accounts.find(account)
         if found is None or found.profile is None:
             return None
-        return self._machine.accounts.config_of(found)["text"]
+        return self.host.accounts.config_of(found)["text"]
 
     def config_error(self, account: str) -> CmdletError:
         """What whoever reads a .wslconfig gets that cannot be read."""
@@ -108,7 +96,7 @@ class WslExe:
     def run(self, account: str, arguments: Sequence[str], content: bytes, *, utf8: bool) -> tuple[int, bytes, bytes]:
         """What wsl.exe gives, as bytes: UTF-16 unless it is asked for UTF-8; what Linux says comes as it is."""
         code, output, errors = self._answer(account, list(arguments), content.decode())
-        plain = utf8 and not self._machine.lab.wsl.always_utf16
+        plain = utf8 and not self.host.lab.wsl.always_utf16
         encoding = "utf-8" if plain or "-e" in arguments else "utf-16-le"
         return code, output.encode(encoding), errors.encode(encoding)
 
@@ -120,7 +108,7 @@ class WslExe:
     def keep_alive(self, account: str, distro: str | None) -> int | None:
         """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
         found = self.session(account).find(distro or "")
-        if found is None or self._machine.software.wsl is None:
+        if found is None or self.host.software.wsl is None:
             return _FAILED
         try:
             self._start(account, found)
@@ -168,16 +156,16 @@ class WslExe:
     # ---- come and go
 
     def _import(self, account: str, name: str, folder: str, file: str) -> None:
-        session, files = self.session(account), self._machine.files
+        session, files = self.session(account), self.host.files
         if files.read(file) is None:
             raise _Failure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
         if session.find(name):
             message = "A distribution with the supplied name already exists. Use --name to choose a different name."
             raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
-        distro = Distro(name, folder, self._machine.software.read_hash(file))
+        distro = Distro(name, folder, self.host.software.read_hash(file))
         physics = self._physics(distro)
         self._make_vm(account, "Service/RegisterDistro")
-        self._machine.clock.sleep(physics.import_seconds)
+        self.host.clock.sleep(physics.import_seconds)
         if physics.broken:
             self._settle(account)
             raise _Failure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
@@ -188,14 +176,14 @@ class WslExe:
 
     def _export(self, account: str, distro: Distro, file: str) -> None:
         self._end(account, distro)
-        if self._machine.lab.wsl.disk_full:
+        if self.host.lab.wsl.disk_full:
             raise _Failure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
-        self._machine.files.write(file, b"")
+        self.host.files.write(file, b"")
 
     def _unregister(self, account: str, distro: Distro) -> None:
         self._end(account, distro)
         del self.session(account).distros[distro.name.casefold()]
-        self._machine.files.remove(f"{distro.folder}\\ext4.vhdx")
+        self.host.files.remove(f"{distro.folder}\\ext4.vhdx")
 
     # ---- start and end
 
@@ -210,10 +198,10 @@ class WslExe:
         distro.systemd = self._physics(distro).systemd if conf is None else asked_for
 
     def _make_vm(self, account: str, where: str) -> None:
-        session, lab = self.session(account), self._machine.lab.wsl
+        session, lab = self.session(account), self.host.lab.wsl
         if session.vm is not None:
             return
-        if not self._machine.runs_wsl:
+        if not self.host.runs_wsl:
             message = "WSL2 is not supported with your current machine configuration."
             raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
         if lab.no_service_logon:
@@ -224,11 +212,11 @@ class WslExe:
 
     def _switch_named(self, config: str | None) -> str | None:
         name = setting_of(config, "wsl2", "vmSwitch", "")
-        return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
+        return next((each.guid for each in self.host.network.switches if each.state["name"] == name), None)
 
     def _has_link(self, vm: UtilityVm) -> bool:
         """A bridge is to one switch, and not to another one of its name."""
-        return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
+        return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
     def _mode(self, config: str | None) -> str:
         """Of the network that the VM gets, which need not be the one that is wanted."""
@@ -236,16 +224,16 @@ class WslExe:
         if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
             return "nat"
         if asked == "bridged":
-            switches = [str(record.state["name"]) for record in self._machine.instances("VmSwitch")]
+            switches = [str(record.state["name"]) for record in self.host.instances("VmSwitch")]
             works = setting_of(config, "wsl2", "vmSwitch", "") in switches and self._build >= _WINDOWS_11
             return "bridged" if works else "none"
-        if asked == "mirrored" and self._machine.lab.wsl.no_mirrored:
+        if asked == "mirrored" and self.host.lab.wsl.no_mirrored:
             return "nat"
         return asked
 
     def _by_policy(self, asked: str) -> str:
         """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
-        for record in self._machine.instances("WslPolicy"):
+        for record in self.host.instances("WslPolicy"):
             default = _MODES.get(record.state["default_networking"], "nat")
             passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
             return default if passed_over or not asked else asked
@@ -253,11 +241,11 @@ class WslExe:
 
     @property
     def _version(self) -> tuple[int, ...]:
-        return tuple(int(part) for part in str(self._machine.software.wsl).split("."))
+        return tuple(int(part) for part in str(self.host.software.wsl).split("."))
 
     @property
     def _build(self) -> int:
-        return max((int(r.state["build"]) for r in self._machine.instances("OperatingSystem")), default=0)
+        return max((int(r.state["build"]) for r in self.host.instances("OperatingSystem")), default=0)
 
     def _end(self, account: str, distro: Distro) -> None:
         distro.running = False
@@ -282,7 +270,7 @@ class WslExe:
 
     def _keeper(self, account: str, distro: str) -> Task | None:
         """The task that keeps this distro alive."""
-        task = self._machine.accounts.task("keep-alive", account)
+        task = self.host.accounts.task("keep-alive", account)
         return task if task and (task.distro or "").casefold() == distro.casefold() else None
 
     def _settle(self, account: str) -> None:

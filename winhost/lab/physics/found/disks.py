@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -19,17 +19,19 @@ from winhost.lab.physics.disk_layouts import (
     whole_disk,
 )
 from winhost.lab.physics.found.firmware import FirmwarePart
-from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.parts import Part, as_cmdlet
+from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
 from winhost.model.units import MiB
 from winhost.resources.windows.partition import BASIC_DATA, EFI
 
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
-_FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume", "EfiBackup")
 _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
 _INSTALLED = {
     path.casefold(): (path, sha)
@@ -76,11 +78,14 @@ def efi_folder(guid: str) -> str:
     return f"C:\\ProgramData\\winhost\\esp-{guid}"
 
 
-class Disks:
+class Disks(Part):
     """What is on the disks of a host, by the GUIDs of its partitions."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
+    administrators_set = ("Partition", "OwnPartition")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
         self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
@@ -95,8 +100,6 @@ class Disks:
         self._stated_volumes = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
-        for resource in _FOR_ADMINISTRATORS:
-            host.refusals[resource] = self._refusal
         host.cim_classes["Win32_PageFileUsage"] = self._page_files
         host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = self._shadow_copies
@@ -110,9 +113,6 @@ class Disks:
         after_c = letters()
         for disk in self.disks:
             yield from partitions_of(disk, after_c)
-
-    def _refusal(self) -> CmdletError | None:
-        return None if self._host.lab.administrator else not_administrator()
 
     def records(self) -> Listing:
         """The calls that list the instances."""
@@ -152,7 +152,7 @@ class Disks:
         return None
 
     def _own_partitions(self) -> Iterator[Record]:
-        for entry, text in sorted(self._host.record().items()):
+        for entry, text in sorted(self.host.record().items()):
             if (name := entry.removeprefix("partition ")) != entry:
                 record = json.loads(text)
                 found = self.own_partition(record)
@@ -163,7 +163,7 @@ class Disks:
 
     def escrow(self, volume: str) -> Mapping[str, Json] | None:
         """The proof that its recovery key is kept, as long as it has that protector."""
-        text = self._host.record().get(f"escrow {volume.lower()}")
+        text = self.host.record().get(f"escrow {volume.lower()}")
         record: Mapping[str, Json] | None = json.loads(text) if text else None
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
@@ -187,7 +187,7 @@ class Disks:
     def limits(self, record: Record) -> Mapping[str, Json]:
         """How far a partition can be resized now, in the form of resource ResizeLimit."""
         found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
-        hibernates = any(each.state["hibernation"] for each in self._host.instances("FastStartup"))
+        hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
         held = [each for each in found["holders"] if each != "hibernation-file"]
         return {
             **found,
@@ -220,7 +220,7 @@ class Disks:
             written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
             found["files"] = sorted([*kept, *written], key=lambda each: each["path"])
             self._files[record.key["partition"]] = found
-            boot = self._host.part(FirmwarePart).boot
+            boot = self.host.part(FirmwarePart).boot
             if not any(each["path"] == _ENTRY["path"] for each in boot["entries"]):
                 boot["entries"] = [*boot["entries"], {**_ENTRY, "partition": record.key["partition"]}]
                 boot["order"] = [*boot["order"], _ENTRY["entry"]]
@@ -241,7 +241,7 @@ class Disks:
 
     def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
         """What the host has a copy of, or None."""
-        text = self._host.files.read(f"{efi_folder(guid)}\\files.json")
+        text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
     def files_on(self, guid: str) -> list[Mapping[str, Json]]:
@@ -257,7 +257,7 @@ class Disks:
 
     def keep_efi_file(self, path: str, sha256: Json, size: Json) -> None:
         """A copy on the host: what stands for the content of such a file."""
-        self._host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
+        self.host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
 
     def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
         """What is another by now, and what came since of that which installers of Linux write."""
@@ -297,13 +297,13 @@ class Disks:
 
     # ---- cmdlets that change something
 
+    @as_cmdlet("Resize-Partition", "Confirm", guid="InputObject[].DeviceID", size="Size")
     def resize_partition(self, guid: str, size: int) -> None:
         """Raises CmdletError where it stops early: then it is as small as it got."""
-        with self._host.changing("Resize-Partition"):
-            if self.physics.stops_at is not None and size < self.physics.stops_at:
-                self._resize(guid, self.physics.stops_at)
-                raise self._host.fail("no-capacity", "Resize-Partition")
-            self._resize(guid, size)
+        if self.physics.stops_at is not None and size < self.physics.stops_at:
+            self._resize(guid, self.physics.stops_at)
+            raise self.host.fail("no-capacity", "Resize-Partition")
+        self._resize(guid, size)
 
     def _resize(self, guid: str, size: int) -> None:
         given, self.partitions[guid]["size"] = self.partitions[guid]["size"] - size, size
@@ -323,36 +323,36 @@ class Disks:
         whole = int(disk.state["size"]) - MiB if disk else begin + record.state["size"]
         return int((whole if end is None else end) - begin) // MiB * MiB
 
+    @as_cmdlet("New-Partition")
     def new_partition(self, disk: str, offset: int, size: int) -> str:
         """Its GUID. Raises CmdletError where it is not free."""
-        with self._host.changing("New-Partition"):
-            on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
-            whole = self.disk_of({"disk": disk})
-            behind = whole is not None and offset + size > int(whole.state["size"])
-            taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
-            if behind or any(taken):
-                raise self._host.fail("no-capacity", "New-Partition")
-            place = offset + MiB * self.physics.misplaces
-            guid = made_guid(disk, offset, len(self.partitions))
-            number = max((each["number"] for each in on_disk), default=0) + 1
-            flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
-            where = {"disk": disk, "number": number, "offset": place, "size": size}
-            self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
-            return guid
+        on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
+        whole = self.disk_of({"disk": disk})
+        behind = whole is not None and offset + size > int(whole.state["size"])
+        taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
+        if behind or any(taken):
+            raise self.host.fail("no-capacity", "New-Partition")
+        place = offset + MiB * self.physics.misplaces
+        guid = made_guid(disk, offset, len(self.partitions))
+        number = max((each["number"] for each in on_disk), default=0) + 1
+        flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
+        where = {"disk": disk, "number": number, "offset": place, "size": size}
+        self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
+        return guid
 
-    def set_partition(self, guid: str, **changed: Json) -> None:
+    @as_cmdlet("Set-Partition")
+    def set_partition(self, /, guid: str, **changed: Json) -> None:
         """Its type, and whether it gets a drive letter."""
-        with self._host.changing("Set-Partition"):
-            self.partitions[guid] |= changed
+        self.partitions[guid] |= changed
 
+    @as_cmdlet("Set-Partition")
     def set_read_only(self, guid: str, *, read_only: bool) -> None:
         """An attribute that a volume heeds when it is mounted."""
-        with self._host.changing("Set-Partition"):
-            if read_only:
-                self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
-                self.read_only.add(guid)
-            else:
-                self.read_only.discard(guid)
+        if read_only:
+            self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
+            self.read_only.add(guid)
+        else:
+            self.read_only.discard(guid)
 
     def mount_anew(self, guid: str) -> None:
         """The volume is dismounted, and mounted when it is used next."""
@@ -363,39 +363,39 @@ class Disks:
         """Whether its volume is, as it is mounted."""
         return guid not in self._mounted_read_only
 
+    @as_cmdlet("Format-Volume")
     def format_volume(self, guid: str, file_system: str, label: str) -> None:
         """What was on it is gone."""
-        with self._host.changing("Format-Volume"):
-            self.labels[guid] = (file_system, label)
-            self.clear(guid)
-            # What is read of it once its type is that of an EFI system partition.
-            size = self.partitions[guid]["size"]
-            self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
+        self.labels[guid] = (file_system, label)
+        self.clear(guid)
+        # What is read of it once its type is that of an EFI system partition.
+        size = self.partitions[guid]["size"]
+        self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
 
+    @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
     def remove_partition(self, guid: str) -> None:
         """With what is on it."""
-        with self._host.changing("Remove-Partition"):
-            assert guid not in self.read_only, "nobody knows whether Windows takes it away"
-            del self.partitions[guid]
-            self.labels.pop(guid, None)
-            self._files.pop(guid, None)
-            self.clear(guid)
+        assert guid not in self.read_only, "nobody knows whether Windows takes it away"
+        del self.partitions[guid]
+        self.labels.pop(guid, None)
+        self._files.pop(guid, None)
+        self.clear(guid)
 
+    @as_cmdlet("Suspend-BitLocker", "Confirm", volume="MountPoint[]", restarts="RebootCount")
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:
         """Encrypted as it is, and open."""
-        with self._host.changing("Suspend-BitLocker"):
-            self.volumes[volume] |= {"protection": "off", "suspended": restarts}
+        self.volumes[volume] |= {"protection": "off", "suspended": restarts}
 
+    @as_cmdlet("Resume-BitLocker", "Confirm", volume="MountPoint[]")
     def resume_bitlocker(self, volume: str) -> None:
         """Protected again."""
-        with self._host.changing("Resume-BitLocker"):
-            self.volumes[volume] |= {"protection": "on", "suspended": None}
+        self.volumes[volume] |= {"protection": "on", "suspended": None}
 
     def backup_key(self, where: str, cmdlet: str) -> None:
         """Raises CmdletError where there is no such directory, or it does not take the key."""
-        with self._host.changing(cmdlet):
+        with self.host.changing(cmdlet):
             if where not in self.physics.keeps_keys:
-                raise self._host.fail("no-directory", cmdlet)
+                raise self.host.fail("no-directory", cmdlet)
 
     # ---- CIM
 

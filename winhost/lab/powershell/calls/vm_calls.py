@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
@@ -24,24 +24,21 @@ def virtual_machine(vm: VirtualMachine) -> WindowsObject:
         "VirtualMachine",
         Id=vm.guid,
         Name=vm.name,
-        Notes=vm.notes,
         Path=vm.path,
         State=windows_word(vm.power),
         Generation=vm.known_or("generation", 2),
         Version=vm.known_or("version", None),
         IsClustered=vm.known_or("clustered", None),
-        AutomaticStopAction=windows_word(vm.stop_action),
-        AutomaticStartAction=windows_word(vm.start_action),
-        CheckpointType=windows_word(vm.checkpoint_type),
-        AutomaticCheckpointsEnabled=vm.automatic_checkpoints,
         DynamicMemoryEnabled=vm.dynamic_memory,
         MemoryStartup=vm.startup,
         MemoryMinimum=vm.minimum,
         MemoryMaximum=vm.maximum,
-        LowMemoryMappedIoSpace=vm.low,
-        HighMemoryMappedIoSpace=vm.high,
-        GuestControlledCacheTypes=vm.cache,
+        **{name: _shown(name, getattr(vm, field)) for name, field in SETTINGS.items() if field != "start_delay"},
     )
+
+
+def _shown(name: str, value: Any) -> Any:
+    return windows_word(value) if isinstance(value, str) and name != "Notes" else value
 
 
 def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
@@ -110,18 +107,11 @@ _of_each_vm("Get-VMDvdDrive", _dvds)
 _of_each_vm("Get-VMAssignableDevice", _assigned)
 _of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
 
-_SIZES = ("LowMemoryMappedIoSpace", "HighMemoryMappedIoSpace", "GuestControlledCacheTypes")
-_WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "AutomaticCheckpointsEnabled")
-_PLAIN = ("AutomaticStartDelay", "Notes")  # what is no word of Windows
 
-
-@answers("Set-VM", "VM", *_SIZES, *_WORDS, *_PLAIN)
+@answers("Set-VM", "VM", *SETTINGS)
 def _set_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    desired = {
-        our_word(name).replace("-", "_"): value if name in _PLAIN else our_word(value)
-        for name, value in bound.items()
-        if name != "VM"
-    }
+    given = {name: value for name, value in bound.items() if name != "VM"}
+    desired = {SETTINGS[name]: value if name == "Notes" else our_word(value) for name, value in given.items()}
     for guid in process.each_vm(bound):
         process.machine.set_vm(guid, **desired)
     return ()

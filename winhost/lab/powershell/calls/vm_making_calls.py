@@ -34,15 +34,6 @@ def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
 
 
-@answers("Remove-VM", "VM", "Force")
-def _remove_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    if not bound.get("Force"):
-        raise process.machine.fail("not-stood-in", "Remove-VM", what="somebody who answers its question")
-    for guid in process.each_vm(bound):
-        process.machine.remove_vm(guid)
-    return ()
-
-
 @answers("Get-VHD", "Path")
 def _disks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for path in bound["Path"]:
@@ -73,13 +64,6 @@ def _vlans(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Get-VMComPort", "VM", "Number")
 def _com_ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [of_type("VMComPort", Path=process.machine.vms[guid].com1) for guid in process.each_vm(bound)]
-
-
-@answers("Connect-VMNetworkAdapter", "VMNetworkAdapter", "VMSwitch")
-def _connect(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for each in bound["VMNetworkAdapter"]:
-        process.machine.connect_vm(each["VMId"], bound["VMSwitch"]["Id"])
-    return ()
 
 
 @answers("Test-Connection", "ComputerName", "Count", "Quiet")
