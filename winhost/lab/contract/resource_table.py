@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 
 from winhost.core.answers import Json, Key
 from winhost.lab.contract import (
-    account_changes,
     disk_changes,
-    distro_changes,
     installer_changes,
     software_changes,
     vm_changes,
@@ -41,14 +39,6 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "StagedFile": software_changes.set_staged,
     "Wsl": software_changes.set_wsl,
     "GpuDriverModel": software_changes.set_driver_model,
-    "LocalAccount": account_changes.set_account,
-    "AccountRight": account_changes.set_right,
-    "AccountTasks": account_changes.set_tasks,
-    "WslConfig": account_changes.set_config,
-    "WslDistro": distro_changes.set_distro,
-    "WslVm": distro_changes.set_vm,
-    "WslConf": distro_changes.set_conf,
-    "WslAccess": distro_changes.set_access,
 }
 
 UPLOAD_TO_HOST: Mapping[str, UploadToHost] = {"StagedFile": software_changes.upload_staged}

@@ -4,6 +4,7 @@ Source: Microsoft's documentation of local accounts and of user rights.
 """
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.parts import Part, as_cmdlet
+from winhost.lab.physics.parts import Part, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
-from winhost.lab.physics.windows_errors import CmdletError, own_error
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, not_ours, own_error
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ _DEFAULT_RIGHTS = {
 _PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
 _KINDS = ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")  # of characters; a password policy asks for three of them
 _LEAST_PASSWORD = 14
+_ACCOUNT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 
 
 @dataclass
@@ -55,6 +58,11 @@ class Account:
     @property
     def ours(self) -> bool:
         return self.description == MARKER
+
+    def check_ours(self) -> None:
+        """Raises CmdletError."""
+        if not self.ours:
+            raise not_ours(f"winhost did not make the account {self.name}.")
 
 
 class LocalAccounts(Part):
@@ -250,6 +258,43 @@ class LocalAccounts(Part):
         if len(secret) < _LEAST_PASSWORD or kinds < 3:
             raise self.host.fail("password-refused", cmdlet)
 
+    def set_account(self, asked: SetCall) -> None:
+        """Made, removed, or another member of the administrators."""
+        name, desired = asked.key["account"], asked.desired
+        check_account_name(name)
+        account = self.find(name)
+        if desired.get("there") is False:
+            if account is not None:
+                self._remove(account)
+            return
+        if account is None and "there" not in desired:
+            raise not_found(f"There is no account {name}.")
+        account = account or self.new_local_user(name, new_secret(), MARKER)
+        if desired.get("administrator", account.administrator) is not account.administrator:
+            account.check_ours()
+            (self.remove_local_group_member if account.administrator else self.add_local_group_member)(account.sid)
+
+    def _remove(self, account: Account) -> None:
+        account.check_ours()
+        if distros := self.distros(account):
+            said = f"The profile of {account.name} holds {distros} distro(s)."
+            raise own_error("HoldsDistro", "ResourceExists", said)
+        if account.profile is not None and self.loaded(account):
+            raise own_error("LoggedOn", "ResourceBusy", f"{account.name} is still logged on.")
+        self.remove_profile(account.sid)
+        self.remove_local_user(account.sid)
+
+    def distros(self, account: Account) -> int | None:
+        """How many disks of distros belong to it; of accounts of others nobody looks."""
+        if not account.ours:
+            return None
+        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
+        return sum(self.count(folder, "ext4.vhdx") for folder in folders)
+
+    def count(self, folder: str, name: str) -> int:
+        """Files of a name below a folder."""
+        return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self.host.files.below(folder))
+
     # ---- rights, as secedit.exe reads and writes them
 
     def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
@@ -280,10 +325,39 @@ class LocalAccounts(Part):
             initial = [holder.lstrip("*") for holder in holders.split(",") if holder]
             self.set_right(right, [self._sid_of(holder) for holder in initial])
 
+    def set_granted(self, asked: SetCall) -> None:
+        """What a set of AccountRight does."""
+        right, name = asked.key["right"], asked.key["account"]
+        if right not in RIGHTS[:2]:
+            raise bad_request("winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.")
+        holder = name if re.fullmatch(r"S-1-[0-9]+(-[0-9]+)+", name) else self.named(name).sid
+        others = [each for each in self.rights[right] if each != holder]
+        self.set_right(right, [*others, holder] if asked.desired["granted"] else others)
+
+    def named(self, name: str) -> Account:
+        """Raises CmdletError."""
+        check_account_name(name)
+        if self.is_controller:
+            raise no_local_accounts()
+        if (account := self.find(name)) is None:
+            raise not_found(f"There is no account {name}.")
+        return account
+
     def set_right(self, right: str, holders: Sequence[str]) -> None:
         """What a policy of the domain says comes back at once here, on Windows within the hour."""
         if right not in self.host.lab.accounts.rights_by_policy:
             self.rights[right] = list(holders)
+
+
+def new_secret() -> str:
+    """A password that every policy takes."""
+    return secrets.token_urlsafe(36) + "Aa1-"
+
+
+def check_account_name(name: str) -> None:
+    """Raises CmdletError for what is no name of an account of winhost."""
+    if not _ACCOUNT.fullmatch(name):
+        raise bad_request("An account of winhost has a name of letters, digits, dots and dashes, 20 at most.")
 
 
 def no_local_accounts() -> CmdletError:

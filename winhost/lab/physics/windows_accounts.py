@@ -20,9 +20,11 @@ from winhost.lab.physics.local_accounts import (
     RIGHTS,
     Account,
     LocalAccounts,
+    check_account_name,
+    new_secret,
     no_local_accounts,
 )
-from winhost.lab.physics.parts import as_cmdlet
+from winhost.lab.physics.parts import Change, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import (
     DISABLED,
     NOBODY,
@@ -37,7 +39,7 @@ from winhost.lab.physics.scheduled_tasks import (
     script_path,
 )
 from winhost.lab.physics.text_files import decoded, encoded
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
@@ -45,6 +47,7 @@ from winhost.resources.windows.windows_scripts import job_script
 if TYPE_CHECKING:
     from winhost.lab.physics.simulated_machine import Machine
 
+_WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 _SET_FIRST = {
     "Winhost.NoBatchRight": "AccountRight",
@@ -135,17 +138,6 @@ class Accounts(LocalAccounts):
             **account.unread,
         }
 
-    def distros(self, account: Account) -> int | None:
-        """How many disks of distros belong to it; of accounts of others nobody looks."""
-        if not account.ours:
-            return None
-        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
-        return sum(self.count(folder, "ext4.vhdx") for folder in folders)
-
-    def count(self, folder: str, name: str) -> int:
-        """Files of a name below a folder."""
-        return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self.host.files.below(folder))
-
     def _granted(self) -> Iterator[Record]:
         for right in RIGHTS:
             for holder in self.rights[right]:
@@ -226,6 +218,83 @@ class Accounts(LocalAccounts):
             return {"text": None, "encoding": None}
         text, encoding = decoded(content)
         return {"text": text, "encoding": encoding}
+
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {
+            "LocalAccount": self.set_account,
+            "AccountRight": self.set_granted,
+            "AccountTasks": self.set_tasks,
+            "WslConfig": self.set_config,
+        }
+
+    def set_tasks(self, asked: SetCall) -> None:
+        """Made, changed or removed; a first job makes the account's profile."""
+        name = asked.key["account"]
+        check_account_name(name)
+        now = self.tasks_of(name)
+        goal = _goal(asked.desired, now)
+        for kind in ("jobs", "keep_alive"):
+            task = self.task(kind.replace("_", "-"), name)
+            if goal[kind] == "absent" and task is not None:
+                self.unregister_scheduled_task(task.name)
+        if goal["jobs"] == "absent":
+            self.host.files.remove_folder(job_folder(name))
+            self.host.files.remove(self.host.distros.vm_record(name))
+            if goal["keep_alive"] == "absent":
+                return
+        self._make_tasks(self.named(name), goal, now)
+        for kind in ("jobs", "keep_alive"):
+            if (task := self.task(kind.replace("_", "-"), name)) is not None:
+                task.enabled = goal[kind] != "disabled"
+                task.running = task.running and task.enabled
+
+    def _make_tasks(self, account: Account, goal: Mapping[str, Any], now: Mapping[str, Json]) -> None:
+        """Where one is missing, or does something else."""
+        keeps = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
+        runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or self.has_stale_script(account.name))
+        if not (keeps or runs or goal["logon"] != now["logon"]):
+            return
+        secret = None
+        if goal["jobs"] != "absent":
+            folder = job_folder(account.name)
+            self.host.files.make_folders(FOLDER, f"{FOLDER}\\jobs", folder, f"{folder}\\answers")
+            self.host.files.write(script_path(account.name), job_script().encode())
+        if goal["logon"] == "password":
+            account.check_ours()
+            secret = new_secret()
+            self.set_local_user(account.sid, secret)
+        if goal["jobs"] != "absent":
+            self.register_task(jobs_task(account.name, goal["logon"], secret))
+        if goal["keep_alive"] != "absent":
+            program, distro = goal["program"], goal["distro"]
+            self.register_task(keep_alive_task(account.name, goal["logon"], secret, program, distro))
+        if goal["jobs"] == "ready":
+            self.first_job(account.name)
+
+    def set_config(self, asked: SetCall) -> None:
+        """The whole .wslconfig."""
+        desired, name = asked.desired, asked.key["account"]
+        if str(desired.get("text")).startswith("\ufeff"):
+            raise bad_request("A byte order mark is said by the encoding.")
+        account = self.find(name)
+        if account is None or account.profile is None:
+            raise NotYet("AccountTasks")
+        goal: dict[str, Json] = {**self.read_config(account), **desired}
+        if self.host.software.wsl is not None and self.jobs_task(account.name) is not None:
+            with asked.or_warn(f"What the VM of {name} was made with could not be written down"):
+                self.first_job(account.name)
+                if self.host.distros.vm_is_current(account.name):
+                    self.host.distros.note_vm(account.name, self.host.distros.vm_mode(account.name))
+        if goal["text"] is None and desired.get("encoding") is not None:
+            raise bad_request("There is no text to encode.")
+        content = None if goal["text"] is None else encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
+        self.ready_to_run(account.name)
+        if content is None:
+            self.host.files.remove(config_path(account.profile))
+        else:
+            self.host.files.write(config_path(account.profile), content)
 
     # ---- tasks
 
@@ -384,6 +453,20 @@ class Accounts(LocalAccounts):
             if task.at_startup and task.enabled:
                 self._begin(task)
         return False
+
+
+def _goal(desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
+    """Tasks as they are to be. Raises CmdletError."""
+    goal: dict[str, Json] = {**now, **desired}
+    if goal["keep_alive"] == "absent" and "distro" not in desired:
+        goal["distro"] = None
+    goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
+    goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
+    goal["program"] = None if goal["distro"] is None else _WSL_PROGRAM
+    nothing = goal["jobs"] is None or goal["keep_alive"] is None
+    if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
+        raise bad_request("There is a distro exactly where something keeps it alive.")
+    return goal
 
 
 def config_path(profile: str) -> str:

@@ -6,13 +6,14 @@ documentation, and public reports of WSL in session 0.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from winhost.core.answers import Json
 from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.parts import Part
 from winhost.lab.physics.scheduled_tasks import Task
-from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.resources.windows.windows_scripts import inside_script
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
 _FAILED = -1  # of wsl.exe, whatever went wrong
-_REFUSED = 3  # of what runs inside
 _ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
 _WINDOWS_11 = 22000
 _BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
@@ -31,7 +31,7 @@ _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
-class _Failure(Exception):
+class WslFailure(Exception):
     """wsl.exe tells it and ends."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -112,23 +112,27 @@ class WslExe(Part):
             return _FAILED
         try:
             self._start(account, found)
-        except _Failure:
+        except WslFailure:
             return _FAILED
         return None
 
     def _answer(self, account: str, arguments: list[str], content: str) -> Ended:
         try:
             if account.casefold() in ("system", "s-1-5-18"):
-                raise _Failure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
+                raise WslFailure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
             match arguments:
                 case ["-d", name, "-u", "root", "--cd", "/", "-e", *command]:
-                    return self._inside(account, self._distro(account, name), command, content)
+                    distro = self._distro(account, name)
+                    self._start(account, distro)
+                    ended = self._run(account, distro, command, content)
+                    self._settle(account)
+                    return ended
                 case ["--list", "--quiet", "--all"]:
                     return 0, _lines(distro.name for distro in self.session(account).distros.values()), ""
                 case ["--list", "--quiet", "--running"]:
                     return 0, _lines(distro.name for distro in self.session(account).running), ""
             self._manage(account, arguments)
-        except _Failure as failure:
+        except WslFailure as failure:
             return _FAILED, f"{failure.message}\nError code: Wsl/{failure.code}\n", ""
         return 0, "The operation completed successfully.\n", ""
 
@@ -145,12 +149,12 @@ class WslExe(Part):
             case ["--shutdown"]:
                 self._end_all(account)
             case _:
-                raise _Failure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
+                raise WslFailure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
 
     def _distro(self, account: str, name: str) -> Distro:
         found = self.session(account).find(name)
         if found is None:
-            raise _Failure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
+            raise WslFailure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
         return found
 
     # ---- come and go
@@ -158,17 +162,17 @@ class WslExe(Part):
     def _import(self, account: str, name: str, folder: str, file: str) -> None:
         session, files = self.session(account), self.host.files
         if files.read(file) is None:
-            raise _Failure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
+            raise WslFailure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
         if session.find(name):
             message = "A distribution with the supplied name already exists. Use --name to choose a different name."
-            raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
+            raise WslFailure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
         distro = Distro(name, folder, self.host.software.read_hash(file))
         physics = self._physics(distro)
         self._make_vm(account, "Service/RegisterDistro")
         self.host.clock.sleep(physics.import_seconds)
         if physics.broken:
             self._settle(account)
-            raise _Failure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
+            raise WslFailure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
         distro.sshd = physics.sshd
         session.distros[name.casefold()] = distro
         files.write(f"{folder}\\ext4.vhdx", b"")
@@ -177,7 +181,7 @@ class WslExe(Part):
     def _export(self, account: str, distro: Distro, file: str) -> None:
         self._end(account, distro)
         if self.host.lab.wsl.disk_full:
-            raise _Failure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
+            raise WslFailure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
         self.host.files.write(file, b"")
 
     def _unregister(self, account: str, distro: Distro) -> None:
@@ -203,10 +207,10 @@ class WslExe(Part):
             return
         if not self.host.runs_wsl:
             message = "WSL2 is not supported with your current machine configuration."
-            raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
+            raise WslFailure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
         if lab.no_service_logon:
             message = "Logon failure: the user has not been granted the requested logon type at this computer."
-            raise _Failure(f"{where}/CreateVm/HCS/0x80070569", message)
+            raise WslFailure(f"{where}/CreateVm/HCS/0x80070569", message)
         config = self.config_text(account)
         session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
 
@@ -285,11 +289,24 @@ class WslExe(Part):
 
     # ---- inside
 
-    def _inside(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
-        self._start(account, distro)
-        ended = self._run(account, distro, command, content)
-        self._settle(account)
-        return ended
+    @contextmanager
+    def as_script(self) -> Iterator[None]:
+        """What wsl.exe tells becomes the error of the script that ran it. Raises CmdletError."""
+        try:
+            yield
+        except WslFailure as failure:
+            message = f"wsl.exe ended with {_FAILED}: {failure.message}\nError code: Wsl/{failure.code}"
+            raise own_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
+
+    @contextmanager
+    def inside(self, account: str, distro: Distro) -> Iterator[None]:
+        """Something runs in a distro, for which it starts. Raises CmdletError."""
+        with self.as_script():
+            self._start(account, distro)
+        try:
+            yield
+        finally:
+            self._settle(account)
 
     def _run(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
         vm = self.session(account).vm
@@ -322,24 +339,30 @@ class WslExe(Part):
                 for name, encoded in desired:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
                 return 0, "", ""
-            case _ if not distro.systemd:
-                return _REFUSED, "", "winhost: systemd does not run here\n"
-            case "close":
-                distro.port = distro.listen = distro.allowed = None
-                distro.keys, distro.enabled = [], False
-                return 0, "", ""
-        return self._open(distro, desired)
-
-    def _open(self, distro: Distro, desired: Sequence[tuple[str, ...]]) -> Ended:
-        if not distro.sshd and not self._physics(distro).packages:
-            return 100, "", "E: Unable to locate package openssh-server\n"
-        message: dict[str, str] = {name: value for name, value in desired if name not in ("key", "from")}
-        distro.sshd = True
-        distro.port, distro.listen = int(message["port"]), message["listen"]
-        distro.allowed = [value for name, value in desired if name == "from"] or None
-        distro.keys = [value for name, value in desired if name == "key"]
-        distro.enabled = message.get("active") == "yes"
+        goal: dict[str, Any] = {"port": None, "listen": None}
+        if verb == "open":
+            given = dict(desired)
+            goal |= {"port": int(given["port"]), "listen": given["listen"], "active": given.get("active") == "yes"}
+            goal["allowed"] = [value for name, value in desired if name == "from"] or None
+            goal["authorized"] = [value for name, value in desired if name == "key"]
+        if why := self.not_let_in(distro, goal):
+            return why[0], "", f"{why[1]}\n"
+        self.let_in(distro, goal)
         return 0, "", ""
+
+    def not_let_in(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
+        """With which code and words the script in a distro refuses it, if it does."""
+        if not distro.systemd:
+            return 3, "winhost: systemd does not run here"
+        if goal["port"] is not None and not distro.sshd and not self._physics(distro).packages:
+            return 100, "E: Unable to locate package openssh-server"
+        return None
+
+    def let_in(self, distro: Distro, goal: Mapping[str, Any]) -> None:
+        """sshd as `goal` says, or none without a port."""
+        distro.sshd = distro.sshd or goal["port"] is not None
+        distro.port, distro.listen, distro.allowed = goal["port"], goal["listen"], goal.get("allowed")
+        distro.keys, distro.enabled = list(goal.get("authorized", ())), bool(goal.get("active"))
 
 
 def _look_output(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
