@@ -10,7 +10,6 @@ from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineSto
 from winhost.lab.contract.resource_table import (
     BACK_TO,
     SET_ON_HOST,
-    UPLOAD_TO_HOST,
     WITH_OTHER_VALUES,
 )
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -121,14 +120,14 @@ class AgentAnswers(CallBatch):
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
         resource, asked = str(call.get("resource", "")), call.get("key")
-        self._check_can(resource, "send", resource in UPLOAD_TO_HOST)
+        self._check_can(resource, "send", resource == "StagedFile")
         if asked is None:
             raise self._bad_request("A send says of what.")
         found = self._instances(resource, asked)[0]
         if drift := self._differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
         self._meet_fault(resource, "send", after=False)
-        received = UPLOAD_TO_HOST[resource](self.machine, found.key, call.get("piece"))
+        received = self.machine.software.upload(found.key, call.get("piece"))
         self._meet_fault(resource, "send", after=True)
         return {"ok": True, **received, "warnings": []}
 

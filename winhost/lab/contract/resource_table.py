@@ -9,10 +9,7 @@ from winhost.core.answers import Json, Key
 from winhost.lab.contract import (
     disk_changes,
     installer_changes,
-    software_changes,
-    vm_changes,
 )
-from winhost.lab.contract.seed_changes import set_seed
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_software import MODELS
@@ -33,15 +30,7 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "FirmwareBoot": disk_changes.set_next,
     "RunningSystem": installer_changes.set_running,
     "UbuntuInstaller": installer_changes.set_installer,
-    "VmDisk": vm_changes.set_disk,
-    "OwnVm": vm_changes.set_own_vm,
-    "VmSeed": set_seed,
-    "StagedFile": software_changes.set_staged,
-    "Wsl": software_changes.set_wsl,
-    "GpuDriverModel": software_changes.set_driver_model,
 }
-
-UPLOAD_TO_HOST: Mapping[str, UploadToHost] = {"StagedFile": software_changes.upload_staged}
 
 # What is no place or size Hyper-V says, and not the script.
 WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
