@@ -2,25 +2,25 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
-from winhost.core.answers import Key, Record, Unavailable, Unknown
+from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
-from winhost.lab.contract.resource_table import (
-    BACK_TO,
-    SET_ON_HOST,
-    WITH_OTHER_VALUES,
-)
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_software import MODELS
 from winhost.resources.registry import WINDOWS
 
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
 _SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
+# What is no place or size Hyper-V says, and not the script.
+_WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
+# What was there before comes back, also where no plan could ask for it.
+_BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
@@ -88,7 +88,7 @@ class AgentAnswers(CallBatch):
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
 
     def _check_settable(self, resource: str) -> None:
-        self._check_can(resource, "set", resource in SET_ON_HOST or resource in self.machine.changes)
+        self._check_can(resource, "set", resource in self.machine.changes)
 
     def _check_can(self, resource: str, verb: str, can: bool) -> None:
         self._check_known(resource)
@@ -103,8 +103,6 @@ class AgentAnswers(CallBatch):
 
         def change() -> bool | None:
             self._check_values(resource, asked)
-            if resource in SET_ON_HOST:
-                return SET_ON_HOST[resource](self.machine, asked)
             return self.machine.changes[resource](asked)
 
         return self._changed(resource, key, before, asked.warnings, change)
@@ -114,8 +112,8 @@ class AgentAnswers(CallBatch):
             raise self._bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
-        desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
-        if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
+        desired = {name: value for name, value in asked.desired.items() if value not in _BACK_TO.get(resource, ())}
+        if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise self._bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:

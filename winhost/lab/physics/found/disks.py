@@ -18,13 +18,15 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
-from winhost.lab.physics.found.firmware import FirmwarePart
-from winhost.lab.physics.parts import Part, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
 from winhost.model.units import MiB
-from winhost.resources.windows.partition import BASIC_DATA, EFI
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
 
 if TYPE_CHECKING:
     from winhost.lab.physics.simulated_machine import Machine
@@ -33,6 +35,9 @@ Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
 _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
+_LINUX_LOADER = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
+_TYPES = {LINUX_PARTITION: LINUX, OWN_EFI: EFI}
+_BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
 _INSTALLED = {
     path.casefold(): (path, sha)
     for path, sha in (
@@ -75,7 +80,7 @@ class DisksPhysics(Closed):
 
 def efi_folder(guid: str) -> str:
     """Where the host has a copy of an EFI system partition."""
-    return f"C:\\ProgramData\\winhost\\esp-{guid}"
+    return f"{FOLDER}\\esp-{guid}"
 
 
 class Disks(Part):
@@ -294,6 +299,172 @@ class Disks(Part):
         """All files of a partition go."""
         assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         self._put.pop(guid, None)
+
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {
+            "Partition": self.set_size,
+            "OwnPartition": self.set_own_partition,
+            "BitLocker": self.set_suspension,
+            "KeyEscrow": self.set_escrow,
+            "EfiBackup": self.set_backup,
+        }
+
+    def set_size(self, asked: SetCall) -> None:
+        """Of the partition that Windows runs from."""
+        size = int(str(asked.desired["size"]))
+        check_accepted(asked, "A partition table")
+        found = next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
+        if not found.state["boot"]:
+            raise wrong_place("Only the partition that Windows runs from is resized.")
+        smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
+        if not smallest <= size <= largest:
+            said = f"It can have between {smallest} and {largest} bytes now, and not {size}."
+            raise own_error("SizeNotSupported", "InvalidArgument", said)
+        self.resize_partition(found.key["partition"], size)
+
+    def set_own_partition(self, asked: SetCall) -> None:
+        """Made, or taken away."""
+        name, desired = asked.key["name"], asked.desired
+        if name not in (LINUX_PARTITION, STAGING, OWN_EFI):
+            raise bad_request("winhost makes the partitions linux, staging and efi.")
+        if "made" not in desired:
+            raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
+        check_accepted(asked, "A partition table")
+        record = self.host.own_vms.read("partition", name)
+        if not desired["made"]:
+            self._remove_own(name, record)
+            return
+        if name != LINUX_PARTITION and desired.get("label") != "WINHOST":
+            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
+        mine = {part: desired.get(part) for part in ("disk", "offset", "size", "label")}
+        if None in mine.values():
+            raise bad_request("A partition is made with all of these.")
+        self._make_own(name, record, mine)
+
+    def _make_own(self, name: str, record: Any, mine: dict[str, Any]) -> None:
+        if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
+            raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
+        mine |= {"partition": record and record["partition"], "complete": False}
+        found = self.own_partition(record) if record else None
+        mine["partition"] = guid = found or self._new_own(name, mine)
+        self.unprotect(guid)
+        self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", str(mine["label"]))
+        self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
+        self.host.own_vms.write("partition", name, {**mine, "complete": True})
+
+    def _new_own(self, name: str, mine: Mapping[str, Any]) -> str:
+        disk, offset, size = mine["disk"], mine["offset"], mine["size"]
+        if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
+            said = f"{count} disks of this host have the GUID {disk}, and one is needed."
+            raise own_error("NoSuchDisk", "ObjectNotFound", said)
+        for guid, state in self.partitions.items():
+            if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
+                raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
+        self.host.own_vms.write("partition", name, {**mine, "partition": None})
+        made = self.partitions[self.new_partition(disk, offset, size)]
+        found = self.own_partition({**mine, "partition": None})
+        if found is None:
+            said = f"Windows made it at {made['offset']} with {made['size']} bytes, and not at {offset} with {size}."
+            raise own_error("NotThere", "InvalidResult", said)
+        return found
+
+    def _remove_own(self, name: str, record: Any) -> None:
+        if record is None:
+            return
+        found = self.own_partition(record)
+        if found is None and record["partition"] in self.partitions:
+            where = "is not where winhost put it, or not as large any more"
+            raise not_ours(f"The partition {record['partition']} {where}: winhost leaves it alone.")
+        if found is not None:
+            for entry in self._linux_entries(found) if name == OWN_EFI else ():
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+            self.unprotect(found)
+            self.remove_partition(found)
+        self.host.own_vms.write("partition", name, None)
+
+    def protect(self, guid: str) -> None:
+        """Read-only by the attribute of its table. Raises CmdletError."""
+        self.set_read_only(guid, read_only=True)
+        self.mount_anew(guid)
+        if self.is_writable(guid):
+            said = "Windows made the partition read-only, and its volume can still be written to."
+            raise own_error("StillWritable", "InvalidResult", said)
+
+    def unprotect(self, guid: str) -> None:
+        if guid in self.read_only:
+            self.set_read_only(guid, read_only=False)
+            self.mount_anew(guid)
+
+    def _volume(self, asked: SetCall) -> str:
+        return next(name for name in self.volumes if name.casefold() == asked.key["volume"].casefold())
+
+    def set_suspension(self, asked: SetCall) -> None:
+        """Suspended for so many restarts, or resumed."""
+        name, restarts = self._volume(asked), asked.desired["suspended"]
+        conversion = self.volumes[name]["conversion"]
+        if conversion != "fully-encrypted":
+            is_so = "".join(part.capitalize() for part in conversion.split("-"))
+            raise wrong_place(f"The volume is {is_so}: there is nothing to suspend, or it is under way.")
+        if restarts is None:
+            self.resume_bitlocker(name)
+            return
+        if self.escrow(name) is None:
+            said = "Nobody has proven that the recovery key of this volume is kept elsewhere: do that first."
+            raise own_error("NotEscrowed", "InvalidOperation", said)
+        self.suspend_bitlocker(name, int(restarts))
+
+    def set_escrow(self, asked: SetCall) -> None:
+        """The proof, or none any more."""
+        name, proof = self._volume(asked), asked.desired.get("proof")
+        if proof is None:
+            raise bad_request("proof is none, active-directory, entra or typed.")
+        if proof == "none":
+            self.host.software.write_registry(f"escrow {name.lower()}", None)
+            return
+        known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
+        if not known:
+            raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
+        typed = re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(f"-{asked.secret}")
+        if proof == "typed" and not typed:
+            said = "These are not the last six digits of the recovery key of this volume."
+            raise own_error("WrongDigits", "PermissionDenied", said)
+        if proof != "typed":
+            self.backup_key(str(proof), _BACKUPS[str(proof)])
+        kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
+        self.host.software.write_registry(f"escrow {name.lower()}", json.dumps(kept))
+
+    def set_backup(self, asked: SetCall) -> None:
+        """Files of an EFI system partition are copied, or put back by the copy."""
+        guid = next(r.key["partition"] for r in self._backups() if r.key["partition"] == asked.key["partition"].lower())
+        files, folder = self.host.files, efi_folder(guid)
+        if asked.desired["kept"]:
+            files.make_folders(FOLDER, folder)
+            whole = [each for each in self.files_on(guid) if each["sha256"]]
+            for each in whole:
+                self.keep_efi_file(f"{folder}\\{each['sha256']}", each["sha256"], each["size"])
+            listed = [{"path": each["path"], "sha256": each["sha256"]} for each in whole]
+            entries = [each["path"] for each in self._linux_entries(guid)]
+            files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
+            return
+        check_accepted(asked, "Files of the EFI system partition")
+        kept = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
+        for entry in self._linux_entries(guid) if "entries" in kept else ():
+            if entry["path"] not in kept["entries"]:
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+        changed, added = self.since_copy(guid, kept["files"])
+        for file in (each for each in kept["files"] if each["path"] in changed):
+            content = json.loads(files.read(f"{folder}\\{file['sha256']}") or b"{}")
+            self.put_efi_file(guid, str(file["path"]), content)
+        for path in added:
+            self.put_efi_file(guid, path, None)
+        files.remove_folder(folder)
+
+    def _linux_entries(self, guid: str) -> list[Any]:
+        firmware = self.host.part(FirmwarePart)
+        entries: list[Any] = firmware.boot["entries"] if firmware.kind == "uefi" else []
+        return [e for e in entries if e["partition"] == guid and _LINUX_LOADER.search(str(e["path"]))]
 
     # ---- cmdlets that change something
 
