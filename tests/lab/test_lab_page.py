@@ -48,7 +48,6 @@ NOT_WINDOWS = {
     "when_down",
     "fail",
     "part",
-    "record",
     "settled_state",
 }
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)

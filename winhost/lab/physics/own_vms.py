@@ -1,7 +1,6 @@
 """What winhost keeps on a simulated host of the VMs that it makes there, and how they show in the facts."""
 
 import gzip
-import json
 import re
 import struct
 from base64 import b64decode
@@ -40,27 +39,10 @@ class OwnVms(Part):
             host.files.write(path, b"somebody's")
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
-        """The calls that list the instances."""
         return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
     def changes(self) -> Mapping[str, Change]:
         return {"VmDisk": self.set_disk, "OwnVm": self.set_vm, "VmSeed": self.set_seed}
-
-    # ---- records
-
-    def read(self, kind: str, name: str) -> Kept | None:
-        """Of `vm`, `disk` or `seed`, or None where there is none."""
-        text = self.host.software.record.get(f"{kind} {name}")
-        return None if text is None else json.loads(text)
-
-    def write(self, kind: str, name: str, record: Kept | None) -> None:
-        """None takes it away."""
-        self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
-
-    def _all(self, kind: str) -> Iterator[tuple[str, Kept]]:
-        for entry in sorted(self.host.software.record):
-            if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
-                yield match[1], self.read(kind, match[1]) or {}
 
     # ---- disks
 
@@ -75,7 +57,7 @@ class OwnVms(Part):
         return next(users, None)
 
     def _disks(self) -> Iterator[Record]:
-        for name, record in self._all("disk"):
+        for name, record in self.all_kept("disk"):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
             if record["complete"] and self.host.files.read(record["path"]) is not None:
                 size = self._size(record["path"])
@@ -91,7 +73,7 @@ class OwnVms(Part):
     def set_disk(self, asked: SetCall) -> None:
         """Made of a staged file, made larger, or taken away."""
         name, desired = _name(asked.key), asked.desired
-        record = self.read("disk", name)
+        record = self.kept("disk", name)
         if desired.get("made"):
             self._make_disk(name, record, desired)
         elif "made" in desired:
@@ -126,7 +108,7 @@ class OwnVms(Part):
         if (free := self.host.lab.new_vms.free) < size + _LEFT:
             message = f"{folder} has {free} bytes left, and the disk can grow to {size}; 4 GiB must remain."
             raise own_error("NoRoom", "ResourceUnavailable", message)
-        self.write("disk", name, {"image": image, "path": path, "complete": False})
+        self.keep("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
         disk = self.host.virtual_disk(path, "Get-VHD").physics
         if disk.format != "VHDX" or disk.kind == "Differencing":
@@ -134,7 +116,7 @@ class OwnVms(Part):
             raise own_error("WrongDisk", "InvalidData", what)
         self.host.test_vhd(path)
         self._resize(path, size)
-        self.write("disk", name, {"image": image, "path": path, "complete": True})
+        self.keep("disk", name, {"image": image, "path": path, "complete": True})
 
     def _resize(self, path: str, size: int) -> None:
         now = self.host.virtual_disk(path, "Get-VHD").size
@@ -160,14 +142,14 @@ class OwnVms(Part):
         for left in (f"{folder}\\Virtual Machines", f"{folder}\\Snapshots", folder):
             if self.host.files.has_folder(left):
                 raise own_error("NotEmpty", "ResourceExists", f"{left} is not empty: something else was put there.")
-        self.write("disk", name, None)
+        self.keep("disk", name, None)
 
     # ---- VMs
 
     def set_vm(self, asked: SetCall) -> None:
         """Made, changed while it is off, or taken away."""
         name, desired = _name(asked.key), asked.desired
-        record = self.read("vm", name)
+        record = self.kept("vm", name)
         if "made" not in desired:
             self._write_settings(self.of_ours(name, record), desired)
         elif not desired["made"]:
@@ -178,7 +160,7 @@ class OwnVms(Part):
             self._make_vm(name, record, desired)
 
     def _make_vm(self, name: str, record: Kept | None, desired: Mapping[str, Json]) -> None:
-        disk = self.read("disk", name)
+        disk = self.kept("disk", name)
         if disk is None or not disk["complete"]:
             raise wrong_place(f"There is no disk for the VM {name}: make that first.")
         self._check_switch(desired["switch"])
@@ -191,13 +173,13 @@ class OwnVms(Part):
             raise own_error("AddressTaken", "ResourceExists", what)
         if record is None or vm is None:
             record = {"token": str(uuid4()), "id": None, "marked": False, "complete": False}
-            self.write("vm", name, record)
+            self.keep("vm", name, record)
             vm = self.host.new_vm(name, desired["memory"], self.store)
         record |= {"id": vm.guid, "marked": True, "complete": False}
         fixed = {"checkpoint_type": "disabled", "automatic_checkpoints": False, "stop_action": "turn-off"}
         fixed |= {"start_action": "start-if-running", "start_delay": _START_DELAY}
         self.host.set_vm(vm.guid, notes=f"Made by winhost, which knows it by {record['token']}.", **fixed)
-        self.write("vm", name, record)
+        self.keep("vm", name, record)
         pipe = f"\\\\.\\pipe\\{vm.guid}"
         self.host.set_vm_com_port(vm.guid, pipe)
         if vm.com1 != pipe:
@@ -207,7 +189,7 @@ class OwnVms(Part):
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
         vm.boots_from = vm.disks[0]
-        self.write("vm", name, {**record, "complete": True})
+        self.keep("vm", name, {**record, "complete": True})
 
     def _check_switch(self, switch: Json) -> None:
         if all(each.guid != switch for each in self.host.network.switches):
@@ -251,7 +233,7 @@ class OwnVms(Part):
             if vm.assignments:
                 raise wrong_place("A device is assigned to the VM: take it back first, or the host has it no more.")
             self.host.remove_vm(vm.guid)
-        self.write("vm", name, None)
+        self.keep("vm", name, None)
 
     def made(self, name: str, record: Kept) -> VirtualMachine | None:
         """By the id in the record; where that is not noted, by a folder where nobody else makes any."""
@@ -272,7 +254,7 @@ class OwnVms(Part):
         return vm
 
     def _vms(self) -> Iterator[Record]:
-        for name, record in self._all("vm"):
+        for name, record in self.all_kept("vm"):
             state: dict[str, Json] = {**NO_VM, "made": None}
             if vm := self.made(name, record):
                 state |= {"id": vm.guid, "ours": is_marked(vm, record)}
@@ -284,13 +266,13 @@ class OwnVms(Part):
     def set_seed(self, asked: SetCall) -> None:
         """Put into the VM, known by other keys, taken out, or forgotten."""
         name, desired = _name(asked.key), asked.desired
-        record = self.read("seed", name)
+        record = self.kept("seed", name)
         if desired.get("stage") == ATTACHED:
             self._put_in(name, record, desired)
         elif desired.get("stage") == NONE:
             if record is not None:
                 self._take_out(name, record)
-                self.write("seed", name, None)
+                self.keep("seed", name, None)
         elif record is None or not record["complete"]:
             raise wrong_place(f"winhost made no seed for {name}.")
         elif any(part in desired for part in _MADE_WITH):
@@ -300,14 +282,14 @@ class OwnVms(Part):
             if desired.get("stage") == RETIRED:
                 self._take_out(name, record)
                 record["retired"] = True
-            self.write("seed", name, record)
+            self.keep("seed", name, record)
 
     def _put_in(self, name: str, record: Kept | None, desired: Mapping[str, Json]) -> None:
         if desired.get("user") is None or desired.get("template") is None:
             raise bad_request("A seed is made of a template, for a user.")
         if "host_keys" in desired:
             raise bad_request("The host key is made with the seed.")
-        vm, files = self.of_ours(name, self.read("vm", name)), self.host.files
+        vm, files = self.of_ours(name, self.kept("vm", name)), self.host.files
         if vm.power != "off":
             raise wrong_place(f"The VM is {vm.power.capitalize()}: its Linux reads a seed on its first start only.")
         asked = str(desired.get("address")).partition("/")[0]
@@ -322,7 +304,7 @@ class OwnVms(Part):
         files.make_folders(folder)
         mine: Kept = {"path": path, **{part: desired.get(part) for part in _MADE_WITH}}
         mine |= {"host_keys": [], "complete": False, "retired": False}
-        self.write("seed", name, mine)
+        self.keep("seed", name, mine)
         files.remove(path)
         private, public = self._new_host_key(f"{folder}\\seed.key")
         disc = gzip.decompress(b64decode(str(desired["template"])))
@@ -336,7 +318,7 @@ class OwnVms(Part):
             self.host.set_vm_dvd_drive(vm.guid, usable[0], path)
         else:
             self.host.add_vm_dvd_drive(vm.guid, path)
-        self.write("seed", name, {**mine, "host_keys": [public], "complete": True})
+        self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
 
     def _new_host_key(self, path: str) -> tuple[str, str]:
         """Private and public; nothing of them stays on disk."""
@@ -363,11 +345,11 @@ class OwnVms(Part):
 
     def seeded(self, name: str) -> VirtualMachine | None:
         """The VM that a seed is for."""
-        record = self.read("vm", name)
+        record = self.kept("vm", name)
         return None if record is None else self.made(name, record)
 
     def _seeds(self) -> Iterator[Record]:
-        for name, record in self._all("seed"):
+        for name, record in self.all_kept("seed"):
             state: dict[str, Json] = {**NO_SEED, **{n: record[n] for n in ("user", "address", "template", "host_keys")}}
             vm = self.seeded(name)
             state["stage"] = self._stage(record, vm)

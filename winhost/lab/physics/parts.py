@@ -1,11 +1,13 @@
 """What the simulated host is made of: parts with a state of their own, and cmdlets that change it."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import wraps
 from threading import Event
-from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
@@ -103,6 +105,24 @@ class Part:
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:
         return self.host.changing(cmdlet)
+
+    # ---- what winhost notes in the registry, of each kind by name
+
+    def kept(self, kind: str, name: str) -> dict[str, Any] | None:
+        text = self.host.software.record.get(f"{kind} {name}")
+        return None if text is None else json.loads(text)
+
+    def keep(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
+        """None takes it away."""
+        self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
+
+    def all_kept(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """In the order of their names."""
+        for entry in sorted(self.host.software.record):
+            if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
+                yield match[1], self.kept(kind, match[1]) or {}
+
+    # ---- what it has
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """For each resource that the part knows: a call that lists all its instances."""

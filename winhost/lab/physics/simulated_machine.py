@@ -55,7 +55,7 @@ class Machine(VmMaking, FeatureCmdlets):
         self.parts.append(self.software)
         self.network = Network(self)
         self.parts.append(self.network)
-        self.nats = HostNats(self, self.network, self.software, self._initial)
+        self.nats = HostNats(self, self.network, self._initial)
         self.parts.append(self.nats)
         self.own_vms = OwnVms(self)
         self.parts.append(self.own_vms)
@@ -73,10 +73,6 @@ class Machine(VmMaking, FeatureCmdlets):
             self.changes |= part.changes()
         # What starts it otherwise, as virtualization-based security does, is none of our business.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
-
-    def record(self) -> Mapping[str, str]:
-        """What winhost keeps in the registry, by name."""
-        return self.software.record
 
     def part(self, kind: type[P]) -> P:
         """The one part of this kind."""

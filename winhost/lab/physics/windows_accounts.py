@@ -401,10 +401,6 @@ class Accounts(LocalAccounts):
                 files.remove_folder(job["path"])
         return answer
 
-    def run_job(self, account: str, arguments: Iterable[str], content: bytes = b"") -> tuple[int, str, str]:
-        """What Invoke-WinhostWsl does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
-        return self.host.distros.wsl(self.ready_to_run(account), list(arguments), content)
-
     def ready_to_run(self, account: str) -> str:
         """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
         task = self.jobs_task(account)

@@ -47,7 +47,6 @@ class Firewalls(Part):
         host.registry_keys.append(self._proxy_keys)
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {"PortForward": self._forwards, "HyperVFirewall": self._firewall}
 
     def changes(self) -> Mapping[str, Change]:

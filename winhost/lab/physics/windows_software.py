@@ -87,7 +87,6 @@ class Software(Part):
     # ---- as a part of the machine
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """What tells all instances of each of its resources."""
         return {
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
             "StagedFile": self._with_parts,

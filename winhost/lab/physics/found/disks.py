@@ -120,7 +120,6 @@ class Disks(Part):
             yield from partitions_of(disk, after_c)
 
     def records(self) -> Listing:
-        """The calls that list the instances."""
         return {
             "Disk": lambda: self.disks,
             "Partition": self._listed,
@@ -157,19 +156,16 @@ class Disks(Part):
         return None
 
     def _own_partitions(self) -> Iterator[Record]:
-        for entry, text in sorted(self.host.record().items()):
-            if (name := entry.removeprefix("partition ")) != entry:
-                record = json.loads(text)
-                found = self.own_partition(record)
-                parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
-                made = True if found and record["complete"] else None
-                state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
-                yield Record(state, {"name": name})
+        for name, record in self.all_kept("partition"):
+            found = self.own_partition(record)
+            parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
+            made = True if found and record["complete"] else None
+            state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
+            yield Record(state, {"name": name})
 
     def escrow(self, volume: str) -> Mapping[str, Json] | None:
         """The proof that its recovery key is kept, as long as it has that protector."""
-        text = self.host.record().get(f"escrow {volume.lower()}")
-        record: Mapping[str, Json] | None = json.loads(text) if text else None
+        record = self.kept("escrow", volume.lower())
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
 
@@ -332,7 +328,7 @@ class Disks(Part):
         if "made" not in desired:
             raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
         check_accepted(asked, "A partition table")
-        record = self.host.own_vms.read("partition", name)
+        record = self.kept("partition", name)
         if not desired["made"]:
             self._remove_own(name, record)
             return
@@ -352,7 +348,7 @@ class Disks(Part):
         self.unprotect(guid)
         self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", str(mine["label"]))
         self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
-        self.host.own_vms.write("partition", name, {**mine, "complete": True})
+        self.keep("partition", name, {**mine, "complete": True})
 
     def _new_own(self, name: str, mine: Mapping[str, Any]) -> str:
         disk, offset, size = mine["disk"], mine["offset"], mine["size"]
@@ -362,7 +358,7 @@ class Disks(Part):
         for guid, state in self.partitions.items():
             if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
                 raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
-        self.host.own_vms.write("partition", name, {**mine, "partition": None})
+        self.keep("partition", name, {**mine, "partition": None})
         made = self.partitions[self.new_partition(disk, offset, size)]
         found = self.own_partition({**mine, "partition": None})
         if found is None:
@@ -382,7 +378,7 @@ class Disks(Part):
                 self.host.part(FirmwarePart).remove_entry(entry["entry"])
             self.unprotect(found)
             self.remove_partition(found)
-        self.host.own_vms.write("partition", name, None)
+        self.keep("partition", name, None)
 
     def protect(self, guid: str) -> None:
         """Read-only by the attribute of its table. Raises CmdletError."""
@@ -421,7 +417,7 @@ class Disks(Part):
         if proof is None:
             raise bad_request("proof is none, active-directory, entra or typed.")
         if proof == "none":
-            self.host.software.write_registry(f"escrow {name.lower()}", None)
+            self.keep("escrow", name.lower(), None)
             return
         known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
         if not known:
@@ -433,7 +429,7 @@ class Disks(Part):
         if proof != "typed":
             self.backup_key(str(proof), _BACKUPS[str(proof)])
         kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
-        self.host.software.write_registry(f"escrow {name.lower()}", json.dumps(kept))
+        self.keep("escrow", name.lower(), kept)
 
     def set_backup(self, asked: SetCall) -> None:
         """Files of an EFI system partition are copied, or put back by the copy."""

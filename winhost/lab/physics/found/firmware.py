@@ -1,6 +1,5 @@
 """The firmware of a simulated host: its variables, what it boots, and Secure Boot."""
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -71,7 +70,6 @@ class FirmwarePart(Part):
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {
             "FirmwareBoot": lambda: [Record(dict(self.boot))],
             "SecureBoot": lambda: [Record(self.secure_boot)],
@@ -96,17 +94,17 @@ class FirmwarePart(Part):
 
     def set_entry(self, asked: SetCall) -> None:
         """Made, or taken away."""
-        name, desired, ours = asked.key["name"], asked.desired, self.host.own_vms
+        name, desired = asked.key["name"], asked.desired
         if name != "installer":
             raise bad_request("winhost makes the boot entry installer.")
         if "made" not in desired:
             raise wrong_place("A boot entry stays what it is: take it away first.")
         check_accepted(asked, "Firmware variables")
-        known = ours.read("boot", name)
+        known = self.kept("boot", name)
         if not desired["made"]:
             if known is not None and (found := self.own_entry(name, known)) is not None:
                 self.remove_entry(found)
-            ours.write("boot", name, None)
+            self.keep("boot", name, None)
             return
         record = {"partition": desired.get("partition"), "path": desired.get("path")}
         if None in record.values():
@@ -115,7 +113,7 @@ class FirmwarePart(Part):
         if all(each.key["partition"] != record["partition"] for each in self.host.instances("Partition")):
             said = f"There is no partition {record['partition']} for the boot entry: make that first."
             raise own_error("WrongPlace", "ObjectNotFound", said)
-        ours.write("boot", name, record)
+        self.keep("boot", name, record)
         if self.own_entry(name, record) is None:
             self.make_entry(f"winhost-{name}", str(record["partition"]), str(record["path"]))
 
@@ -234,11 +232,9 @@ class FirmwarePart(Part):
         return None
 
     def _own_entries(self) -> Iterator[Record]:
-        for entry, text in sorted(self.host.record().items()):
-            if (name := entry.removeprefix("boot ")) != entry:
-                record = json.loads(text)
-                found = self.own_entry(name, record)
-                yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
+        for name, record in self.all_kept("boot"):
+            found = self.own_entry(name, record)
+            yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
 
     @property
     def kind(self) -> str:

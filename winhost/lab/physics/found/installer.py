@@ -51,7 +51,6 @@ class InstallerPart(Part):
         self.mounted: set[str] = set()  # paths of images
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {"RunningSystem": lambda: [self._running()], "UbuntuInstaller": self._installers}
 
     # ---- as resources that are set
@@ -78,11 +77,11 @@ class InstallerPart(Part):
 
     def set_installer(self, asked: SetCall) -> None:
         """Its files are put onto the partition or taken away, and the ticket at the moment of use."""
-        ours, desired = self.host.own_vms, asked.desired
+        desired = asked.desired
         if asked.key["name"] != "ubuntu":
             raise bad_request("winhost makes the installer ubuntu.")
         check_accepted(asked, "Files", "to a partition")
-        record = ours.read("ubuntu", "ubuntu")
+        record = self.kept("ubuntu", "ubuntu")
         if desired.get("made") is False:
             self._remove(record)
             return
@@ -94,7 +93,7 @@ class InstallerPart(Part):
             raise wrong_place("There is no finished installer on this host: set made first.")
         if "host_key" in desired:
             record["host_key"] = desired["host_key"]
-            ours.write("ubuntu", "ubuntu", record)
+            self.keep("ubuntu", "ubuntu", record)
         if "ticket" in desired:
             self._hand_over(record, desired["ticket"], asked.secret)
 
@@ -102,7 +101,7 @@ class InstallerPart(Part):
         if record is not None and (guid := self.partition(record["partition"])) is not None:
             self._disks.unprotect(guid)
             self._disks.clear(guid)
-        self.host.own_vms.write("ubuntu", "ubuntu", None)
+        self.keep("ubuntu", "ubuntu", None)
 
     def _make(self, wanted: Mapping[str, Json]) -> dict[str, Any]:
         parts = {part: wanted.get(part) for part in _PARTS}
@@ -116,7 +115,7 @@ class InstallerPart(Part):
             raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
         texts = _unpacked(str(parts["files"]))
         record = {**parts, "host_key": None, "content": None, "complete": False}
-        self.host.own_vms.write("ubuntu", "ubuntu", record)
+        self.keep("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
         if "casper\\vmlinuz" not in self.physics.image:
@@ -127,7 +126,7 @@ class InstallerPart(Part):
         for path, data in staged.items():
             disks.put_file(guid, path, data)
         record |= {"content": _content(staged), "complete": True}
-        self.host.own_vms.write("ubuntu", "ubuntu", record)
+        self.keep("ubuntu", "ubuntu", record)
         return record
 
     def _hand_over(self, record: Mapping[str, Any], ticket: Json, secret: str) -> None:
@@ -148,8 +147,8 @@ class InstallerPart(Part):
 
     def partition(self, guid: str) -> str | None:
         """The partition for it with this GUID, where it is as winhost made it."""
-        text = self.host.record().get("partition staging")
-        found = self._disks.own_partition(json.loads(text)) if text else None
+        record = self.kept("partition", "staging")
+        found = self._disks.own_partition(record) if record else None
         return found if found == guid else None
 
     @property
@@ -176,10 +175,10 @@ class InstallerPart(Part):
 
     def _home(self) -> str | None:
         """The EFI partition that the Linux is started from; None where winhost made a place for one still to come."""
-        text = self.host.record().get("partition linux")
-        if text is None:
+        made = self.kept("partition", "linux")
+        if made is None:
             return "any"
-        mark = sha256(f"{json.loads(text)['label']}\n".encode()).hexdigest()
+        mark = sha256(f"{made['label']}\n".encode()).hexdigest()
         for record in self.host.instances("EfiVolume"):
             guid = record.key["partition"]
             if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
@@ -187,10 +186,9 @@ class InstallerPart(Part):
         return None
 
     def _installers(self) -> Iterator[Record]:
-        text = self.host.record().get("ubuntu ubuntu")
-        if text is None:
+        record = self.kept("ubuntu", "ubuntu")
+        if record is None:
             return
-        record: dict[str, Json] = json.loads(text)
         guid = self.partition(str(record["partition"]))
         record.pop("content")
         complete = record.pop("complete") is True and guid is not None

@@ -43,7 +43,6 @@ class PowerPlans(Part):
         host.programs["powercfg.exe"] = self.powercfg
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {"PowerPlan": lambda: (Record(dict(state), {"scheme": s}) for s, state in self._plans.items())}
 
     def changes(self) -> Mapping[str, Change]:

@@ -45,7 +45,6 @@ class SleepStates(Part):
         host.programs["powercfg.exe"] = self.powercfg
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {
             "FastStartup": lambda: [Record(dict(self._states))],
             "PowerSource": lambda: [Record(dict(self._power))],
