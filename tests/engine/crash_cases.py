@@ -83,7 +83,7 @@ def behind_nat(folder: Path) -> Iterator[NewVmWorld]:
 
 def guest_is_known_by_its_own_key(here: GuestWorld) -> None:
     own = here.guest.distro.host_key
-    assert here.machine.own_vms.read("seed", NAME)["host_keys"] == [own]  # type: ignore[index]
+    assert here.machine.own_vms.kept("seed", NAME)["host_keys"] == [own]  # type: ignore[index]
     assert own != read_disc(here.made.discs[0] or b"").public, "the first one was on a disc"
     assert len(here.machine.guest_sees(here.made.guid)) == 3
 

@@ -123,7 +123,7 @@ def test_its_first_key_is_replaced_by_its_own_and_no_start_changes_that(tmp_path
     assert disc is not None
     first, own = read_disc(disc).public, here.guest.distro.host_key
     assert here.targets[0].host_key == first
-    assert here.machine.own_vms.read("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
+    assert here.machine.own_vms.kept("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
     assert len(here.made.discs) == 2
     here.machine.turn_vm_off(here.made.guid)
     here.machine.start_vm(here.made.guid)

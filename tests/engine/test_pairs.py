@@ -196,7 +196,7 @@ def test_what_a_person_changed_after_both_runs_is_kept_for_good(tmp_path: Path) 
     both, _ = pair_of_high(tmp_path)
     here = both.here
     power, here.machine.vms[here.vm()].power = here.machine.vms[here.vm()].power, "off"
-    here.machine.set_vm(here.vm(), high_memory_mapped_io_space=96 << 30)
+    here.machine.set_vm(here.vm(), high=96 << 30)
     here.machine.vms[here.vm()].power = power
     outcome = both.back(0)
     assert (outcome.outcome, outcome.waiting, len(outcome.kept)) == ("rolled back", (), 1)

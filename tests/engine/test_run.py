@@ -119,7 +119,7 @@ def test_a_later_stage_asks_for_its_consents_and_goes_on_with_them(tmp_path: Pat
 def test_drift_is_refused_with_each_difference(installed: World) -> None:
     plan = installed.plan()
     installed.machine.stop_vm(installed.vm(), within=300)
-    installed.machine.set_vm(installed.vm(), checkpoint_type="standard", low_memory_mapped_io_space=256 << 20)
+    installed.machine.set_vm(installed.vm(), checkpoint_type="standard", low=256 << 20)
     found = installed.state()
     with pytest.raises(Drifted) as drift:
         installed.apply(plan)
@@ -245,7 +245,7 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
     machine.stop_vm(mine, within=300)
     machine.remove_vm_assignable_device(mine, CARD_24GB)
     machine.stop_vm(other, within=300)
-    machine.set_vm(other, automatic_stop_action="turn-off")
+    machine.set_vm(other, stop_action="turn-off")
     machine.add_vm_assignable_device(other, CARD_24GB)
     outcome = installed.rollback()
     assert machine.place(CARD_24GB) == f"assigned:{other}"
@@ -255,7 +255,7 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
 def test_rollback_keeps_what_somebody_changed_since(installed: World) -> None:
     installed.apply(installed.plan())
     installed.machine.stop_vm(installed.vm(), within=300)
-    installed.machine.set_vm(installed.vm(), high_memory_mapped_io_space=256 << 30)
+    installed.machine.set_vm(installed.vm(), high=256 << 30)
     outcome = installed.rollback()
     assert any("MMIO windows of llm-01: kept: high changed since" in sentence for sentence in outcome.kept)
     assert installed.machine.vms[installed.vm()].high == 256 << 30

@@ -159,7 +159,7 @@ def test_drift_in_the_middle_names_the_ways_and_keeps_its_code(tmp_path: Path) -
 
     def around(when: str, entry: Any) -> None:
         if (entry["event"], when) == ("end", "after") and entry["resource"] == "VmPower":
-            here.machine.set_vm(here.vm(), low_memory_mapped_io_space=512 << 20)
+            here.machine.set_vm(here.vm(), low=512 << 20)
 
     here.around = around
     with raises("Halted") as halted:

@@ -54,7 +54,7 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) ->
     installed.apply(installed.plan())
     assert (vm.low, vm.cache) != (low, cache)
     installed.machine.stop_vm(vm.guid, within=300)
-    installed.machine.set_vm(vm.guid, high_memory_mapped_io_space=256 << 30)
+    installed.machine.set_vm(vm.guid, high=256 << 30)
     installed.machine.start_vm(vm.guid)
     for _ in range(2):
         outcome = installed.rollback()
@@ -184,9 +184,9 @@ def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
     other = here.vm("files-01")
     found = here.machine.vms[other].high
     here.machine.stop_vm(other, within=300)
-    here.machine.set_vm(other, high_memory_mapped_io_space=256 << 30)
+    here.machine.set_vm(other, high=256 << 30)
     since = "Hyper-V role and its tools: kept: for files-01, which came since; take that back, then this again"
     assert here.rollback().kept == (since,)
-    here.machine.set_vm(other, high_memory_mapped_io_space=found)
+    here.machine.set_vm(other, high=found)
     assert here.rollback().kept == ()
     assert here.machine.role == "available"

@@ -17,7 +17,6 @@ from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.engine.store import Store
 from winhost.lab.contract.injected_faults import InjectedFault
-from winhost.lab.contract.resource_table import SET_ON_HOST
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
@@ -145,7 +144,7 @@ def test_a_host_that_says_yes_and_does_nothing_is_not_believed(
     if back:
         installed.apply(plan)
     with monkeypatch.context() as deaf:
-        deaf.setitem(SET_ON_HOST, "VmMmio", lambda machine, request: False)
+        deaf.setitem(installed.machine.changes, "VmMmio", lambda asked: False)
         with raises("NotTaken") as refused:
             installed.rollback() if back else installed.apply(plan)
     named = set(re.findall(r"(\w+) should be ", refused.value.what))
@@ -248,7 +247,7 @@ def test_a_consent_that_only_the_second_stage_asks_for_names_no_run_that_was_not
     plan = here.plan()
     here.apply(plan)
     here.machine.stop_vm(here.vm(), within=300)
-    here.machine.set_vm(here.vm(), low_memory_mapped_io_space=256 << 20)
+    here.machine.set_vm(here.vm(), low=256 << 20)
     here.machine.start_vm(here.vm())
     with pytest.raises(ConsentNeeded) as needed:
         here.apply(plan, [])

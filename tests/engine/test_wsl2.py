@@ -283,7 +283,7 @@ def test_a_distro_that_nobody_can_list_is_not_taken_for_somebody_elses(tmp_path:
     here = wsl2_world(tmp_path)
     here.apply(here.plan())
     accounts, task = here.machine.accounts, f"jobs-{ACCOUNT}"
-    accounts.switch_scheduled_task(task, "Disable-ScheduledTask", enabled=False)
+    accounts.disable_scheduled_task(task)
     for _ in range(2):
         outcome = here.rollback()
         assert (outcome.outcome, outcome.kept) == ("not all rolled back", (NO_DOWNGRADE,))
@@ -291,7 +291,7 @@ def test_a_distro_that_nobody_can_list_is_not_taken_for_somebody_elses(tmp_path:
         assert missing["WslDistro"] == "the distro cannot be read before the task that runs WSL is there"
         for resource in ("LocalAccount", "AccountRight", "WslConfig"):
             assert missing[resource] == missing["WslDistro"]
-    accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
+    accounts.enable_scheduled_task(task)
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept) == ("rolled back", (NO_DOWNGRADE,))
     assert accounts.find(ACCOUNT) is None

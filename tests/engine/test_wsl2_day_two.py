@@ -35,7 +35,7 @@ def restart(here: Wsl2World) -> None:
 
 
 def disable(here: Wsl2World, kind: str = "keep-alive") -> None:
-    here.machine.accounts.switch_scheduled_task(f"{kind}-{ACCOUNT}", "Disable-ScheduledTask", enabled=False)
+    here.machine.accounts.disable_scheduled_task(f"{kind}-{ACCOUNT}")
 
 
 def lose_script(here: Wsl2World) -> None:

@@ -69,8 +69,8 @@ MAY_IMPORT = {
         "connect",
     },
     # The lab's rooms are parts of their own; what lies beside them ties a lab together.
-    "lab/physics": {"model", "resources"},
-    "lab/contract": {"model", "resources", "images", "lab/physics"},
+    "lab/physics": {"model", "resources", "images"},
+    "lab/contract": {"model", "resources", "lab/physics"},
     "lab/linux": {"model", "resources", "resources/linux", "lab/physics", "lab/contract"},
     "lab/wire": {"web", "resources", "resources/linux", "lab/physics"},
     "lab/powershell": {"model", "web", "resources", "lab/physics", "lab/wire"},

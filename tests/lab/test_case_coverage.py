@@ -3,13 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from tests.cases import read_cases
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
 from tests.rows import each_row
 from winhost.resources.registry import WINDOWS
 
+DATA = Path(__file__).parents[1] / "data" / "lab"
 SETTABLE = {name: resource for name, resource in WINDOWS.items() if resource.sets}
 OF_EVERY_SET = {"changed", "as it was", "drift", "refused by name", "wrong state", "denied"}
 # What cannot happen, and why.
@@ -48,13 +51,27 @@ def sets() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 @cache
+def answered() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
+    return tuple(sets())
+
+
+@cache
 def kinds() -> dict[str, set[str]]:
     """Of each resource, and of each of its properties that were wanted."""
     found: dict[str, set[str]] = defaultdict(set)
-    for call, answer in sets():
+    for call, answer in answered():
         for what in (call["resource"], *(f"{call['resource']}.{name}" for name in call.get("desired", ()))):
             found[what].add(kind(answer))
     return found
+
+
+@each_row("name", read_cases(DATA / "rehearsed.yaml"))
+def test_a_rehearsal_shows_what_it_must(name: str) -> None:
+    errors = [answer["error"] for _, answer in answered() if "error" in answer]
+    met = {f"{error['cmdlet']} {error['hresults'][-1]}" for error in errors if error["cmdlet"]}
+    met |= {error["code"].split(",")[0] for error in errors}
+    fails = [case["fails"] for case in read_cases(DATA / "physics.yaml").values() if "fails" in case]
+    assert name in met | {f"{each['cmdlet']} {each['hresult']}" for each in fails}
 
 
 @each_row("name", SETTABLE)

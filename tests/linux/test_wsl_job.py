@@ -1,11 +1,12 @@
 """What the plan wants of a distro, done in a real Debian: by the scripts of Windows, through their task and wsl.exe.
 
-Twice: by the real scripts in a PowerShell, where there is one, and by the lab's imitation of them, each of whose calls
-of wsl.exe is also answered by the lab, so that both are seen to end alike.
+Twice: by the real scripts in a PowerShell, where there is one, and by the lab, whose changes this test brings to the
+Debian with the calls of wsl.exe, and of the script inside, that the scripts of Windows make.
 """
 
 import shlex
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from ipaddress import ip_interface
@@ -35,6 +36,7 @@ from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, RULES, WINDOWS
+from winhost.resources.windows.windows_scripts import inside_script
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -104,9 +106,45 @@ class Host:
         """The state after it, which is as it was wanted."""
         found = self._ask(self.machine, {"verb": "set", "resource": resource, "key": OWNED, "desired": desired})
         assert found["ok"], found
+        if self.way == IMITATED:
+            self._follow(resource, desired, found["after"])
         self.found.setdefault(resource, found["before"])
         assert {name: found["after"][name] for name in desired} == dict(desired)
         return dict(found["after"])
+
+    def _follow(self, resource: str, desired: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """What the lab has done to its distro is done to the Debian."""
+        if resource == "WslDistro" and desired["installed"]:
+            self._call("--import", NAME, f"{FOLDER}\\distros\\{ACCOUNT}\\{NAME}", STAGED, "--version", "2")
+        elif resource == "WslDistro":
+            self._call("--export", NAME, f"{FOLDER}\\exports\\{ACCOUNT}\\{NAME}-1.tar")
+            self._call("--unregister", NAME)
+            return
+        elif resource == "WslConf":
+            encoded = {name: text and b64encode(text.encode()).decode() for name, text in desired.items()}
+            self._inside("conf", *(f"{name} {'-' if text is None else f':{text}'}" for name, text in encoded.items()))
+            self._call("--terminate", NAME)
+        elif after["port"] is None:
+            self._inside("close")
+            return
+        else:
+            networks = [f"from {network}" for network in after["allowed"] or ()]
+            keys = [f"key {line}" for line in after["authorized"]]
+            self._inside("open", f"port {after['port']}", f"listen {after['listen']}", "active yes", *networks, *keys)
+            return
+        self.hold()
+
+    def _inside(self, verb: str, *lines: str) -> None:
+        begin = ("-d", NAME, "-u", "root", "--cd", "/", "-e")
+        if lines:
+            self._call(
+                *begin, "/usr/bin/tee", "/var/lib/winhost.wanted", content="".join(f"{line}\n" for line in lines)
+            )
+        self._call(*begin, "/bin/sh", "-s", verb, content=inside_script())
+
+    def _call(self, *arguments: str, content: str = "") -> None:
+        code, output, errors = self._run(arguments, content.encode())
+        assert code == 0, (arguments, output, errors)
 
     def undo(self, resource: str) -> None:
         now, before = self.get(resource), self.found[resource]
@@ -117,24 +155,19 @@ class Host:
     # ---- what the lab would do by itself
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
-        run, stay_alive = Distros.wsl, Distros.keep_alive
-
         def wsl(lab: Distros, account: str, arguments: Sequence[str], content: bytes) -> Ended:
             ended = self._run(arguments, content)
-            if self.way == IMITATED:
-                told = run(lab, account, arguments, content)
-                assert told[0] == ended[0], (arguments, told, ended)
-                return told
             if arguments[0] == "--import" and ended[0] == 0:
                 self.machine.files.write(f"{arguments[2]}\\ext4.vhdx", b"")
             return ended
 
         def keep_alive(lab: Distros, account: str, distro: str | None) -> int | None:
             self.hold()
-            return stay_alive(lab, account, distro) if self.way == IMITATED else None
+            return None
 
-        patch.setattr(Distros, "wsl", wsl)
-        patch.setattr(Distros, "keep_alive", keep_alive)
+        if self.way == REAL:
+            patch.setattr(Distros, "wsl", wsl)
+            patch.setattr(Distros, "keep_alive", keep_alive)
 
     def hold(self) -> None:
         """As Windows runs the task that keeps it alive."""

@@ -69,7 +69,7 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(
     for host in (it.here.machine, it.other.machine):
         assert (host.vms[vm].low, host.vms[vm].cache) != (low, cache)
         host.stop_vm(vm, within=300)
-        host.set_vm(vm, high_memory_mapped_io_space=256 << 30)
+        host.set_vm(vm, high=256 << 30)
         host.start_vm(vm)
     undo, _ = preview(
         replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts(), LaterRuns()

@@ -59,7 +59,7 @@ def test_drift_is_refused_with_each_difference(case: Callable[..., Case]) -> Non
     for host in (it.here.machine, it.other.machine):
         vm = it.other.vm()
         host.stop_vm(vm, within=300)
-        host.set_vm(vm, checkpoint_type="standard", low_memory_mapped_io_space=256 << 20)
+        host.set_vm(vm, checkpoint_type="standard", low=256 << 20)
     done = it.here.apply(it.made)
     refuse(it, done, 4, "Drifted", it.here.state())
     with pytest.raises(Drifted) as drift:
@@ -75,7 +75,7 @@ def test_what_no_step_shows_is_not_changed(case: Callable[..., Case]) -> None:
     def act(machine: Machine, stop: str) -> None:
         for vm in machine.vms:
             machine.stop_vm(vm, within=300)
-            machine.set_vm(vm, automatic_stop_action=stop, automatic_start_action="start")
+            machine.set_vm(vm, stop_action=stop, start_action="start")
 
     it = case(found=lambda machine: act(machine, "turn-off"))
     for host in (it.here.machine, it.other.machine):

@@ -193,14 +193,14 @@ def test_a_distro_that_cannot_be_read_is_neither_kept_nor_taken_away(person: Per
     found = here.state()
     first, second = here.made(reader, book)
     accounts, task = here.machine.accounts, f"jobs-{ACCOUNT}"
-    accounts.switch_scheduled_task(task, "Disable-ScheduledTask", enabled=False)
+    accounts.disable_scheduled_task(task)
     made = here.state()
     for _ in range(2):
         done = here.back(second)
         left_open(done, "the task that runs WSL has to be there first")
         assert {"WslDistro", "WslConf", "WslAccess"} <= {lacks["resource"] for lacks in done.said["missing"]}
         assert here.state() == made
-    accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
+    accounts.enable_scheduled_task(task)
     for bundle in (second, first):
         assert here.back(bundle).said["outcome"] == "rolled back"
     assert but("Wsl", here.state()) == but("Wsl", found)

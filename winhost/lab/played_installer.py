@@ -34,7 +34,7 @@ def play_installer(machine: Machine) -> InstalledLinux | None:
 
 
 def _settings(machine: Machine) -> Mapping[str, Any] | None:
-    record = machine.own_vms.read("partition", "staging")
+    record = machine.own_vms.kept("partition", "staging")
     ticket = machine.part(Disks).file(str(record["partition"]), TICKET) if record else None
     if ticket is None:
         return None

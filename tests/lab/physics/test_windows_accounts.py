@@ -129,7 +129,7 @@ def test_what_tells_an_account_of_ours_is_not_longer_than_windows_takes() -> Non
 
 
 def without_right(here: World) -> None:
-    here.machine.accounts.change_administrators(account(here).sid, "Remove-LocalGroupMember", member=False)
+    here.machine.accounts.remove_local_group_member(account(here).sid)
 
 
 def denied(here: World) -> None:
@@ -162,7 +162,7 @@ def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_wou
         here.machine.accounts.first_job("winhost")
     assert caught.value.code == said
     with pytest.raises(NotYet) as waits:
-        here.machine.accounts.run_job("winhost", ["--version"])
+        here.machine.accounts.ready_to_run("winhost")
     assert waits.value.resource == mends
 
 
@@ -170,7 +170,7 @@ def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) ->
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     here.machine.accounts.remove_local_user(owner.sid)
     with pytest.raises(NotYet, match="AccountTasks"):
-        here.machine.accounts.run_job("winhost", ["--version"])
+        here.machine.accounts.ready_to_run("winhost")
 
 
 def test_a_changed_password_is_mended_by_registering_again(here: World, owner: Account) -> None:
@@ -194,7 +194,7 @@ def test_the_right_alone_is_enough(here: World) -> None:
 def test_without_a_ready_task_there_are_no_jobs_yet(here: World, owner: Account, jobs: str) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": jobs})
     with pytest.raises(NotYet, match="AccountTasks"):
-        here.machine.accounts.run_job("winhost", ["--version"])
+        here.machine.accounts.ready_to_run("winhost")
 
 
 def test_a_profile_does_not_take_the_folder_of_another(here: World, owner: Account) -> None:

@@ -13,28 +13,22 @@ from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.linux_turn import InstalledLinux
+from winhost.lab.physics.parts import Part
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import seed_of
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Facts
 
 
-class GpusOfMetal:
+class GpusOfMetal(Part):
     """All that Windows has, too."""
-
-    def __init__(self, host: Machine) -> None:
-        self._host = host
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
         """The call that lists the instances."""
         return {"LinuxGpu": self._gpus}
 
-    def restarted(self) -> bool:
-        """What is there stays."""
-        return False
-
     def _gpus(self) -> Iterator[Record]:
-        found = (linux_gpu(device) for device in self._host.devices)
+        found = (linux_gpu(device) for device in self.host.devices)
         for number, state in enumerate(filter(None, found), start=1):
             yield Record(state, {"address": f"0000:{number:02x}:00.0"})
 

@@ -11,6 +11,7 @@ from winhost.lab.linux.linux_answers import LinuxAnswers
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.guest_disc import GuestDisc, read_disc
+from winhost.lab.physics.parts import Part
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import seed_of
@@ -22,19 +23,16 @@ NO_MORE = "/etc/cloud/cloud-init.disabled"
 _KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
 
 
-class SeenGpus:
+class SeenGpus(Part):
     """NVIDIA's GPUs that a guest sees: each in a PCI domain of its own, in the windows that its VM has for them."""
 
     def __init__(self, host: Machine, vm: VirtualMachine) -> None:
+        super().__init__(host)
         self._host, self._vm = host, vm
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
         """The calls that list the instances."""
         return {"LinuxGpu": self._gpus, "MmioNeed": self._lacks}
-
-    def restarted(self) -> bool:
-        """What is seen is as it is."""
-        return False
 
     def _lacks(self) -> Iterator[Record]:
         """What the kernel says of a device for which there was no room."""

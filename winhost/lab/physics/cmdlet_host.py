@@ -1,18 +1,12 @@
 """How a simulated Windows works: what needs an administrator, what takes its time, and that it may go down."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
 
 from winhost.lab.physics.host_state import HostState
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.facts import Facts
-
-W = TypeVar("W", bound="CmdletHost")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
 
@@ -36,20 +30,6 @@ _SECONDS = {
 
 class HostDown(Exception):
     """The host went down while this was running: there will be no answer."""
-
-
-def as_cmdlet(name: str) -> Callable[[Callable[Concatenate[W, P], R]], Callable[Concatenate[W, P], R]]:
-    """Runs as the cmdlet `name`: needs an administrator, takes its time, and then the machine for itself."""
-
-    def make(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
-        @wraps(method)
-        def run(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with self.changing(name):
-                return method(self, *args, **kwargs)
-
-        return run
-
-    return make
 
 
 class CmdletHost(HostState):

@@ -1,6 +1,7 @@
 """Devices of a simulated Windows: how Plug and Play and Hyper-V take them from the host, and give them back."""
 
-from winhost.lab.physics.cmdlet_host import CmdletHost, as_cmdlet
+from winhost.lab.physics.cmdlet_host import CmdletHost
+from winhost.lab.physics.parts import as_cmdlet
 from winhost.lab.physics.pci_function import Device
 
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
@@ -9,7 +10,7 @@ _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex en
 class DeviceCmdlets(CmdletHost):
     """Cmdlets of PnpDevice and, for devices of the host, of Hyper-V."""
 
-    @as_cmdlet("Disable-PnpDevice")
+    @as_cmdlet("Disable-PnpDevice", instance="InstanceId[]")
     def disable_pnp_device(self, instance: str) -> None:
         """By its instance id of the moment."""
         found = self._pnp(instance, "Disable-PnpDevice")
@@ -17,7 +18,7 @@ class DeviceCmdlets(CmdletHost):
             raise self.fail("pnp-failed", "Disable-PnpDevice")
         found.enabled = False
 
-    @as_cmdlet("Enable-PnpDevice")
+    @as_cmdlet("Enable-PnpDevice", instance="InstanceId[]")
     def enable_pnp_device(self, instance: str) -> None:
         """By its instance id of the moment."""
         found = self._pnp(instance, "Enable-PnpDevice")
@@ -31,7 +32,7 @@ class DeviceCmdlets(CmdletHost):
                 return each
         raise self.fail("pnp-not-found", cmdlet, instance=instance)
 
-    @as_cmdlet("Dismount-VMHostAssignableDevice")
+    @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
         """`force` waives ACS and the manufacturer's mitigation driver, nothing else."""
         cmdlet = "Dismount-VMHostAssignableDevice"
@@ -48,7 +49,7 @@ class DeviceCmdlets(CmdletHost):
             raise self.fail("no-mitigation", cmdlet)
         found.dismounted, found.forced = True, force
 
-    @as_cmdlet("Mount-VMHostAssignableDevice")
+    @as_cmdlet("Mount-VMHostAssignableDevice", location="LocationPath")
     def mount_vm_host_assignable_device(self, location: str) -> None:
         """It comes back under another instance id, disabled if it was. A VM that claims it is left with nothing."""
         cmdlet = "Mount-VMHostAssignableDevice"

@@ -1,8 +1,11 @@
 """Features of a simulated Windows: roles of a server, optional features of a client, and the restart they wait for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from winhost.lab.physics.cmdlet_host import CmdletHost, as_cmdlet
+from winhost.core.answers import Json
+from winhost.lab.physics.cmdlet_host import CmdletHost
+from winhost.lab.physics.parts import SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_software import PENDING, Software
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
@@ -83,6 +86,35 @@ class FeatureCmdlets(CmdletHost):
         for name in names:
             if name not in self.optional_features:
                 raise self.fail("feature-unknown", cmdlet, feature=name)
+
+    # ---- as resources
+
+    def set_role(self, asked: SetCall) -> bool:
+        """Hyper-V and its tools."""
+        role, tools = (CLIENT_ROLE, CLIENT_TOOLS) if self.is_client else (ROLE, TOOLS)
+        states = {
+            name: asked.desired[part] for name, part in ((role, "role"), (tools, "tools")) if part in asked.desired
+        }
+        if self.is_client:
+            return self._set_optional(states)
+        return self._install(states, self.install_windows_feature, self.uninstall_windows_feature)
+
+    def set_platform(self, asked: SetCall) -> bool:
+        """Virtual Machine Platform."""
+        return self._set_optional({PLATFORM: asked.desired["feature"]})
+
+    def _set_optional(self, states: Mapping[str, Json]) -> bool:
+        for name in sorted(states):
+            if name not in self.optional_features:
+                message = f"This edition of Windows has no feature {name}, or its files were removed."
+                raise own_error("FeatureNotHere", "NotInstalled", message)
+        return self._install(states, self.enable_windows_optional_feature, self.disable_windows_optional_feature)
+
+    def _install(self, states: Mapping[str, Json], install: Callable[..., bool], remove: Callable[..., bool]) -> bool:
+        coming = sorted(name for name, state in states.items() if state == "installed")
+        going = sorted(name for name, state in states.items() if state == "available")
+        restart = bool(coming) and install(*coming)
+        return (bool(going) and remove(*going)) or restart
 
     @property
     def runs_wsl(self) -> bool:

@@ -4,54 +4,96 @@ What it rests on: the reference of modules NetNat and Hyper-V; that a second NAT
 incorrect" is reported, and that Windows supports one is Microsoft's word.
 """
 
-import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.network_adapters import Switch
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_software import Software
 from winhost.resources.windows.nat_switch import NO_NAT
+from winhost.resources.windows.own_vm import NAME
 
-_ENTRY = "nat "
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 
-class HostNats:
+class HostNats(Part):
     """prefixes: of the NATs of a host, by their names."""
 
-    def __init__(
-        self, host: WindowsHost, network: Network, software: Software, initial: Mapping[str, Sequence[Record]]
-    ) -> None:
-        self._host, self._network, self._software = host, network, software
+    def __init__(self, host: "Machine", network: Network, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
+        self._network = network
         found = {record.key["name"]: record.state["network"] for record in initial.get("NatSwitch", ())}
         self.prefixes = {name: str(prefix) for name, prefix in {**found, **host.lab.nats}.items() if prefix}
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
-        """The calls that list the instances."""
         return {"NatSwitch": self._listed}
-
-    def restarted(self) -> bool:
-        """They outlive restarts, and none is waiting for one."""
-        return False
-
-    # ---- what winhost notes
-
-    def read(self, name: str) -> dict[str, Any] | None:
-        text = self._software.record.get(f"{_ENTRY}{name}")
-        return None if text is None else json.loads(text)
-
-    def write(self, name: str, record: dict[str, Any] | None) -> None:
-        """None takes it away."""
-        self._software.write_registry(f"{_ENTRY}{name}", None if record is None else json.dumps(record))
 
     # ---- as a resource
 
+    def changes(self) -> Mapping[str, Change]:
+        return {"NatSwitch": self.set_nat}
+
+    def set_nat(self, asked: SetCall) -> None:
+        """Made with an internal switch, or taken away with it. Raises CmdletError."""
+        name, network = asked.key["name"], asked.desired.get("network")
+        if not re.fullmatch(NAME, name):
+            raise bad_request("The name of a NAT has lower-case letters, digits and dashes between them.")
+        if "made" not in asked.desired:
+            raise wrong_place("A NAT keeps its network: take it away first.")
+        if not asked.desired["made"]:
+            self._remove(name)
+            return
+        if network is None:
+            raise bad_request("network is an IPv4 network with room for hosts.")
+        self._make(name, str(network))
+
+    def _make(self, name: str, network: str) -> None:
+        record = self.kept("nat", name)
+        for other, prefix in self.prefixes.items():
+            if record is None or other.casefold() != name:
+                said = f"The host has the NAT {other} for {prefix} already, and Windows has one at a time."
+                raise own_error("OtherNat", "ResourceExists", said)
+        mine: dict[str, Any] = {"network": network, "switch": record and record["switch"], "complete": False}
+        mine["name"] = name
+        switch = self._named(name)
+        if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
+            said = f"There is a switch {name} already, which winhost did not make."
+            raise own_error("NameTaken", "ResourceExists", said)
+        self.keep("nat", name, mine)
+        switch = switch or self._network.new_internal_vm_switch(name)
+        mine["switch"] = switch.guid
+        port, subnet = self._network.adapters[str(switch.port)], ip_network(network)
+        while port.shows_at > self._network.now:
+            self._network.wait(1.0)
+        port.add_address(str(subnet[1]), subnet.prefixlen)
+        if not self.prefixes:
+            self.new_net_nat(name, network)
+        self.keep("nat", name, {**mine, "complete": True})
+
+    def _named(self, name: str) -> Switch | None:
+        return next((each for each in self._network.switches if str(each.state["name"]).casefold() == name), None)
+
+    def _remove(self, name: str) -> None:
+        record = self.kept("nat", name)
+        if record is None:
+            return
+        if self.users(record["switch"]):
+            raise wrong_place("VMs are connected to it.")
+        for each in [other for other in self.prefixes if other.casefold() == name]:
+            self.remove_net_nat(each)
+        for switch in list(self._network.switches):
+            if switch.guid == (record["switch"] or (found.guid if (found := self._named(name)) else None)):
+                self._network.remove_vm_switch(switch.guid)
+        self.keep("nat", name, None)
+
     def _listed(self) -> Iterator[Record]:
-        ours = [entry.removeprefix(_ENTRY) for entry in sorted(self._software.record) if entry.startswith(_ENTRY)]
-        for name in ours:
-            record = self.read(name) or {}
+        ours = dict(self.all_kept("nat"))
+        for name, record in ours.items():
             state: dict[str, Json] = {**NO_NAT, **self._seen(self.prefixes.get(name)), "made": None}
             state["switch"] = next((s.guid for s in self._network.switches if s.guid == record["switch"]), None)
             whole = record["complete"] and state["switch"] and state["address"]
@@ -80,12 +122,12 @@ class HostNats:
 
     # ---- cmdlets
 
+    @as_cmdlet("New-NetNat", name="Name", prefix="InternalIPInterfaceAddressPrefix")
     def new_net_nat(self, name: str, prefix: str) -> None:
-        with self._host.changing("New-NetNat"):
-            if self.prefixes:
-                raise self._host.fail("nat-refused", "New-NetNat")
-            self.prefixes[name] = prefix
+        if self.prefixes:
+            raise self.host.fail("nat-refused", "New-NetNat")
+        self.prefixes[name] = prefix
 
+    @as_cmdlet("Remove-NetNat", name="InputObject[].DeviceID")
     def remove_net_nat(self, name: str) -> None:
-        with self._host.changing("Remove-NetNat"):
-            del self.prefixes[name]
+        del self.prefixes[name]

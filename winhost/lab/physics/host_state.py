@@ -8,13 +8,13 @@ from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
 from winhost.lab.physics.guest_mmio import fitting
-from winhost.lab.physics.host_protocol import HostPart
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import DevicePhysics, LabSection
+from winhost.lab.physics.parts import Change, Part
 from winhost.lab.physics.pci_function import Device, device
 from winhost.lab.physics.virtual_machine import VM_RESOURCES as VM_RESOURCES
 from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine, virtual_machine
-from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error
+from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
 from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
@@ -73,8 +73,8 @@ class HostState:
         self.devices = self._make_devices()
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
-        self.parts: list[HostPart] = []
-        self._tellers: dict[str, HostPart] = {}  # by what they tell, of the first so many parts
+        self.parts: list[Part] = []
+        self._tellers: dict[str, Part] = {}  # by what they tell, of the first so many parts
         self._asked = 0
         # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
         # asked for; what it tells where all are asked for; which one it waits for; registry keys, and what is written
@@ -88,7 +88,7 @@ class HostState:
         self.registry_writers: dict[str, Callable[[str, Json], None]] = {}
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
         self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
-        self.changes: dict[str, Callable[[Key, Mapping[str, Json]], None]] = {}
+        self.changes: dict[str, Change] = {}
         self._virtualization = self._was_virtualizable()
         self._hypervisor = bool(known_or(self._first("Firmware"), "hypervisor_present", False))
 
@@ -215,7 +215,8 @@ class HostState:
                 return Unavailable("HyperVRole")
             if not self.lab.administrator and (cmdlet := self._refusing(resource)):
                 return Unknown(self.denied(cmdlet).fault)
-            if error := self.refusals.get(resource, lambda: None)():
+            hidden = not self.lab.administrator and any(resource in part.for_administrators for part in self.parts)
+            if error := not_administrator() if hidden else self.refusals.get(resource, lambda: None)():
                 return Unknown(error.fault)
             if (missing := self.awaits.get(resource, lambda: None)()) is not None:
                 return Unavailable(missing)

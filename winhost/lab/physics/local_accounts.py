@@ -4,18 +4,23 @@ Source: Microsoft's documentation of local accounts and of user rights.
 """
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.parts import Part, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
-from winhost.lab.physics.windows_errors import CmdletError, own_error
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, not_ours, own_error
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"
 ADMINISTRATORS = "S-1-5-32-544"
@@ -32,6 +37,7 @@ _DEFAULT_RIGHTS = {
 _PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
 _KINDS = ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")  # of characters; a password policy asks for three of them
 _LEAST_PASSWORD = 14
+_ACCOUNT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 
 
 @dataclass
@@ -53,12 +59,17 @@ class Account:
     def ours(self) -> bool:
         return self.description == MARKER
 
+    def check_ours(self) -> None:
+        """Raises CmdletError."""
+        if not self.ours:
+            raise not_ours(f"winhost did not make the account {self.name}.")
 
-class LocalAccounts:
+
+class LocalAccounts(Part):
     """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._machine = machine
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}
         self.tasks: dict[str, Task] = {}
@@ -68,8 +79,8 @@ class LocalAccounts:
         for account in self._made(initial):
             self.accounts[account.name.casefold()] = account
         self._give_rights(initial)
-        machine.registry_keys.append(self._registry)
-        machine.cim_classes |= {
+        host.registry_keys.append(self._registry)
+        host.cim_classes |= {
             "Win32_UserProfile": self._profiles,
             "Win32_LogonSession": self._sessions,
             "Win32_LoggedOnUser": self._logons,
@@ -95,13 +106,13 @@ class LocalAccounts:
                 unread=unread,
             )
             for number in range(state.get("distros") or 0):
-                self._machine.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
+                self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
 
     def _built_in(self) -> Iterator[Account]:
         """On every Windows, but not on a domain controller."""
         if self.is_controller:
             return
-        client, base = self._machine.is_client, self._base
+        client, base = self.host.is_client, self._base
         profile = None if client else "C:\\Users\\Administrator"
         yield Account("Administrator", f"{base}-500", enabled=not client, administrator=True, profile=profile)
         yield Account("Guest", f"{base}-501", enabled=False)
@@ -111,7 +122,7 @@ class LocalAccounts:
         self.rights = {right: [] for right in RIGHTS}
         if "AccountRight" not in initial:
             self.rights = {right: list(holders) for right, holders in _DEFAULT_RIGHTS.items()}
-            if self._machine.lab.wsl.no_service_logon:
+            if self.host.lab.wsl.no_service_logon:
                 self.rights[SERVICE].remove(VIRTUAL_MACHINES)
         for record in initial.get("AccountRight", ()):
             if record.state.get("granted") is True:
@@ -121,7 +132,7 @@ class LocalAccounts:
 
     @property
     def _base(self) -> str:
-        numbers = sha256(self._machine.name.encode()).digest()
+        numbers = sha256(self.host.name.encode()).digest()
         return "S-1-5-21-" + "-".join(str(int.from_bytes(numbers[at : at + 4], "big")) for at in (0, 4, 8))
 
     def _new_sid(self) -> str:
@@ -161,7 +172,7 @@ class LocalAccounts:
 
     def _logged_on(self) -> Iterator[tuple[str, str, int]]:
         """Domain, name and type of each session."""
-        here = self._machine.name
+        here = self.host.name
         for account in self.accounts.values():
             yield from ((here, account.name, _PEOPLE) for _ in range(account.sessions or 0))
             if (alive := self.task("keep-alive", account.name)) and alive.running:
@@ -182,46 +193,54 @@ class LocalAccounts:
 
     # ---- accounts
 
+    @as_cmdlet("New-LocalUser")
     def new_local_user(self, name: str, secret: str, description: str) -> Account:
         """Raises CmdletError."""
         cmdlet = "New-LocalUser"
-        with self._machine.changing(cmdlet):
-            if self.find(name):
-                raise self._machine.fail("user-exists", cmdlet, account=name)
-            self._check_password(secret, cmdlet)
-            account = Account(name, self._new_sid(), description=description, secret=secret)
-            self.accounts[name.casefold()] = account
-            return account
+        if self.find(name):
+            raise self.host.fail("user-exists", cmdlet, account=name)
+        self._check_password(secret, cmdlet)
+        account = Account(name, self._new_sid(), description=description, secret=secret)
+        self.accounts[name.casefold()] = account
+        return account
 
+    @as_cmdlet("Set-LocalUser", sid="InputObject.SID", secret="Password")  # noqa: S106 - the name of a parameter
     def set_local_user(self, sid: str, secret: str) -> None:
         """Another password. Raises CmdletError."""
         cmdlet = "Set-LocalUser"
-        with self._machine.changing(cmdlet):
-            account = self._user(sid, cmdlet)
-            self._check_password(secret, cmdlet)
-            account.secret = secret
+        account = self._user(sid, cmdlet)
+        self._check_password(secret, cmdlet)
+        account.secret = secret
 
+    @as_cmdlet("Remove-LocalUser", sid="InputObject[].SID")
     def remove_local_user(self, sid: str) -> None:
         """What it left behind, such as its profile and rights, stays. Raises CmdletError."""
         cmdlet = "Remove-LocalUser"
-        with self._machine.changing(cmdlet):
-            del self.accounts[self._user(sid, cmdlet).name.casefold()]
+        del self.accounts[self._user(sid, cmdlet).name.casefold()]
 
-    def change_administrators(self, sid: str, cmdlet: str, *, member: bool) -> None:
-        """Add-LocalGroupMember and Remove-LocalGroupMember. Raises CmdletError."""
-        with self._machine.changing(cmdlet):
-            account = self._user(sid, cmdlet)
-            if account.administrator is member:
-                raise self._machine.fail("member-exists" if member else "member-unknown", cmdlet, account=account.name)
-            account.administrator = member
+    @as_cmdlet("Add-LocalGroupMember", "SID", sid="Member[].SID")
+    def add_local_group_member(self, sid: str) -> None:
+        """To the administrators. Raises CmdletError."""
+        account = self._user(sid, "Add-LocalGroupMember")
+        if account.administrator:
+            raise self.host.fail("member-exists", "Add-LocalGroupMember", account=account.name)
+        account.administrator = True
 
+    @as_cmdlet("Remove-LocalGroupMember", "SID", sid="Member[].SID")
+    def remove_local_group_member(self, sid: str) -> None:
+        """From the administrators. Raises CmdletError."""
+        account = self._user(sid, "Remove-LocalGroupMember")
+        if not account.administrator:
+            raise self.host.fail("member-unknown", "Remove-LocalGroupMember", account=account.name)
+        account.administrator = False
+
+    @as_cmdlet("Remove-CimInstance", sid="InputObject.DeviceID")
     def remove_profile(self, sid: str) -> None:
         """Remove-CimInstance of a Win32_UserProfile: the folder with all that is in it."""
-        with self._machine.changing("Remove-CimInstance"):
-            account = self.by_sid(sid)
-            if account is not None and account.profile is not None:
-                self._machine.files.remove_folder(account.profile)
-                account.profile = None
+        account = self.by_sid(sid)
+        if account is not None and account.profile is not None:
+            self.host.files.remove_folder(account.profile)
+            account.profile = None
 
     def loaded(self, account: Account) -> bool:
         """Whether its profile is in use."""
@@ -231,24 +250,61 @@ class LocalAccounts:
     def _user(self, sid: str, cmdlet: str) -> Account:
         account = self.by_sid(sid)
         if account is None:
-            raise self._machine.fail("user-unknown", cmdlet, account=sid)
+            raise self.host.fail("user-unknown", cmdlet, account=sid)
         return account
 
     def _check_password(self, secret: str, cmdlet: str) -> None:
         kinds = sum(re.search(kind, secret) is not None for kind in _KINDS)
         if len(secret) < _LEAST_PASSWORD or kinds < 3:
-            raise self._machine.fail("password-refused", cmdlet)
+            raise self.host.fail("password-refused", cmdlet)
+
+    def set_account(self, asked: SetCall) -> None:
+        """Made, removed, or another member of the administrators."""
+        name, desired = asked.key["account"], asked.desired
+        check_account_name(name)
+        account = self.find(name)
+        if desired.get("there") is False:
+            if account is not None:
+                self._remove(account)
+            return
+        if account is None and "there" not in desired:
+            raise not_found(f"There is no account {name}.")
+        account = account or self.new_local_user(name, new_secret(), MARKER)
+        if desired.get("administrator", account.administrator) is not account.administrator:
+            account.check_ours()
+            (self.remove_local_group_member if account.administrator else self.add_local_group_member)(account.sid)
+
+    def _remove(self, account: Account) -> None:
+        account.check_ours()
+        if distros := self.distros(account):
+            said = f"The profile of {account.name} holds {distros} distro(s)."
+            raise own_error("HoldsDistro", "ResourceExists", said)
+        if account.profile is not None and self.loaded(account):
+            raise own_error("LoggedOn", "ResourceBusy", f"{account.name} is still logged on.")
+        self.remove_profile(account.sid)
+        self.remove_local_user(account.sid)
+
+    def distros(self, account: Account) -> int | None:
+        """How many disks of distros belong to it; of accounts of others nobody looks."""
+        if not account.ours:
+            return None
+        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
+        return sum(self.count(folder, "ext4.vhdx") for folder in folders)
+
+    def count(self, folder: str, name: str) -> int:
+        """Files of a name below a folder."""
+        return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self.host.files.below(folder))
 
     # ---- rights, as secedit.exe reads and writes them
 
     def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints. Files are those of this host."""
         options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
-        with self._machine.changing("secedit.exe"):
+        with self.host.changing("secedit.exe"):
             if arguments[0] == "/export":
-                self._machine.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
+                self.host.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
                 return 0, "The task has completed successfully.\r\n"
-            content = self._machine.files.read(options["/cfg"])
+            content = self.host.files.read(options["/cfg"])
             self._configure(decoded(content or b"")[0])
             return 0, "The task has completed successfully.\r\n"
 
@@ -269,10 +325,39 @@ class LocalAccounts:
             initial = [holder.lstrip("*") for holder in holders.split(",") if holder]
             self.set_right(right, [self._sid_of(holder) for holder in initial])
 
+    def set_granted(self, asked: SetCall) -> None:
+        """What a set of AccountRight does."""
+        right, name = asked.key["right"], asked.key["account"]
+        if right not in RIGHTS[:2]:
+            raise bad_request("winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.")
+        holder = name if re.fullmatch(r"S-1-[0-9]+(-[0-9]+)+", name) else self.named(name).sid
+        others = [each for each in self.rights[right] if each != holder]
+        self.set_right(right, [*others, holder] if asked.desired["granted"] else others)
+
+    def named(self, name: str) -> Account:
+        """Raises CmdletError."""
+        check_account_name(name)
+        if self.is_controller:
+            raise no_local_accounts()
+        if (account := self.find(name)) is None:
+            raise not_found(f"There is no account {name}.")
+        return account
+
     def set_right(self, right: str, holders: Sequence[str]) -> None:
         """What a policy of the domain says comes back at once here, on Windows within the hour."""
-        if right not in self._machine.lab.accounts.rights_by_policy:
+        if right not in self.host.lab.accounts.rights_by_policy:
             self.rights[right] = list(holders)
+
+
+def new_secret() -> str:
+    """A password that every policy takes."""
+    return secrets.token_urlsafe(36) + "Aa1-"
+
+
+def check_account_name(name: str) -> None:
+    """Raises CmdletError for what is no name of an account of winhost."""
+    if not _ACCOUNT.fullmatch(name):
+        raise bad_request("An account of winhost has a name of letters, digits, dots and dashes, 20 at most.")
 
 
 def no_local_accounts() -> CmdletError:

@@ -56,6 +56,17 @@ class Adapter:
         """The addresses that somebody gave it."""
         return [dict(each) for each in self.addresses if each["origin"] == "manual"]
 
+    def add_address(self, address: str, prefix: int) -> None:
+        """By hand, which ends what DHCP gave."""
+        if all(each["address"] != address for each in self.addresses):
+            self.addresses[:] = [*self.manual(), {"address": address, "prefix": prefix, "origin": "manual"}]
+
+    def add_route(self, to: str, by: str) -> None:
+        if to == "0.0.0.0/0":
+            self.state["gateway"] = by
+        elif (to, by) not in self.routes:
+            self.routes.append((to, by))
+
     def all_routes(self) -> list[list[str]]:
         """As (destination, gateway), the default one first."""
         default = [["0.0.0.0/0", str(self.state["gateway"])]] if self.state["gateway"] else []

@@ -7,10 +7,10 @@ is in the form of the facts' resources. Here it is put together, and restarted.
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from winhost.core.answers import Json
-from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
 from winhost.lab.physics.found.disks import Disks
@@ -20,7 +20,8 @@ from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.linux_turn import LinuxTurn
 from winhost.lab.physics.own_vms import OwnVms
-from winhost.lab.physics.switch_task import switch_task
+from winhost.lab.physics.parts import as_cmdlet
+from winhost.lab.physics.virtual_machine import FIELDS
 from winhost.lab.physics.vm_making import VmMaking
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError
@@ -52,21 +53,26 @@ class Machine(VmMaking, FeatureCmdlets):
         self.parts.append(self.accounts)
         self.software = Software(self, self._initial)
         self.parts.append(self.software)
-        self.network = Network(self, switch_task)
+        self.network = Network(self)
         self.parts.append(self.network)
-        self.nats = HostNats(self, self.network, self.software, self._initial)
+        self.nats = HostNats(self, self.network, self._initial)
         self.parts.append(self.nats)
         self.own_vms = OwnVms(self)
         self.parts.append(self.own_vms)
         self.parts += found_parts(self, self._initial)
         self.distros = Distros(self, self._initial)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
+        self.changes |= {
+            "HyperVRole": self.set_role,
+            "VirtualMachinePlatform": self.set_platform,
+            "AssignableDevice": self.set_assignment,
+            "VmPower": self.set_vm_power,
+            **{resource: partial(self.set_vm_resource, resource) for resource in FIELDS},
+        }
+        for part in self.parts:
+            self.changes |= part.changes()
         # What starts it otherwise, as virtualization-based security does, is none of our business.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
-
-    def record(self) -> Mapping[str, str]:
-        """What winhost keeps in the registry, by name."""
-        return self.software.record
 
     def part(self, kind: type[P]) -> P:
         """The one part of this kind."""

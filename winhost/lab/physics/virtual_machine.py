@@ -9,7 +9,26 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.assignable_device import owner
 
-VM_RESOURCES = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
+# Parameters of Set-VM, and properties of what Get-VM gives: the field of a VM that each is kept in.
+SETTINGS = {
+    "LowMemoryMappedIoSpace": "low",
+    "HighMemoryMappedIoSpace": "high",
+    "GuestControlledCacheTypes": "cache",
+    "AutomaticStopAction": "stop_action",
+    "AutomaticStartAction": "start_action",
+    "CheckpointType": "checkpoint_type",
+    "AutomaticCheckpointsEnabled": "automatic_checkpoints",
+    "AutomaticStartDelay": "start_delay",
+    "Notes": "notes",
+}
+# Likewise of properties of resources.
+FIELDS = {
+    "VmMmio": {"low": "low", "high": "high", "cache": "cache"},
+    "VmActions": {"stop": "stop_action", "start": "start_action"},
+    "VmCheckpoints": {"kind": "checkpoint_type", "automatic": "automatic_checkpoints"},
+    "VmMemory": {"dynamic": "dynamic_memory", "startup": "startup", "minimum": "minimum", "maximum": "maximum"},
+}
+VM_RESOURCES = ("Vm", "VmPower", *FIELDS)
 
 
 @dataclass(frozen=True)
@@ -83,16 +102,7 @@ class VirtualMachine:
             return {**self.traits, "state": self.power, "devices": locations}
         if resource == "VmPower":
             return {"state": self.power}
-        return {name: getattr(self, kept) for name, kept in _KEPT[resource].items()}
-
-
-# Where each property of the resources is kept in a VirtualMachine.
-_KEPT = {
-    "VmMmio": {"low": "low", "high": "high", "cache": "cache"},
-    "VmActions": {"stop": "stop_action", "start": "start_action"},
-    "VmCheckpoints": {"kind": "checkpoint_type", "automatic": "automatic_checkpoints"},
-    "VmMemory": {"dynamic": "dynamic_memory", "startup": "startup", "minimum": "minimum", "maximum": "maximum"},
-}
+        return {name: getattr(self, kept) for name, kept in FIELDS[resource].items()}
 
 
 def virtual_machine(
@@ -105,7 +115,7 @@ def virtual_machine(
     seen = state_of("Vm")
     kept: dict[str, Any] = {
         field_name: value
-        for resource, names in _KEPT.items()
+        for resource, names in FIELDS.items()
         for name, field_name in names.items()
         if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }

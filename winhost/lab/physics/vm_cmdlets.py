@@ -5,16 +5,19 @@ where.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.device_cmdlets import DeviceCmdlets
 from winhost.lab.physics.guest_mmio import window_end
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import GuestPhysics
-from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine
+from winhost.lab.physics.parts import SetCall, as_cmdlet
+from winhost.lab.physics.pci_function import Device
+from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, VirtualMachine
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, own_error, wrong_place
 from winhost.model.units import MiB
+from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.operating_system import OsFamily
 
 SERVER_2025 = 26100
@@ -23,27 +26,15 @@ _COMMON_WIDTH = 46  # physical address bits of most servers
 _MMIO_STEP = 2 * MiB
 _PAGE = 4096
 _LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
-# Of Set-VM: in which field of a VM each parameter is kept, which it takes of a VM that is off, what fits them.
-_KEPT_AS = {
-    "low_memory_mapped_io_space": "low",
-    "high_memory_mapped_io_space": "high",
-    "guest_controlled_cache_types": "cache",
-    "automatic_stop_action": "stop_action",
-    "automatic_start_action": "start_action",
-    "checkpoint_type": "checkpoint_type",
-    "automatic_checkpoints_enabled": "automatic_checkpoints",
-    "automatic_start_delay": "start_delay",
-    "notes": "notes",
-}
-_COLD = {"low_memory_mapped_io_space", "high_memory_mapped_io_space"}
-_COLD |= {"guest_controlled_cache_types", "automatic_stop_action"}
+_COLD = {"low", "high", "cache", "stop_action"}  # which Set-VM takes of a VM that is off
 _FITTING: Mapping[str, Callable[[Any], bool]] = {
-    "low_memory_mapped_io_space": lambda size: _LOW_LEAST <= size <= _LOW_MOST and size % _MMIO_STEP == 0,
-    "high_memory_mapped_io_space": lambda size: size > 0 and size % _MMIO_STEP == 0,
-    "automatic_stop_action": ("turn-off", "save", "shut-down").__contains__,
-    "automatic_start_action": ("nothing", "start-if-running", "start").__contains__,
+    "low": lambda size: _LOW_LEAST <= size <= _LOW_MOST and size % _MMIO_STEP == 0,
+    "high": lambda size: size > 0 and size % _MMIO_STEP == 0,
+    "stop_action": ("turn-off", "save", "shut-down").__contains__,
+    "start_action": ("nothing", "start-if-running", "start").__contains__,
     "checkpoint_type": ("disabled", "production", "production-only", "standard").__contains__,
 }
+TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
 _STOP_VM_SECONDS = 300.0
 
@@ -74,24 +65,34 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Set-VM")
     def set_vm(self, /, guid: str, **settings: Any) -> None:
-        """settings: by its parameters in snake case; sizes in bytes, words as resources say them. All or nothing."""
+        """settings: by the fields that keep them (SETTINGS). All or nothing."""
+        assert settings.keys() <= {*SETTINGS.values()}
         vm = self._vm(guid, "Set-VM")
         if set(settings) & _COLD:
             vm = self._vm_in(("off",), guid, "Set-VM")
-        for name, value in settings.items():
-            fits = _FITTING.get(name, lambda value: True)
-            self._require(fits(value), "Set-VM", "".join(map(str.capitalize, name.split("_"))), value)
-        if settings.get("automatic_stop_action") == "save" and vm.assignments:
+        for parameter, name in SETTINGS.items():
+            if name in settings and name in _FITTING:
+                self._require(_FITTING[name](settings[name]), "Set-VM", parameter, settings[name])
+        if settings.get("stop_action") == "save" and vm.assignments:
             raise self.fail("save-with-device", "Set-VM", vm=vm.name)
         for name, value in settings.items():
-            setattr(vm, _KEPT_AS[name], value)
+            setattr(vm, name, value)
 
-    @as_cmdlet("Set-VMMemory")
-    def set_vm_memory(self, guid: str, *, dynamic_memory_enabled: bool) -> None:
-        """Static or dynamic."""
-        self._vm_in(("off",), guid, "Set-VMMemory").dynamic_memory = dynamic_memory_enabled
+    def set_vm_resource(self, resource: str, asked: SetCall) -> None:
+        """What a set of VmMmio, VmActions, VmCheckpoints or VmMemory does: a cmdlet for each property."""
+        for name, field in FIELDS[resource].items():
+            if name in asked.desired and field == "dynamic_memory":
+                self.set_vm_memory(asked.key["vm"], dynamic_memory_enabled=asked.desired[name])
+            elif name in asked.desired:
+                self.set_vm(asked.key["vm"], **{field: asked.desired[name]})
 
-    @as_cmdlet("Start-VM")
+    @as_cmdlet("Set-VMMemory", guid="VM[].Id", dynamic_memory_enabled="DynamicMemoryEnabled", startup="StartupBytes")
+    def set_vm_memory(self, guid: str, *, dynamic_memory_enabled: bool, startup: int | None = None) -> None:
+        """Static or dynamic, and so many bytes."""
+        vm = self._vm_in(("off",), guid, "Set-VMMemory")
+        vm.dynamic_memory, vm.startup = dynamic_memory_enabled, startup or vm.startup
+
+    @as_cmdlet("Start-VM", guid="VM[].Id")
     def start_vm(self, guid: str) -> None:
         """From off or saved; Windows only warns where it runs already."""
         vm = self._vm(guid, "Start-VM")
@@ -139,22 +140,47 @@ class VmCmdlets(DeviceCmdlets):
         policy = self._first("DeviceAssignmentPolicy")
         return any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
 
+    def set_vm_power(self, asked: SetCall) -> None:
+        """What a set of VmPower does."""
+        guid = asked.key["vm"]
+        power = self.vms[guid].power
+        match asked.desired["state"]:
+            case "off" if power in ("saved", "paused"):
+                raise wrong_place(f"The VM is {power.capitalize()}: start it, and shut it down from inside.")
+            case "off":
+                self._stop_or_turn_off(guid, asked)
+            case "running" if power == "paused":
+                self.resume_vm(guid)
+            case "running":
+                self.start_vm(guid)
+            case "saved":
+                self.save_vm(guid)
+            case "paused":
+                self.suspend_vm(guid)
+
+    def _stop_or_turn_off(self, guid: str, asked: SetCall) -> None:
+        try:
+            self.stop_vm(guid, within=asked.within, stop=asked.stop)
+        except CmdletError as error:
+            if error.category != "OperationTimeout":
+                raise
+            if TURN_OFF not in asked.accept:
+                message = f"The guest did not shut down within {asked.within:g} s."
+                raise own_error("GuestDidNotStop", "OperationTimeout", message) from None
+            self.turn_vm_off(guid)
+
     def stop_vm(
         self,
         guid: str,
         *,
-        turn_off: bool = False,
         within: float = _STOP_VM_SECONDS,
         stop: threading.Event | None = None,
     ) -> None:
-        """Ask the guest and wait for it, `within` lab seconds at most, or turn it off at once.
+        """Ask the guest and wait for it, `within` lab seconds at most.
 
         The guest goes on without whoever asked: a set `stop` only ends the waiting.
         """
         boot = self.boot
-        if turn_off:
-            self.turn_vm_off(guid)
-            return
         needed = self.ask_guest_to_stop(guid)
         self.clock.sleep(min(needed, within), stop)
         with self._lock:
@@ -186,7 +212,7 @@ class VmCmdlets(DeviceCmdlets):
         answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
         return guest.shutdown_seconds if answers else float("inf")
 
-    @as_cmdlet("Save-VM")
+    @as_cmdlet("Save-VM", guid="VM[].Id")
     def save_vm(self, guid: str) -> None:
         """To disk."""
         vm = self._vm_in(("running", "paused"), guid, "Save-VM")
@@ -194,19 +220,19 @@ class VmCmdlets(DeviceCmdlets):
             raise self.fail("save-with-device", "Save-VM", vm=vm.name)
         vm.power = "saved"
 
-    @as_cmdlet("Suspend-VM")
+    @as_cmdlet("Suspend-VM", guid="VM[].Id")
     def suspend_vm(self, guid: str) -> None:
         """Pause it."""
         self._vm_in(("running",), guid, "Suspend-VM").power = "paused"
 
-    @as_cmdlet("Resume-VM")
+    @as_cmdlet("Resume-VM", guid="VM[].Id")
     def resume_vm(self, guid: str) -> None:
         """From paused."""
         self._vm_in(("paused",), guid, "Resume-VM").power = "running"
 
     # ---- devices of a VM
 
-    @as_cmdlet("Add-VMAssignableDevice")
+    @as_cmdlet("Add-VMAssignableDevice", guid="VM[].Id", location="LocationPath")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
         """Only what was dismounted, and to one VM only."""
         cmdlet = "Add-VMAssignableDevice"
@@ -223,7 +249,9 @@ class VmCmdlets(DeviceCmdlets):
             raise self.fail("device-in-use", cmdlet, location=location)
         vm.assignments.append(Assignment(location, found.instance))
 
-    @as_cmdlet("Remove-VMAssignableDevice")
+    @as_cmdlet(
+        "Remove-VMAssignableDevice", guid="VMAssignableDevice[].VMId", location="VMAssignableDevice[].LocationPath"
+    )
     def remove_vm_assignable_device(self, guid: str, location: str) -> None:
         """Also what is no longer there."""
         cmdlet = "Remove-VMAssignableDevice"
@@ -231,6 +259,47 @@ class VmCmdlets(DeviceCmdlets):
         if not vm.has(location):
             raise self.fail("device-not-on-server", cmdlet)
         vm.assignments = [claim for claim in vm.assignments if claim.location != location]
+
+    def set_assignment(self, asked: SetCall) -> None:
+        """What a set of AssignableDevice does: on the host, dismounted, or with a VM."""
+        place, location = str(asked.desired["place"]), asked.key["location"]
+        vm = owner(place)
+        if vm is not None and vm not in self.vms:
+            raise not_found(f"There is no VM {vm}.")
+        if vm is None and place not in (ENABLED, DISABLED, DISMOUNTED):
+            raise bad_request(f"{place} is no place.")
+        others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
+        for guid in others:
+            self.remove_vm_assignable_device(guid, location)
+        found = next((each for each in self.devices if dict(each.key) == dict(asked.key)), None)
+        if found is None and place == DISMOUNTED and all(each.location != location for each in self.devices):
+            return
+        if found is None:
+            raise not_found(f"There is no {asked.key['device']} at {location}.")
+        self._bring(found, place, asked)
+        if vm is not None and not self.vms[vm].has(location):
+            self._move_to_vm(asked, vm, others)
+
+    def _bring(self, found: Device, place: str, asked: SetCall) -> None:
+        """A device of the host, to where a place begins."""
+        if place in (ENABLED, DISABLED) and found.dismounted:
+            self.mount_vm_host_assignable_device(found.location)
+        if found.enabled and not found.dismounted and place != ENABLED:
+            self.disable_pnp_device(found.instance)
+        if not found.enabled and place == ENABLED:
+            self.enable_pnp_device(found.instance)
+        if place not in (ENABLED, DISABLED) and not found.dismounted:
+            self.dismount_vm_host_assignable_device(found.location, force=FORCE in asked.accept)
+
+    def _move_to_vm(self, asked: SetCall, vm: str, others: Sequence[str]) -> None:
+        location = asked.key["location"]
+        try:
+            self.add_vm_assignable_device(vm, location)
+        except CmdletError:
+            for guid in others:
+                with asked.or_warn(f"{location} could not be given back to the VM that had it"):
+                    self.add_vm_assignable_device(guid, location)
+            raise
 
     def _build(self) -> int:
         return self._system.build if self._system else SERVER_2025

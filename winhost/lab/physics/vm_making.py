@@ -9,9 +9,9 @@ from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.guest_disc import GuestDisc, is_for_cloud_init, read_disc
 from winhost.lab.physics.lab_section import DiskPhysics
+from winhost.lab.physics.parts import as_cmdlet
 from winhost.lab.physics.ssh_keys import private_text, public_line
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_cmdlets import VmCmdlets
@@ -77,7 +77,7 @@ class VmMaking(VmCmdlets):
             raise self.fail("damaged-disk", "Test-VHD", path=path)
         return True
 
-    @as_cmdlet("Resize-VHD")
+    @as_cmdlet("Resize-VHD", path="Path[]", size="SizeBytes")
     def resize_vhd(self, path: str, size: int) -> None:
         """Larger only."""
         disk = self.virtual_disk(path, "Resize-VHD")
@@ -111,26 +111,20 @@ class VmMaking(VmCmdlets):
         self.vms[guid] = made
         return made
 
-    @as_cmdlet("Remove-VM")
+    @as_cmdlet("Remove-VM", "!Force", guid="VM[].Id")
     def remove_vm(self, guid: str) -> None:
         """Its definition; disks stay."""
         self._vm_in(("off", "saved"), guid, "Remove-VM")
         self.network.vm_ports.pop(guid, None)
         del self.vms[guid]
 
-    @as_cmdlet("Set-VMProcessor")
+    @as_cmdlet("Set-VMProcessor", guid="VM[].Id", count="Count")
     def set_vm_processor(self, guid: str, count: int) -> None:
         threads = sum(int(each.state["threads"]) for each in self.instances("Processor"))
         self._require(count <= threads, "Set-VMProcessor", "Count", count)
         self._vm_in(("off",), guid, "Set-VMProcessor").cpus = count
 
-    @as_cmdlet("Set-VMMemory")
-    def set_vm_startup_memory(self, guid: str, startup: int) -> None:
-        """Static."""
-        vm = self._vm_in(("off",), guid, "Set-VMMemory")
-        vm.dynamic_memory, vm.startup = False, startup
-
-    @as_cmdlet("Set-VMComPort")
+    @as_cmdlet("Set-VMComPort", "Number", guid="VM[].Id", path="Path")
     def set_vm_com_port(self, guid: str, path: str) -> None:
         """COM1."""
         self._vm(guid, "Set-VMComPort").com1 = None if self.lab.new_vms.loses_com_port else path
@@ -147,7 +141,7 @@ class VmMaking(VmCmdlets):
     def set_vm_first_boot(self, guid: str, disk: str) -> None:
         self._vm_in(("off",), guid, "Set-VMFirmware").boots_from = disk
 
-    @as_cmdlet("Add-VMHardDiskDrive")
+    @as_cmdlet("Add-VMHardDiskDrive", guid="VM[].Id", path="Path")
     def add_vm_hard_disk_drive(self, guid: str, path: str) -> None:
         vm = self._vm(guid, "Add-VMHardDiskDrive")
         self.virtual_disk(path, "Add-VMHardDiskDrive")
@@ -155,13 +149,13 @@ class VmMaking(VmCmdlets):
             raise self.fail("disk-in-use", "Add-VMHardDiskDrive", path=path)
         vm.disks.append(path)
 
-    @as_cmdlet("Add-VMDvdDrive")
+    @as_cmdlet("Add-VMDvdDrive", guid="VM[].Id", path="Path")
     def add_vm_dvd_drive(self, guid: str, path: str) -> None:
         self._vm(guid, "Add-VMDvdDrive").dvds.append(self._disc(path, "Add-VMDvdDrive"))
 
-    @as_cmdlet("Set-VMDvdDrive")
-    def set_vm_dvd_drive(self, guid: str, found: str, path: str) -> None:
-        """found: what is in the drive; path: "" takes it out."""
+    @as_cmdlet("Set-VMDvdDrive", guid="VMDvdDrive[].VMId", found="VMDvdDrive[].Path", path="Path")
+    def set_vm_dvd_drive(self, guid: str, found: str, path: str | None) -> None:
+        """found: what is in the drive; path: without one it is taken out."""
         vm = self._vm(guid, "Set-VMDvdDrive")
         vm.dvds[vm.dvds.index(found)] = self._disc(path, "Set-VMDvdDrive") if path else ""
 
@@ -170,7 +164,7 @@ class VmMaking(VmCmdlets):
             raise self.fail("no-such-disk", cmdlet, path=path)
         return path
 
-    @as_cmdlet("Set-VMNetworkAdapter")
+    @as_cmdlet("Set-VMNetworkAdapter", guid="VMNetworkAdapter.VMId", mac="StaticMacAddress")
     def set_vm_mac(self, guid: str, mac: str) -> None:
         """Static, which only a VM that is off takes."""
         self._vm_in(("off",), guid, "Set-VMNetworkAdapter").mac = mac
@@ -179,7 +173,7 @@ class VmMaking(VmCmdlets):
     def set_vm_vlan(self, guid: str, vlan: int | None) -> None:
         self._vm(guid, "Set-VMNetworkAdapterVlan").vlan = vlan
 
-    @as_cmdlet("Connect-VMNetworkAdapter")
+    @as_cmdlet("Connect-VMNetworkAdapter", guid="VMNetworkAdapter[].VMId", switch="VMSwitch.Id")
     def connect_vm(self, guid: str, switch: str) -> None:
         self._vm(guid, "Connect-VMNetworkAdapter").switch = switch
         self.network.vm_ports[guid] = switch

@@ -10,11 +10,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.local_accounts import (
     ADMINISTRATORS,
     BATCH,
@@ -22,8 +20,11 @@ from winhost.lab.physics.local_accounts import (
     RIGHTS,
     Account,
     LocalAccounts,
+    check_account_name,
+    new_secret,
     no_local_accounts,
 )
+from winhost.lab.physics.parts import Change, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import (
     DISABLED,
     NOBODY,
@@ -38,11 +39,15 @@ from winhost.lab.physics.scheduled_tasks import (
     script_path,
 )
 from winhost.lab.physics.text_files import decoded, encoded
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+_WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 _SET_FIRST = {
     "Winhost.NoBatchRight": "AccountRight",
@@ -54,15 +59,17 @@ _SET_FIRST = {
 class Accounts(LocalAccounts):
     """A part of the machine. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        super().__init__(machine, initial)
-        machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
-        machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
+    for_administrators = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host, initial)
+        host.files.links |= {path.casefold() for path in host.lab.accounts.links}
+        host.files.taken |= {path.casefold() for path in host.lab.accounts.taken}
         self._register_tasks(initial)
         self._write_configs(initial)
-        machine.known_as["AccountRight"] = self._by_name
-        for resource in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
-            machine.refusals[resource] = partial(self._refusal, resource)
+        host.known_as["AccountRight"] = self._by_name
+        host.refusals |= {name: no_local_accounts for name in ("LocalAccount", "WslConfig") if self.is_controller}
+        host.refusals["AccountTasks"] = self._try_passwords
 
     # ---- made from facts
 
@@ -75,7 +82,7 @@ class Accounts(LocalAccounts):
             if state["jobs"] != "absent":
                 self._put(jobs_task(name, logon, secret), str(state["jobs"]))
                 if state["jobs"] != STALE:
-                    self._machine.files.write(script_path(name), job_script().encode())
+                    self.host.files.write(script_path(name), job_script().encode())
             if state["keep_alive"] != "absent":
                 task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
                 key = {"account": name, "distro": state["distro"]}
@@ -98,18 +105,9 @@ class Accounts(LocalAccounts):
             if not isinstance(text, Mapping):
                 with suppress(CmdletError):  # a host file can say what no file of Windows holds
                     content = encoded(str(text), str(encoding))
-            self._machine.files.write(config_path(account.profile), content)
+            self.host.files.write(config_path(account.profile), content)
 
     # ---- as resources
-
-    def _refusal(self, resource: str) -> CmdletError | None:
-        if not self._machine.lab.administrator:
-            return not_administrator()
-        if self.is_controller and resource in ("LocalAccount", "WslConfig"):
-            return no_local_accounts()
-        if resource == "AccountTasks":
-            self._try_passwords()
-        return None
 
     def _try_passwords(self) -> None:
         """As the scripts do: to look takes a logon, which makes a profile where there is none."""
@@ -139,17 +137,6 @@ class Accounts(LocalAccounts):
             "distros": self.distros(account),
             **account.unread,
         }
-
-    def distros(self, account: Account) -> int | None:
-        """How many disks of distros belong to it; of accounts of others nobody looks."""
-        if not account.ours:
-            return None
-        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
-        return sum(self.count(folder, "ext4.vhdx") for folder in folders)
-
-    def count(self, folder: str, name: str) -> int:
-        """Files of a name below a folder."""
-        return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self._machine.files.below(folder))
 
     def _granted(self) -> Iterator[Record]:
         for right in RIGHTS:
@@ -186,7 +173,7 @@ class Accounts(LocalAccounts):
 
     def has_stale_script(self, account: str) -> bool:
         """Whether what the task for its jobs runs is not what this winhost writes."""
-        found = self._machine.files.read(script_path(account))
+        found = self.host.files.read(script_path(account))
         return found is None or found.replace(b"\r", b"") != job_script().encode()
 
     def _has_lost_password(self, account: str, task: Task) -> bool:
@@ -198,7 +185,7 @@ class Accounts(LocalAccounts):
         """Where it may run, has something to run, and there still is somebody to run as."""
         task = self.task("jobs", account)
         known = not self.is_controller and self.find(account) is not None
-        runs = known and self._machine.files.read(script_path(account)) is not None
+        runs = known and self.host.files.read(script_path(account)) is not None
         return task if task is not None and task.enabled and runs else None
 
     def jobs_tasks(self) -> list[Task]:
@@ -222,53 +209,134 @@ class Accounts(LocalAccounts):
     def read_config(self, account: Account) -> Mapping[str, Json]:
         """The same, where it can be read. Raises CmdletError."""
         path = config_path(str(account.profile))
-        if self._machine.files.is_link(path):
+        if self.host.files.is_link(path):
             raise own_error("NotAFile", "InvalidType", f"{path} is a link.")
-        if self._machine.files.is_link(str(account.profile)):
+        if self.host.files.is_link(str(account.profile)):
             raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
-        content = self._machine.files.read(path)
+        content = self.host.files.read(path)
         if content is None:
             return {"text": None, "encoding": None}
         text, encoding = decoded(content)
         return {"text": text, "encoding": encoding}
 
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {
+            "LocalAccount": self.set_account,
+            "AccountRight": self.set_granted,
+            "AccountTasks": self.set_tasks,
+            "WslConfig": self.set_config,
+        }
+
+    def set_tasks(self, asked: SetCall) -> None:
+        """Made, changed or removed; a first job makes the account's profile."""
+        name = asked.key["account"]
+        check_account_name(name)
+        now = self.tasks_of(name)
+        goal = _goal(asked.desired, now)
+        for kind in ("jobs", "keep_alive"):
+            task = self.task(kind.replace("_", "-"), name)
+            if goal[kind] == "absent" and task is not None:
+                self.unregister_scheduled_task(task.name)
+        if goal["jobs"] == "absent":
+            self.host.files.remove_folder(job_folder(name))
+            self.host.files.remove(self.host.distros.vm_record(name))
+            if goal["keep_alive"] == "absent":
+                return
+        self._make_tasks(self.named(name), goal, now)
+        for kind in ("jobs", "keep_alive"):
+            if (task := self.task(kind.replace("_", "-"), name)) is not None:
+                task.enabled = goal[kind] != "disabled"
+                task.running = task.running and task.enabled
+
+    def _make_tasks(self, account: Account, goal: Mapping[str, Any], now: Mapping[str, Json]) -> None:
+        """Where one is missing, or does something else."""
+        keeps = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
+        runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or self.has_stale_script(account.name))
+        if not (keeps or runs or goal["logon"] != now["logon"]):
+            return
+        secret = None
+        if goal["jobs"] != "absent":
+            folder = job_folder(account.name)
+            self.host.files.make_folders(FOLDER, f"{FOLDER}\\jobs", folder, f"{folder}\\answers")
+            self.host.files.write(script_path(account.name), job_script().encode())
+        if goal["logon"] == "password":
+            account.check_ours()
+            secret = new_secret()
+            self.set_local_user(account.sid, secret)
+        if goal["jobs"] != "absent":
+            self.register_task(jobs_task(account.name, goal["logon"], secret))
+        if goal["keep_alive"] != "absent":
+            program, distro = goal["program"], goal["distro"]
+            self.register_task(keep_alive_task(account.name, goal["logon"], secret, program, distro))
+        if goal["jobs"] == "ready":
+            self.first_job(account.name)
+
+    def set_config(self, asked: SetCall) -> None:
+        """The whole .wslconfig."""
+        desired, name = asked.desired, asked.key["account"]
+        if str(desired.get("text")).startswith("\ufeff"):
+            raise bad_request("A byte order mark is said by the encoding.")
+        account = self.find(name)
+        if account is None or account.profile is None:
+            raise NotYet("AccountTasks")
+        goal: dict[str, Json] = {**self.read_config(account), **desired}
+        if self.host.software.wsl is not None and self.jobs_task(account.name) is not None:
+            with asked.or_warn(f"What the VM of {name} was made with could not be written down"):
+                self.first_job(account.name)
+                if self.host.distros.vm_is_current(account.name):
+                    self.host.distros.note_vm(account.name, self.host.distros.vm_mode(account.name))
+        if goal["text"] is None and desired.get("encoding") is not None:
+            raise bad_request("There is no text to encode.")
+        content = None if goal["text"] is None else encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
+        self.ready_to_run(account.name)
+        if content is None:
+            self.host.files.remove(config_path(account.profile))
+        else:
+            self.host.files.write(config_path(account.profile), content)
+
     # ---- tasks
 
+    @as_cmdlet("Register-WinhostAccountTask")
     def register_task(self, task: Task) -> None:
         """Made, or changed and enabled where it is there; one that runs goes on."""
-        with self._machine.changing("Register-WinhostAccountTask"):
-            old = self.tasks.get(task.name.casefold())
-            task.running = old.running if old else False
-            self.tasks[task.name.casefold()] = task
+        old = self.tasks.get(task.name.casefold())
+        task.running = old.running if old else False
+        self.tasks[task.name.casefold()] = task
 
+    @as_cmdlet("Unregister-ScheduledTask")
     def unregister_scheduled_task(self, name: str) -> None:
-        with self._machine.changing("Unregister-ScheduledTask"):
-            self._task(name, "Unregister-ScheduledTask")
-            del self.tasks[name.casefold()]
+        self._task(name, "Unregister-ScheduledTask")
+        del self.tasks[name.casefold()]
 
+    @as_cmdlet("Stop-ScheduledTask", name="InputObject.DeviceID")
     def stop_scheduled_task(self, name: str) -> None:
         """Also one that does not run."""
-        with self._machine.changing("Stop-ScheduledTask"):
-            self._task(name, "Stop-ScheduledTask").running = False
+        self._task(name, "Stop-ScheduledTask").running = False
 
-    def switch_scheduled_task(self, name: str, cmdlet: str, *, enabled: bool) -> None:
-        """Enable-ScheduledTask and Disable-ScheduledTask; one that runs goes on."""
-        with self._machine.changing(cmdlet):
-            self._task(name, cmdlet).enabled = enabled
+    @as_cmdlet("Enable-ScheduledTask", name="InputObject.DeviceID")
+    def enable_scheduled_task(self, name: str) -> None:
+        self._task(name, "Enable-ScheduledTask").enabled = True
 
+    @as_cmdlet("Disable-ScheduledTask", name="InputObject.DeviceID")
+    def disable_scheduled_task(self, name: str) -> None:
+        """One that runs goes on."""
+        self._task(name, "Disable-ScheduledTask").enabled = False
+
+    @as_cmdlet("Start-ScheduledTask")
     def start_scheduled_task(self, name: str) -> None:
         """What fails then is the result of the task, and no error of this. Raises CmdletError where it is disabled."""
         cmdlet = "Start-ScheduledTask"
-        with self._machine.changing(cmdlet):
-            task = self._task(name, cmdlet)
-            if not task.enabled:
-                raise self._machine.fail("task-disabled", cmdlet)
-            if not task.running:
-                self._begin(task)
+        task = self._task(name, cmdlet)
+        if not task.enabled:
+            raise self.host.fail("task-disabled", cmdlet)
+        if not task.running:
+            self._begin(task)
 
     def _task(self, name: str, cmdlet: str) -> Task:
         if name.casefold() not in self.tasks:
-            raise self._machine.fail("task-unknown", cmdlet)
+            raise self.host.fail("task-unknown", cmdlet)
         return self.tasks[name.casefold()]
 
     def _begin(self, task: Task) -> None:
@@ -281,7 +349,7 @@ class Accounts(LocalAccounts):
             self._do_jobs(task.account)
             task.result = 0
         else:
-            code = self._machine.distros.keep_alive(task.account, task.distro)
+            code = self.host.distros.keep_alive(task.account, task.distro)
             task.running, task.result = code is None, RUNNING if code is None else code & 0xFFFFFFFF
 
     def logon_problem(self, task: Task) -> int | None:
@@ -301,29 +369,29 @@ class Accounts(LocalAccounts):
     def _log_on(self, name: str) -> None:
         account = self.accounts[name.casefold()]
         if account.profile is None:
-            self._machine.clock.sleep(self._machine.lab.accounts.first_logon_seconds)
+            self.host.clock.sleep(self.host.lab.accounts.first_logon_seconds)
             taken = {other.profile for other in self.accounts.values()}
             path = f"C:\\Users\\{account.name}"
-            account.profile = path if path not in taken else f"{path}.{self._machine.name}"
+            account.profile = path if path not in taken else f"{path}.{self.host.name}"
 
     # ---- jobs
 
     def _do_jobs(self, account: str) -> None:
-        for path in sorted(self._machine.files.below(job_folder(account))):
+        for path in sorted(self.host.files.below(job_folder(account))):
             found = re.search(r"job-([0-9a-f]+)\.json$", path)
             if found is None:
                 continue
             waits = answer_path(account, found[1])
-            if self._machine.files.read(waits) == b"":
-                answer = self._do_job(account, json.loads(self._machine.files.read(path) or b"{}"))
-                self._machine.files.write(waits, json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+            if self.host.files.read(waits) == b"":
+                answer = self._do_job(account, json.loads(self.host.files.read(path) or b"{}"))
+                self.host.files.write(waits, json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
     def _do_job(self, account: str, job: Mapping[str, Any]) -> Mapping[str, Json]:
-        files, answer = self._machine.files, {"code": 0, "output": "", "errors": "", "timed_out": False}
+        files, answer = self.host.files, {"code": 0, "output": "", "errors": "", "timed_out": False}
         match job["kind"]:
             case "wsl":
                 content = (files.read(job["input"]) or b"") if job["input"] else b""
-                code, output, errors = self._machine.distros.wsl(account, job["arguments"], content)
+                code, output, errors = self.host.distros.wsl(account, job["arguments"], content)
                 return answer | {"code": code, "output": output, "errors": errors}
             case "write" if job["bytes"] is None:
                 files.remove(job["path"])
@@ -332,10 +400,6 @@ class Accounts(LocalAccounts):
             case "clear":
                 files.remove_folder(job["path"])
         return answer
-
-    def run_job(self, account: str, arguments: Iterable[str], content: bytes = b"") -> tuple[int, str, str]:
-        """What Invoke-WinhostWsl does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
-        return self._machine.distros.wsl(self.ready_to_run(account), list(arguments), content)
 
     def ready_to_run(self, account: str) -> str:
         """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
@@ -385,6 +449,20 @@ class Accounts(LocalAccounts):
             if task.at_startup and task.enabled:
                 self._begin(task)
         return False
+
+
+def _goal(desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
+    """Tasks as they are to be. Raises CmdletError."""
+    goal: dict[str, Json] = {**now, **desired}
+    if goal["keep_alive"] == "absent" and "distro" not in desired:
+        goal["distro"] = None
+    goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
+    goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
+    goal["program"] = None if goal["distro"] is None else _WSL_PROGRAM
+    nothing = goal["jobs"] is None or goal["keep_alive"] is None
+    if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
+        raise bad_request("There is a distro exactly where something keeps it alive.")
+    return goal
 
 
 def config_path(profile: str) -> str:

@@ -1,4 +1,4 @@
-"""How Windows says no: category, code and HRESULTs are the same everywhere, the text is in the host's language."""
+"""How Windows says no: category, code and HRESULTs are the same everywhere, the text may be in any language."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -8,7 +8,6 @@ from winhost.core.answers import Json, RemoteFault
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
-_SPOKEN_EVERYWHERE = "en-US"
 _ANY_EXCEPTION = "0x80131500"
 _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
 
@@ -86,26 +85,34 @@ def not_found(message: str) -> CmdletError:
     return own_error("NotFound", "ObjectNotFound", message)
 
 
-def not_administrator() -> CmdletError:
-    """What whoever is none is told of what only administrators see."""
-    return own_error("NotAdministrator", "PermissionDenied", "Only an administrator can see or change this.")
+def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:
+    """For whoever is none."""
+    return own_error("NotAdministrator", "PermissionDenied", message)
 
 
 def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:
-    """The error `name` of the catalogue, as this cmdlet raises it in this language."""
-    entry = _catalogue()[name]
-    text: str = entry.get(language, entry[_SPOKEN_EVERYWHERE])
+    """The error `name` of the catalogue, as this cmdlet raises it.
+
+    In another language than English its text is marked as such, so that nothing can rest on it.
+    """
+    category, code, hresults, text = _catalogue()["errors"][name]
+    command = cmdlet.replace("-", "")
+    engine, hyperv = (
+        f"Microsoft.PowerShell.Commands.{command}Command",
+        f"Microsoft.HyperV.PowerShell.Commands.{command}",
+    )
+    mark = "" if language.startswith("en") else f"[{language}] "
     return CmdletError(
         cmdlet=cmdlet,
-        category=entry["category"],
-        code=entry["code"].format(cmdlet=cmdlet, command=cmdlet.replace("-", "")),
-        hresults=tuple(entry.get("hresults", [_ANY_EXCEPTION])),
-        message=text.format(**words),
-        terminating=entry.get("terminating", False),
+        category=category,
+        code=code.format(cmdlet=cmdlet, command=command, engine=engine, hyperv=hyperv),
+        hresults=tuple(hresults or [_ANY_EXCEPTION]),
+        message=mark + text.format(**words),
+        terminating=name in _catalogue()["terminating"],
     )
 
 
 @once
-def _catalogue() -> Mapping[str, Mapping[str, Any]]:
-    catalogue: Mapping[str, Mapping[str, Any]] = load_catalogue(files(__package__).joinpath("windows_errors.yaml"))
+def _catalogue() -> Mapping[str, Any]:
+    catalogue: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("windows_errors.yaml"))
     return catalogue

@@ -76,6 +76,10 @@ class Files:
         """Whether it is there: with something in it, or made by somebody else."""
         return _same(path) in self.links | self.taken or any(True for _ in self.below(path))
 
+    def is_full(self, path: str) -> bool:
+        """Whether there is such a file, or a folder with something in it."""
+        return self.read(path) is not None or any(True for _ in self.below(path))
+
     def is_own(self, folder: str) -> bool:
         """Whether it is no link, and nobody else made it."""
         return _same(folder) not in self.links | self.taken

@@ -1,23 +1,34 @@
 """Who may come in to a simulated host: its forwarded ports, its firewall, and that of VMs."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.resources.windows.hyperv_firewall import WSL
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 HYPER_V_FIREWALL = 22621  # the first build that has it
 ANY = "Any"  # of a firewall rule: everybody
+VM_RULE = "winhost-vm-port-"  # how names of rules of the firewall of VMs begin
 _PROXIES = "SYSTEM\\CurrentControlSet\\Services\\PortProxy\\v4tov4\\tcp"
 
 
-class Firewalls:
+class Firewalls(Part):
     """Its methods are cmdlets in snake case, and netsh.exe."""
 
-    def __init__(self, host: WindowsHost) -> None:
-        self.host = host
+    administrators_set = ("PortForward",)
+
+    def __init__(self, host: "Machine") -> None:
+        super().__init__(host)
         self.proxies = dict(host.lab.port_proxies)  # listening port to address/port, as the registry has it
         self.rules: dict[str, list[str]] = {}  # by our names: who may come in; nobody where one is off
         self.inbound = "not-configured"
@@ -36,8 +47,59 @@ class Firewalls:
         host.registry_keys.append(self._proxy_keys)
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {"PortForward": self._forwards, "HyperVFirewall": self._firewall}
+
+    def changes(self) -> Mapping[str, Change]:
+        return {"PortForward": self.set_forward, "HyperVFirewall": self.set_firewall}
+
+    def set_forward(self, asked: SetCall) -> None:
+        """With the firewall rule that goes with it, which is off meanwhile. Raises CmdletError."""
+        port = asked.key["port"]
+        if not re.fullmatch("[1-9][0-9]{0,4}", port) or int(port) > 65535:
+            raise bad_request("A port is a number from 1 to 65535.")
+        before = next((r.state for r in self._forwards() if r.key["port"] == port), {})
+        wanted = {**before, **asked.desired}
+        parts = [wanted.get(each) or None for each in ("target", "connect_port", "allowed")]
+        name = rule_name(port)
+        if any(parts) and None in parts:
+            raise bad_request("A forward has target, connect_port and allowed, or none of them.")
+        if name not in self.rules and port in self.proxies:
+            raise wrong_place(f"Port {port} is forwarded already, and not by winhost.")
+        if name in self.rules:
+            self.set_net_firewall_rule(name, [])
+        if any(parts):
+            self._open(port, *parts)
+            return
+        if port in self.proxies:
+            self._netsh("delete", f"listenport={port}")
+        if name in self.rules:
+            self.remove_net_firewall_rule(name)
+
+    def _open(self, port: str, target: Json, connect: Json, allowed: Json) -> None:
+        if rule_name(port) not in self.rules:
+            self.new_net_firewall_rule(rule_name(port))
+        self._netsh("set", f"listenport={port}", f"connectaddress={target}", f"connectport={connect}")
+        self.set_net_firewall_rule(rule_name(port), allowed)
+
+    def _netsh(self, verb: str, *ends: str) -> None:
+        code, output = self.run_netsh([verb, "v4tov4", *ends])
+        if code:
+            raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
+
+    def set_firewall(self, asked: SetCall) -> None:
+        """Of VMs of WSL. Raises CmdletError."""
+        ports = list(asked.desired.get("ports", self.vm_rules))
+        given = asked.desired.get("allowed", self.vm_allowed())
+        if asked.desired.get("allowed") is not None and not (ports and given):
+            raise bad_request("Networks are allowed to come to a port, and everybody by null.")
+        if "inbound" in asked.desired:
+            self.set_net_firewall_hyper_v_vm_setting(asked.desired["inbound"])
+        if not asked.desired.keys() & {"ports", "allowed"}:
+            return
+        for port in list(self.vm_rules):
+            self.remove_net_firewall_hyper_v_rule(f"{VM_RULE}{port}")
+        for port in ports:
+            self.new_net_firewall_hyper_v_rule(port, list(given or [ANY]))
 
     def _proxy_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         yield _PROXIES, {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
@@ -72,26 +134,32 @@ class Firewalls:
             return 1, "The system cannot find the file specified."
         return 0, ""
 
-    def new_net_firewall_rule(self, name: str) -> None:
+    @as_cmdlet(
+        "New-NetFirewallRule",
+        "DisplayName Group Direction Action Protocol LocalPort RemoteAddress",
+        name="Name",
+        enabled="Enabled",
+    )
+    def new_net_firewall_rule(self, name: str, enabled: str = "False") -> None:
         """One that is off."""
-        with self._at_the_firewall("New-NetFirewallRule"):
-            self.rules[name] = []
+        assert enabled == "False", "it would let people in before it says whom"
+        self._check_service("New-NetFirewallRule")
+        self.rules[name] = []
 
+    @as_cmdlet("Set-NetFirewallRule")
     def set_net_firewall_rule(self, name: str, remote: list[str]) -> None:
         """On for them, or off."""
-        with self._at_the_firewall("Set-NetFirewallRule"):
-            self.rules[name] = list(remote)
+        self._check_service("Set-NetFirewallRule")
+        self.rules[name] = list(remote)
 
+    @as_cmdlet("Remove-NetFirewallRule", name="InputObject[].DeviceID")
     def remove_net_firewall_rule(self, name: str) -> None:
-        with self._at_the_firewall("Remove-NetFirewallRule"):
-            del self.rules[name]
+        self._check_service("Remove-NetFirewallRule")
+        del self.rules[name]
 
-    @contextmanager
-    def _at_the_firewall(self, cmdlet: str) -> Iterator[None]:
-        with self.host.changing(cmdlet):
-            if self._fails(cmdlet):
-                raise self.host.fail("firewall-stopped", cmdlet)
-            yield
+    def _check_service(self, cmdlet: str) -> None:
+        if self._fails(cmdlet):
+            raise self.host.fail("firewall-stopped", cmdlet)
 
     def _fails(self, name: str) -> bool:
         found = name in self._fail
@@ -99,17 +167,22 @@ class Firewalls:
             self._fail.remove(name)
         return found
 
+    @as_cmdlet("Set-NetFirewallHyperVVMSetting", "Name", inbound="DefaultInboundAction:word")
     def set_net_firewall_hyper_v_vm_setting(self, inbound: str) -> None:
-        with self.host.changing("Set-NetFirewallHyperVVMSetting"):
-            self.inbound = inbound
+        self.inbound = inbound
 
-    def new_net_firewall_hyper_v_rule(self, port: int, remote: list[str]) -> None:
-        with self.host.changing("New-NetFirewallHyperVRule"):
-            self.vm_rules[port] = list(remote)
+    @as_cmdlet(
+        "New-NetFirewallHyperVRule",
+        "Name DisplayName Direction VMCreatorId Protocol Action",
+        port="LocalPorts[]",
+        remote="RemoteAddresses",
+    )
+    def new_net_firewall_hyper_v_rule(self, port: int | str, remote: list[str]) -> None:
+        self.vm_rules[int(port)] = list(remote)
 
-    def remove_net_firewall_hyper_v_rule(self, port: int) -> None:
-        with self.host.changing("Remove-NetFirewallHyperVRule"):
-            del self.vm_rules[port]
+    @as_cmdlet("Remove-NetFirewallHyperVRule", name="InputObject[].DeviceID")
+    def remove_net_firewall_hyper_v_rule(self, name: str) -> None:
+        del self.vm_rules[int(name.removeprefix(VM_RULE))]
 
 
 def within(address: str, networks: Sequence[str] | None) -> bool:

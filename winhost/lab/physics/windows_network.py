@@ -5,22 +5,26 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.network_adapters import ADDRESSING, BLANK, Adapter, Switch, adapter_of, port_name
+from winhost.lab.physics.own_switches import TASK as TASK
+from winhost.lab.physics.own_switches import SwitchRecords, in_flight, set_switch, switch_task
+from winhost.lab.physics.parts import Change, as_cmdlet
 from winhost.lab.physics.pci_function import not_exposed
-from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.resources.windows.network_adapter import VIRTUAL
 
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
 FIRST_INDEX = 4
-TASK = "winhost-switch"
 APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
 BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter changed
 
@@ -28,15 +32,14 @@ BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter chan
 class Network(Firewalls):
     """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
 
-    def __init__(self, host: WindowsHost, switch_task: Callable[["Network"], Iterator[None]]) -> None:
+    def __init__(self, host: "Machine") -> None:
         super().__init__(host)
-        self._switch_task = switch_task
         self.now = 0.0
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
         self._made = 0
         self.vm_ports: dict[str, str] = {}  # by the GUID of a VM that was made here: the switch that it is on
-        self.ours = Records(host.files)
+        self.ours = SwitchRecords(host.files)
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
         records = enumerate(host.instances("NetworkAdapter"), FIRST_INDEX)
@@ -76,6 +79,9 @@ class Network(Firewalls):
             "ExternalSwitch": lambda: (Record(self.switch_state(name), {"name": name}) for name in self._names()),
             **super().records(),
         }
+
+    def changes(self) -> Mapping[str, Change]:
+        return {**super().changes(), "ExternalSwitch": partial(set_switch, self)}
 
     def _adapters(self) -> Iterator[Record]:
         for each in self.visible_adapters():
@@ -125,7 +131,7 @@ class Network(Firewalls):
     def switch_state(self, name: str) -> dict[str, Json]:
         """What resource ExternalSwitch tells of this name."""
         state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
-        record = found(self.ours.believed(), name)
+        record = next((each for each in self.ours.believed() if each["name"].casefold() == name.casefold()), None)
         switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
         if switch is not None:
             state |= {
@@ -152,7 +158,7 @@ class Network(Firewalls):
     def restarted(self) -> bool:
         """Where the task was cut off, it begins again and finds that it was."""
         self._task = None
-        if any(in_flight(record) for record in self.ours.all()):
+        if self.ours.flying():
             self.start()
         return False
 
@@ -175,7 +181,7 @@ class Network(Firewalls):
 
     def start(self) -> None:
         """The scheduled task begins."""
-        self._task = self._switch_task(self)
+        self._task = switch_task(self)
         if self.host.clock.scale:
             threading.Thread(
                 target=self._run, args=(self._task,), name=f"switch of {self.host.name}", daemon=True
@@ -255,33 +261,33 @@ class Network(Firewalls):
 
     # ---- cmdlets
 
+    @as_cmdlet("New-VMSwitch")
     def new_vm_switch(self, name: str, adapter_name: str) -> Switch:
         """External, with a port of the host's own on it, which takes over what the adapter had."""
-        with self.host.changing("New-VMSwitch"):
-            adapter = next((a for a in self.visible_adapters() if a.state["name"] == adapter_name), None)
-            bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
-            if adapter is None or bound or self.physics(adapter.guid).refuses:
-                raise self.host.fail("switch-not-made", "New-VMSwitch", switch=name)
-            port = self._new_port(name, adapter)
-            state = {"name": name, "kind": "external", "adapter": adapter.state["description"], "management_os": True}
-            guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {adapter.guid} {self._made}"))
-            made = Switch(guid, state, adapter.guid, port.guid, dead=not self.physics(adapter.guid).comes_back)
-            self.switches.append(made)
-            self._made += 1
-            self._move(adapter, port)
-            self._meet_physics(port, self.physics(adapter.guid))
-            return made
+        adapter = next((a for a in self.visible_adapters() if a.state["name"] == adapter_name), None)
+        bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
+        if adapter is None or bound or self.physics(adapter.guid).refuses:
+            raise self.host.fail("switch-not-made", "New-VMSwitch", switch=name)
+        port = self._new_port(name, adapter)
+        state = {"name": name, "kind": "external", "adapter": adapter.state["description"], "management_os": True}
+        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {adapter.guid} {self._made}"))
+        made = Switch(guid, state, adapter.guid, port.guid, dead=not self.physics(adapter.guid).comes_back)
+        self.switches.append(made)
+        self._made += 1
+        self._move(adapter, port)
+        self._meet_physics(port, self.physics(adapter.guid))
+        return made
 
+    @as_cmdlet("New-VMSwitch")
     def new_internal_vm_switch(self, name: str) -> Switch:
         """With a port of the host's own on it, which has no address yet."""
-        with self.host.changing("New-VMSwitch"):
-            guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {self.host.name} {name} {self._made}"))
-            port = self._new_port(name, Adapter(guid, 0, {**BLANK}))
-            state = {"name": name, "kind": "internal", "adapter": None, "management_os": True}
-            made = Switch(guid, state, None, port.guid)
-            self.switches.append(made)
-            self._made += 1
-            return made
+        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {self.host.name} {name} {self._made}"))
+        port = self._new_port(name, Adapter(guid, 0, {**BLANK}))
+        state = {"name": name, "kind": "internal", "adapter": None, "management_os": True}
+        made = Switch(guid, state, None, port.guid)
+        self.switches.append(made)
+        self._made += 1
+        return made
 
     def _meet_physics(self, port: Adapter, physics: AdapterPhysics) -> None:
         if physics.loses_static and port.manual():
@@ -293,44 +299,39 @@ class Network(Firewalls):
         if physics.lease and not port.manual():
             port.addresses[:] = [{"address": physics.lease, "prefix": 24, "origin": "dhcp"}]
 
+    @as_cmdlet("Remove-VMSwitch", "!Force", guid="VMSwitch[].Id")
     def remove_vm_switch(self, guid: str) -> None:
         """What its port had goes to the adapter."""
-        with self.host.changing("Remove-VMSwitch"):
-            switch = next(each for each in self.switches if each.guid == guid)
-            self.switches.remove(switch)
-            if switch.port is not None:
-                port = self.adapters.pop(switch.port)
-                if switch.bound is not None:
-                    self._move(port, self.adapters[switch.bound])
+        switch = next(each for each in self.switches if each.guid == guid)
+        self.switches.remove(switch)
+        if switch.port is not None:
+            port = self.adapters.pop(switch.port)
+            if switch.bound is not None:
+                self._move(port, self.adapters[switch.bound])
 
+    @as_cmdlet("New-NetIPAddress", index="InterfaceIndex", address="IPAddress", prefix="PrefixLength")
     def new_net_ip_address(self, index: int, address: str, prefix: int) -> None:
-        with self.host.changing("New-NetIPAddress"):
-            found = self._by_index(index)
-            kept = found.manual()
-            found.addresses[:] = [*kept, {"address": address, "prefix": prefix, "origin": "manual"}]
+        self._by_index(index).add_address(address, prefix)
 
+    @as_cmdlet("New-NetRoute", "RouteMetric", index="InterfaceIndex", to="DestinationPrefix", by="NextHop")
     def new_net_route(self, index: int, to: str, by: str) -> None:
-        with self.host.changing("New-NetRoute"):
-            if to == "0.0.0.0/0":
-                self._by_index(index).state["gateway"] = by
-            else:
-                self._by_index(index).routes.append((to, by))
+        self._by_index(index).add_route(to, by)
 
+    @as_cmdlet("Set-DnsClientServerAddress", index="InterfaceIndex[]", servers="ServerAddresses")
     def set_dns_client_server_address(self, index: int, servers: list[str]) -> None:
-        with self.host.changing("Set-DnsClientServerAddress"):
-            self._by_index(index).state["dns"] = list(servers)
+        self._by_index(index).state["dns"] = list(servers)
 
+    @as_cmdlet("Set-NetIPInterface", "AddressFamily", index="InterfaceIndex[]", metric="InterfaceMetric")
     def set_net_ip_interface(self, index: int, metric: int) -> None:
-        with self.host.changing("Set-NetIPInterface"):
-            self._by_index(index).metric = metric
+        self._by_index(index).metric = metric
 
+    @as_cmdlet("Set-NetConnectionProfile", index="InterfaceIndex[]", category="NetworkCategory:word")
     def set_net_connection_profile(self, index: int, category: str) -> None:
-        with self.host.changing("Set-NetConnectionProfile"):
-            self._by_index(index).state["profile"] = category
+        self._by_index(index).state["profile"] = category
 
+    @as_cmdlet("Set-VMNetworkAdapterVlan")
     def set_vm_network_adapter_vlan(self, port: str, vlan: int) -> None:
-        with self.host.changing("Set-VMNetworkAdapterVlan"):
-            self.adapters[port].tag = vlan
+        self.adapters[port].tag = vlan
 
     def _by_index(self, index: int) -> Adapter:
         return next(each for each in self.adapters.values() if each.index == index)

@@ -1,15 +1,22 @@
 """Software of a simulated host: an optional feature, files that were brought, WSL, Windows Installer, driver models."""
 
+import base64
+import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
-from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
 from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error
+from winhost.lab.physics.windows_files import FOLDER
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -17,18 +24,25 @@ MODELS = ("WDDM", "TCC", "MCDM")  # by the numbers of nvidia-smi -dm
 PENDING = {"install-pending": "installed", "uninstall-pending": "available"}
 
 _SUM = b"winhost lab: content with SHA-256 "
-_FILES = "C:\\ProgramData\\winhost\\files"
-_NOT_INSTALLED, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1619, 1620
+_FILES = f"{FOLDER}\\files"
+_NAME = r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"
+_SOURCE = rf"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./{_NAME}"""
+_OFFER = re.compile(r"http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}")
+_LONGEST_FETCH = 600
+_NOT_INSTALLED, _BUSY, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1618, 1619, 1620
 _ENDS_WELL = (0, 3010, 1641)
 _RENAMES = "file-rename"  # of PendingReboot: files that were in use
 _NOT_FOUND = 6  # of nvidia-smi
 
 
-class Software:
+class Software(Part):
     """What is installed, and what an installation may meet."""
 
-    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._machine = machine
+    for_administrators = ("StagedFile",)
+    administrators_set = ("Wsl", "GpuDriverModel")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self._initial = initial
         self.platform = self._first_platform()
         self.record: dict[str, str] = {}  # values of the registry key of winhost
@@ -46,9 +60,8 @@ class Software:
             for record in initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
-        self._displays = {device.location: device.known_or("displays", 0) for device in machine.devices}
-        machine.refusals["StagedFile"] = self._refusal
-        machine.registry_keys.append(self._registry)
+        self._displays = {device.location: device.known_or("displays", 0) for device in host.devices}
+        host.registry_keys.append(self._registry)
 
     def _first_platform(self) -> str:
         for record in self._initial.get("VirtualMachinePlatform", ()):
@@ -71,18 +84,14 @@ class Software:
     def _registry(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
         return [(RECORD, dict(self.record))] if self.record else []
 
-    def _refusal(self) -> CmdletError | None:
-        return None if self._machine.lab.administrator else not_administrator()
-
     # ---- as a part of the machine
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """What tells all instances of each of its resources."""
         return {
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
             "StagedFile": self._with_parts,
             "Wsl": lambda: (Record(self._wsl_state()),),
-            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
+            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self.host.devices if drives(d)),
         }
 
     def _wsl_state(self) -> dict[str, Json]:
@@ -92,7 +101,7 @@ class Software:
         """Windows finishes a feature that was waiting."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
-        for device in self._machine.devices:
+        for device in self.host.devices:
             if (model := self._pending.get(device.location)) is not None:
                 displays = self._displays[device.location] if model == MODELS[0] else 0
                 device.healthy = {**device.healthy, "driver_model": model, "displays": displays}
@@ -134,7 +143,7 @@ class Software:
 
     def read_hash(self, path: str) -> str:
         """SHA-256 of a file, empty where there is none."""
-        content = self._machine.files.read(path)
+        content = self.host.files.read(path)
         if content is None:
             return ""
         return content[len(_SUM) :].decode() if content.startswith(_SUM) else sha256(content).hexdigest()
@@ -142,7 +151,7 @@ class Software:
     def copy_source(self, source: str, path: str) -> str:
         """Download or copy it, and tell its SHA-256. Raises CmdletError."""
         physics = self._brought.get(source) or self._source(source)
-        with self._machine.changing("Copy-WinhostSource"):
+        with self.host.changing("Copy-WinhostSource"):
             if source in self._brought:  # a copy of what lies on the host already
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
@@ -157,11 +166,11 @@ class Software:
         sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
         physics = self._brought.pop(path) if path in self._brought else self._source(sent)
         self._keep(target, self.read_hash(path), physics)
-        self._machine.files.remove(path)
+        self.host.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
         """Nobody has the content of what has a certain sum: the sum stands for it."""
-        self._machine.files.write(path, _SUM + found.encode())
+        self.host.files.write(path, _SUM + found.encode())
         self._brought[path] = physics
 
     def write_registry(self, name: str, value: str | None) -> None:
@@ -172,19 +181,134 @@ class Software:
             self.record[name] = value
 
     def _source(self, source: str) -> SourcePhysics:
-        return self._machine.lab.sources.get(source, SourcePhysics())
+        return self.host.lab.sources.get(source, SourcePhysics())
 
     def signature(self, path: str) -> tuple[str, str]:
         """Get-AuthenticodeSignature: its status and the subject of the signer."""
         physics = self._brought[path]
         return physics.signature, physics.signer if physics.signature != "NotSigned" else ""
 
+    def changes(self) -> Mapping[str, Change]:
+        return {"StagedFile": self.set_staged, "Wsl": self.set_wsl, "GpuDriverModel": self.set_model}
+
+    def set_staged(self, asked: SetCall) -> None:
+        """There, or gone."""
+        key = asked.key
+        _check_key(key)
+        path, name = self.path_of(key["sha256"], key["name"]), f"{key['sha256']}-{key['name']}"
+        if asked.desired["present"]:
+            self.host.files.make_folders(FOLDER, _FILES)
+            self._receive(key, path)
+            self.write_registry(f"file {name}", key["source"])
+        elif self.record.get(f"file {name}", "").casefold() == key["source"].casefold():
+            self.host.files.remove(path)
+            self.write_registry(f"file {name}", None)
+        self.host.files.remove(f"{path}.part")
+        self.write_registry(f"part {name}", None)
+
+    def _receive(self, key: Key, path: str) -> None:
+        part, sent = f"{path}.part", key["source"].startswith("./")
+        if not sent:
+            self.host.files.remove(part)
+            try:
+                self.copy_source(key["source"], part)
+            except CmdletError as error:
+                said = f"It could not be fetched: {error.message}"
+                raise own_error("NotFetched", "ReadError", said) from None
+        found = self.read_hash(part)
+        if not found:
+            raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
+        if found != key["sha256"]:
+            self.host.files.remove(part)
+            if sent:
+                self.write_registry(f"part {key['sha256']}-{key['name']}", None)
+            raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
+        self.move_file(part, path)
+
+    def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
+        """Takes a piece of a staged file, or none: how much was received, and its hash without a piece."""
+        _check_key(key)
+        if not key["source"].startswith("./"):
+            raise bad_request("Only a file that lies beside the plan, as ./name, is sent.")
+        files, part = self.host.files, f"{self.path_of(key['sha256'], key['name'])}.part"
+        received = files.length(part)
+        if piece is None:
+            return {"received": received, "sha256": self.read_hash(part)}
+        at, content, address = piece.get("at"), _decoded(piece.get("bytes")), piece.get("from")
+        if (content is None and address is None) or type(at) is not int:
+            raise bad_request("A piece says at which byte it begins, and what it holds as base64 or where it is.")
+        if at == 0:
+            files.make_folders(FOLDER, _FILES)
+            self.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
+        elif at != received:
+            message = f"{received} bytes of it are here, and this piece begins at {at}."
+            raise own_error("OutOfStep", "InvalidOperation", message)
+        if address is None or at == 0:
+            files.append(part, content or b"", restart=at == 0)
+        if address is not None:
+            self._fetch_piece(part, address, piece.get("seconds"))
+        return {"received": files.length(part), "sha256": None}
+
+    def _fetch_piece(self, part: str, address: Json, seconds: Json) -> None:
+        """By curl.exe, from the computer that runs winhost."""
+        if not _OFFER.fullmatch(str(address)) or type(seconds) is not int or not 1 <= seconds <= _LONGEST_FETCH:
+            raise bad_request("A file is fetched from an address of winhost, for 1 to 600 seconds.")
+        curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
+        if curl is None:
+            raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
+        code, _ = curl(["--output", part, str(address)])
+        if code not in (0, 18, 28) or self.host.files.length(part) == before:
+            raise own_error("NotFetched", "ReadError", f"curl.exe could not fetch it: {code}")
+
     # ---- Windows Installer
 
+    def set_wsl(self, asked: SetCall) -> bool:
+        """Installed, upgraded or removed; whether that takes a restart."""
+        desired, restart = asked.desired, False
+        version, package = desired.get("version"), desired.get("package")
+        if version is None and package is None:
+            if "version" in desired and self.package is None:
+                raise not_ours("This WSL was not installed by winhost, which does not remove it.")
+            if "version" in desired:
+                restart = self._msiexec("/x", PRODUCT)
+            for name in ("wsl version", "wsl package"):
+                self.write_registry(name, None)
+            return restart
+        version = desired.get("version", self.wsl)
+        if version is None or package is None:
+            raise bad_request("WSL is installed in a version, and from a staged MSI.")
+        if self.wsl is not None and _numbers(self.wsl) > _numbers(version):
+            message = f"WSL {self.wsl} is installed; winhost never goes back to {version}."
+            raise own_error("Downgrade", "InvalidOperation", message)
+        if (path := self.staged_path(package)) is None:
+            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {package} was brought to this host.")
+        self._check_signature(path)
+        restart = self._msiexec("/i", path)
+        self.write_registry("wsl version", self.wsl or "")
+        self.write_registry("wsl package", package)
+        return restart
+
+    def _check_signature(self, path: str) -> None:
+        status, subject = self.signature(path)
+        if status != "Valid":
+            raise own_error("BadSignature", "SecurityError", f"The signature of {path} is {status}.")
+        if not re.search(r"(^|, )O=Microsoft Corporation(,|\Z)", re.sub('"[^"]*"', "", subject)):
+            message = f"{path} is signed by {subject}, not by Microsoft Corporation."
+            raise own_error("BadSignature", "SecurityError", message)
+
+    def _msiexec(self, *arguments: str) -> bool:
+        code = self.run_msiexec(arguments)
+        if code == _BUSY:
+            message = "Another installation is under way: wait until it has ended, then go on."
+            raise own_error("InstallerBusy", "ResourceBusy", message)
+        if code not in _ENDS_WELL:
+            raise own_error("InstallerFailed", "InvalidResult", f"msiexec.exe: {code}")
+        return code != 0
+
+    @as_cmdlet("msiexec.exe")
     def run_msiexec(self, arguments: Sequence[str]) -> int:
         """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
-        with self._machine.changing("msiexec.exe"):
-            return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
+        return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
 
     def _install(self, path: str) -> int:
         if not self.read_hash(path):
@@ -198,19 +322,19 @@ class Software:
         if code not in _ENDS_WELL or version is None:
             return code or _BAD_PACKAGE
         self.wsl = version
-        self._machine.distros.stop_everything()
+        self.host.distros.stop_everything()
         return self._restart_after(code)
 
     def _uninstall(self, product: str) -> int:
         if product != PRODUCT or self.wsl is None:
             return _NOT_INSTALLED
         self.wsl = None
-        self._machine.distros.stop_everything()
+        self.host.distros.stop_everything()
         return 0
 
     def _restart_after(self, code: int) -> int:
         if code != 0:
-            self._machine.await_restart(_RENAMES)
+            self.host.await_restart(_RENAMES)
         return code
 
     # ---- driver models
@@ -220,25 +344,63 @@ class Software:
         pending = self._pending.get(device.location, current) if isinstance(current, str) else current
         return {"current": current, "pending": pending}
 
+    def set_model(self, asked: SetCall) -> bool:
+        """From the next restart on."""
+        model, location = asked.desired["pending"], asked.key["location"]
+        displays = next(device.state()["displays"] for device in self.host.devices if device.location == location)
+        if model != MODELS[0] and displays and "headless" not in asked.accept:
+            message = "A display is connected to this card, and would stay dark."
+            raise own_error("TakesDisplay", "InvalidOperation", message)
+        code, output = self.set_driver_model(location, MODELS.index(model))
+        current, pending = self.driver_models().get(location, (None, None))
+        if code != 0 or pending != model:
+            message = (
+                "This card or its driver knows no such model: consumer cards are always WDDM, and cards of data "
+                f"centers mostly never. nvidia-smi.exe: {code} {' '.join(output.split())}"
+            )
+            raise own_error("DriverModelRefused", "InvalidOperation", message)
+        return current != pending
+
     def driver_models(self) -> dict[str, tuple[str, str]]:
         """Now and after the next restart, by location path, of the cards that the driver of NVIDIA runs."""
-        found = {d.location: self._models(d) for d in self._machine.devices if drives(d)}
+        found = {d.location: self._models(d) for d in self.host.devices if drives(d)}
         return {
             where: (models["current"], models["pending"])
             for where, models in found.items()
             if isinstance(models["current"], str)
         }
 
+    @as_cmdlet("nvidia-smi.exe")
     def set_driver_model(self, location: str, number: int) -> tuple[int, str]:
         """nvidia-smi -dm: its exit code and what it prints."""
-        with self._machine.changing("nvidia-smi.exe"):
-            device = next((d for d in self._machine.devices if d.location == location), None)
-            if device is None or location not in self.driver_models():
-                return _NOT_FOUND, "No devices were found"
-            if MODELS[number] not in _known_models(device):
-                return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
-            self._pending[location] = MODELS[number]
-            return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
+        device = next((d for d in self.host.devices if d.location == location), None)
+        if device is None or location not in self.driver_models():
+            return _NOT_FOUND, "No devices were found"
+        if MODELS[number] not in _known_models(device):
+            return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
+        self._pending[location] = MODELS[number]
+        return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
+
+
+def _check_key(key: Key) -> None:
+    parts = (("sha256", "[0-9a-f]{64}"), ("name", _NAME), ("source", _SOURCE))
+    if not all(re.fullmatch(pattern, str(key[part])) for part, pattern in parts):
+        message = (
+            "sha256 is 64 digits in lower case, name of plain characters, "
+            "source an https address, a path on a drive or ./name."
+        )
+        raise bad_request(message)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))  # of System.Version: 2.6.1 comes before 2.6.1.0
+
+
+def _decoded(text: Json) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
+    except binascii.Error:
+        return None
 
 
 def drives(device: Device) -> bool:

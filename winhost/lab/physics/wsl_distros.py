@@ -1,27 +1,40 @@
 """Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Json, Key, Record
+from winhost.lab.physics.local_accounts import check_account_name
+from winhost.lab.physics.parts import Change, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslHost
+from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslFailure
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
 
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+DATA, STOP = "data", "vm-stop"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
 
 class Distros(WslExe):
     """A part of the machine."""
 
-    def __init__(self, machine: WslHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        super().__init__(machine)
+    for_administrators = DISTRO_RESOURCES
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         for record in initial.get("WslDistro", ()):
             self._take_over(record)
         for record in initial.get("WslVm", ()):
@@ -31,8 +44,7 @@ class Distros(WslExe):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
-            machine.refusals[resource] = self._refusal
-            machine.awaits[resource] = self._awaited
+            host.awaits[resource] = self._awaited
 
     # ---- made from facts
 
@@ -46,7 +58,7 @@ class Distros(WslExe):
             distro.folder = f"C:\\WSL\\{name}"
         physics = self._physics(distro)
         distro.systemd, distro.sshd = physics.systemd, physics.sshd
-        self._machine.files.write(f"{distro.folder}\\ext4.vhdx", b"")
+        self.host.files.write(f"{distro.folder}\\ext4.vhdx", b"")
         self.session(account).distros[name.casefold()] = distro
 
     def _take_over_vm(self, record: Record) -> None:
@@ -75,34 +87,31 @@ class Distros(WslExe):
 
     def accounts(self) -> list[str]:
         """Those that can run jobs."""
-        return [task.account for task in self._machine.accounts.jobs_tasks()]
-
-    def _refusal(self) -> CmdletError | None:
-        return None if self._machine.lab.administrator else not_administrator()
+        return [task.account for task in self.host.accounts.jobs_tasks()]
 
     def _awaited(self) -> str | None:
-        if self._machine.software.wsl is None:
+        if self.host.software.wsl is None:
             return "Wsl"
         if not self.accounts():
             return "AccountTasks"
-        if not self._machine.software.has_platform:
+        if not self.host.software.has_platform:
             return "VirtualMachinePlatform"
         # As the scripts do: to look takes a logon.
-        missing = map(self._machine.accounts.resource_to_set_first, self._machine.accounts.jobs_tasks())
+        missing = map(self.host.accounts.resource_to_set_first, self.host.accounts.jobs_tasks())
         return next(filter(None, missing), None)
 
     def record(self, account: str, distro: str) -> dict[str, Any] | None:
         """What winhost wrote down of a distro that it made, or is making."""
-        content = self._machine.files.read(f"{folder_of(account, distro)}.json")
+        content = self.host.files.read(f"{folder_of(account, distro)}.json")
         return None if content is None else dict(json.loads(content))
 
     def write_record(self, account: str, distro: str, record: Mapping[str, Json]) -> None:
-        self._machine.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
+        self.host.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
 
     def ours(self, account: str, distro: str) -> dict[str, Any] | None:
         """Its record, if winhost made it."""
         record = self.record(account, distro)
-        disk = self._machine.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
+        disk = self.host.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
         return record if record and record["complete"] and disk is not None else None
 
     def _written(self, account: str, distro: str) -> dict[str, Any]:
@@ -110,10 +119,10 @@ class Distros(WslExe):
 
     def config_time(self, path: str) -> int | None:
         """When the .wslconfig at this path was written, beside the time at which the VM's kernel started."""
-        for account in self._machine.accounts.accounts.values():
+        for account in self.host.accounts.accounts.values():
             if account.profile is None or config_path(account.profile).casefold() != path.casefold():
                 continue
-            if self._machine.files.read(path) is None:
+            if self.host.files.read(path) is None:
                 return None
             vm = self.session(account.name).vm
             current = vm is None or vm.config == self.config_text(account.name)
@@ -124,7 +133,7 @@ class Distros(WslExe):
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """Only of accounts that can run jobs: nobody else's distros are to be seen."""
-        if self._machine.software.wsl is None:
+        if self.host.software.wsl is None:
             return dict.fromkeys(DISTRO_RESOURCES, tuple)
         return {
             "WslDistro": self._distros,
@@ -157,12 +166,17 @@ class Distros(WslExe):
             return self._vm_record(account).get("mode")
         return session.vm.mode if self._has_link(session.vm) else "none"
 
+    @staticmethod
+    def vm_record(account: str) -> str:
+        """Where winhost writes down what the VM of an account was made with."""
+        return f"{FOLDER}\\distros\\{account}.json"
+
     def linked(self, account: str) -> bool:
         """Whether its running VM has a network at all."""
         return bool(self.vm_mode(account) != "none")
 
     def _vm_record(self, account: str) -> dict[str, Any]:
-        content = self._machine.files.read(vm_record(account))
+        content = self.host.files.read(self.vm_record(account))
         return {} if content is None else dict(json.loads(content))
 
     def vm_config(self, account: str) -> Json:
@@ -186,9 +200,9 @@ class Distros(WslExe):
 
     def note_vm(self, account: str, mode: Json) -> None:
         """What it is, written down before the file is changed, or what it was ended for."""
-        self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
+        self.host.files.make_folders(FOLDER, f"{FOLDER}\\distros")
         record = json.dumps({"config": self.digest(account), "mode": mode})
-        self._machine.files.write(vm_record(account), record.encode())
+        self.host.files.write(self.vm_record(account), record.encode())
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of resource WslConf: as it is, or was left."""
@@ -211,6 +225,192 @@ class Distros(WslExe):
                 if self.ours(account, distro.name) and listed(found := state(account, distro)):
                     yield Record(dict(found), {"account": account, "distro": distro.name})
 
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {
+            "WslDistro": self.set_distro,
+            "WslVm": self.set_vm,
+            "WslConf": self.set_conf,
+            "WslAccess": self.set_access,
+        }
+
+    def _check_key(self, key: Key) -> None:
+        if not _NAME.fullmatch(key["distro"]) or key["distro"].endswith("."):
+            raise bad_request("That is no name of a distro: letters, digits, dots and dashes.")
+        check_account_name(key["account"])
+        for part in (key["account"], key["distro"]):
+            if is_device(part):
+                raise bad_request(f"{part} is a device of Windows.")
+
+    def _find(self, key: Key) -> Distro | None:
+        """Raises CmdletError, NotYet where the account can run nothing."""
+        self.host.accounts.ready_to_run(key["account"])
+        return self.session(key["account"]).find(key["distro"])
+
+    def _our_distro(self, key: Key) -> tuple[Distro, dict[str, Any]]:
+        """With its record. Raises CmdletError, NotYet."""
+        account, name = key["account"], key["distro"]
+        if (distro := self._find(key)) is None:
+            raise wrong_place(f"{account} has no distro {name}.")
+        if (record := self.ours(account, name)) is None:
+            raise not_ours(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
+        return distro, record
+
+    def set_distro(self, asked: SetCall) -> None:
+        """Imported, started, stopped or taken away."""
+        desired, key, image = asked.desired, asked.key, asked.desired.get("image")
+        self._check_key(key)
+        if desired.get("installed") is False:
+            if desired.get("running") is True or image is not None:
+                raise bad_request("What is not installed has no image and does not run.")
+            self._remove(asked)
+            return
+        if (desired.get("installed") or "image" in desired) and image is None:
+            raise bad_request("image is the SHA-256 of a staged file.")
+        if desired.get("installed"):
+            self._add(key, str(image))
+        elif image is not None:
+            self._check_image(key, self._our_distro(key)[1], image)
+        if "running" in desired:
+            distro, _ = self._our_distro(key)
+            if desired["running"]:
+                self._start_and_hold(key, distro)
+            else:
+                self._end(key["account"], distro)
+
+    def _check_image(self, key: Key, record: Mapping[str, Json], image: Json) -> None:
+        if record["image"] != image:
+            raise wrong_place(f"{key['distro']} was imported from another image: take it away first.")
+
+    def _add(self, key: Key, image: str) -> None:
+        account, name, files = key["account"], key["distro"], self.host.files
+        distro, made, begun = self._find(key), self.ours(account, name), self.record(account, name)
+        if distro is not None and made is not None:
+            self._check_image(key, made, image)
+            return
+        staged, folder = self.host.software.staged_path(image), folder_of(account, name)
+        if staged is None:
+            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
+        ours = begun and not begun["complete"] and (distro is None or files.read(f"{folder}\\ext4.vhdx") is not None)
+        if (distro is not None or files.is_full(folder)) and not ours:
+            said = f"There is a distro {name} of {account} that winhost did not make, or something in {folder}."
+            raise not_ours(said)
+        with self.as_script():
+            if distro is not None:
+                self._unregister(account, distro)
+            files.remove_folder(folder)
+            files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}", folder)
+            self.write_record(account, name, record_of(image, complete=False))
+            try:
+                self._import(account, name, folder, staged)
+            except WslFailure:
+                files.remove_folder(folder)
+                files.remove(f"{folder}.json")
+                self._end_idle(account)
+                raise
+        self.write_record(account, name, record_of(image))
+
+    def _end_idle(self, account: str) -> None:
+        """Where no distro runs: without an idle timeout the VM would stay."""
+        if not self.session(account).running:
+            self._end_all(account)
+
+    def _remove(self, asked: SetCall) -> None:
+        account, name = asked.key["account"], asked.key["distro"]
+        distro, _ = self._our_distro(asked.key)
+        with self.as_script():
+            if DATA not in asked.accept:
+                exports = f"{FOLDER}\\exports\\{account}"
+                self.host.files.make_folders(f"{FOLDER}\\exports", exports)
+                paths = (f"{exports}\\{name}-{number}.tar" for number in count(1))
+                self._export(account, distro, next(path for path in paths if not self.host.files.is_full(path)))
+            self._unregister(account, distro)
+        self.host.files.remove_folder(folder_of(account, name))
+        self.host.files.remove(f"{folder_of(account, name)}.json")
+        self._end_idle(account)
+
+    def _start_and_hold(self, key: Key, distro: Distro) -> None:
+        self._end_idle(key["account"])
+        self._resume(key["account"], distro)
+        self.host.clock.sleep(_KEEP_SECONDS)
+        if not distro.running:
+            message = (
+                f"{key['distro']} started and ended again: nothing holds it. "
+                "Set instanceIdleTimeout=-1 in [general] of .wslconfig."
+            )
+            raise own_error("NotHeld", "InvalidResult", message)
+
+    def _resume(self, account: str, distro: Distro) -> None:
+        task = self._keeper(account, distro.name)
+        if task is not None and task.enabled:
+            self.host.accounts.start_scheduled_task(task.name)
+        with self.inside(account, distro):
+            pass
+
+    def set_vm(self, asked: SetCall) -> None:
+        """Ended, and started with another configuration."""
+        account = asked.key["account"]
+        check_account_name(account)
+        self.host.accounts.ready_to_run(account)
+        running, digest = self.session(account).running, self.digest(account)
+        if isinstance(digest, Mapping):
+            raise self.config_error(account)
+        if digest != asked.desired.get("config", digest):
+            raise wrong_place(f"The .wslconfig of {account} is another one, so no VM can be made with that.")
+        if running and STOP not in asked.accept:
+            names = ", ".join(each.name for each in running)
+            raise own_error("EndsDistros", "ResourceBusy", f"What runs in {names} would end.")
+        mode = asked.desired.get("mode", self.vm_mode(account))
+        self._end_all(account)
+        self.note_vm(account, mode)
+        for distro in running:
+            self._resume(account, distro)
+
+    def _installed(self, key: Key) -> tuple[Distro, dict[str, Any]]:
+        if self._find(key) is None:
+            raise NotYet("WslDistro")
+        return self._our_distro(key)
+
+    def set_conf(self, asked: SetCall) -> None:
+        """The files that it starts with; it starts anew."""
+        account, key = asked.key["account"], asked.key
+        self._check_key(key)
+        try:
+            "".join(text or "" for text in asked.desired.values()).encode()
+        except UnicodeEncodeError:
+            raise bad_request("This text cannot be written as utf-8.") from None
+        distro, record = self._installed(key)
+        ran, conf = distro.running, dict(self.conf(account, distro))
+        with self.inside(account, distro):
+            distro.put |= asked.desired
+        record["conf"] = {name: (conf | dict(asked.desired))[name] for name in NO_CONF}
+        self.write_record(account, distro.name, record)
+        self._end(account, distro)
+        if ran:
+            self._resume(account, distro)
+
+    def set_access(self, asked: SetCall) -> None:
+        """sshd in it."""
+        self._check_key(asked.key)
+        distro, record = self._installed(asked.key)
+        account = asked.key["account"]
+        goal = {**self.access(account, distro), **asked.desired}
+        if goal["port"] is None and "allowed" not in asked.desired:
+            goal["allowed"] = None
+        some = [goal["port"], goal["listen"], goal["authorized"] or None]
+        if None in some and (some != [None] * 3 or goal["allowed"] is not None or goal["active"]):
+            message = (
+                "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
+            )
+            raise bad_request(message)
+        with self.inside(account, distro):
+            if why := self.not_let_in(distro, goal):
+                raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {why[1]} ({why[0]})")
+            self.let_in(distro, goal)
+        record["access"] = None if goal["port"] is None else {**goal, "user": "root", "host_key": distro.host_key}
+        self.write_record(account, distro.name, record)
+
     def restarted(self) -> bool:
         """Every VM is gone; what starts with Windows starts them again."""
         for session in self.sessions.values():
@@ -222,11 +422,6 @@ class Distros(WslExe):
 def folder_of(account: str, distro: str) -> str:
     """Where winhost puts the disk of a distro; its record lies beside."""
     return f"{FOLDER}\\distros\\{account}\\{distro}"
-
-
-def vm_record(account: str) -> str:
-    """Where winhost writes down what the VM of an account was made with."""
-    return f"{FOLDER}\\distros\\{account}.json"
 
 
 def record_of(image: str, *, complete: bool = True) -> dict[str, Json]:

@@ -6,23 +6,23 @@ documentation, and public reports of WSL in session 0.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from winhost.core.answers import Json
-from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import ImagePhysics
+from winhost.lab.physics.parts import Part
 from winhost.lab.physics.scheduled_tasks import Task
-from winhost.lab.physics.windows_accounts import Accounts
-from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_software import Software
+from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.resources.windows.windows_scripts import inside_script
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
 _FAILED = -1  # of wsl.exe, whatever went wrong
-_REFUSED = 3  # of what runs inside
 _ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
 _WINDOWS_11 = 22000
 _BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
@@ -31,19 +31,7 @@ _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
-class WslHost(WindowsHost, Protocol):
-    """A host, as its WSL sees it."""
-
-    accounts: Accounts
-    software: Software
-    network: Network
-
-    @property
-    def runs_wsl(self) -> bool:
-        """Whether the VM of WSL can be made."""
-
-
-class _Failure(Exception):
+class WslFailure(Exception):
     """wsl.exe tells it and ends."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -51,28 +39,28 @@ class _Failure(Exception):
         self.code, self.message = code, message
 
 
-class WslExe:
+class WslExe(Part):
     """wsl.exe, and the sessions that its service keeps, by account."""
 
-    def __init__(self, machine: WslHost) -> None:
-        self._machine = machine
+    def __init__(self, host: "Machine") -> None:
+        super().__init__(host)
         self.sessions: dict[str, WslSession] = {}
 
     # ---- looking
 
     def session(self, account: str) -> WslSession:
-        interactive = account.casefold() in map(str.casefold, self._machine.lab.wsl.interactive)
+        interactive = account.casefold() in map(str.casefold, self.host.lab.wsl.interactive)
         return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
 
     def _physics(self, distro: Distro) -> ImagePhysics:
-        return self._machine.lab.wsl.images.get(distro.image or "", ImagePhysics())
+        return self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
 
     def config(self, account: str) -> Json:
         """What the account's .wslconfig says now, or why that cannot be read."""
-        found = self._machine.accounts.find(account)
+        found = self.host.accounts.find(account)
         if found is None or found.profile is None:
             return None
-        return self._machine.accounts.config_of(found)["text"]
+        return self.host.accounts.config_of(found)["text"]
 
     def config_error(self, account: str) -> CmdletError:
         """What whoever reads a .wslconfig gets that cannot be read."""
@@ -108,7 +96,7 @@ class WslExe:
     def run(self, account: str, arguments: Sequence[str], content: bytes, *, utf8: bool) -> tuple[int, bytes, bytes]:
         """What wsl.exe gives, as bytes: UTF-16 unless it is asked for UTF-8; what Linux says comes as it is."""
         code, output, errors = self._answer(account, list(arguments), content.decode())
-        plain = utf8 and not self._machine.lab.wsl.always_utf16
+        plain = utf8 and not self.host.lab.wsl.always_utf16
         encoding = "utf-8" if plain or "-e" in arguments else "utf-16-le"
         return code, output.encode(encoding), errors.encode(encoding)
 
@@ -120,27 +108,31 @@ class WslExe:
     def keep_alive(self, account: str, distro: str | None) -> int | None:
         """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
         found = self.session(account).find(distro or "")
-        if found is None or self._machine.software.wsl is None:
+        if found is None or self.host.software.wsl is None:
             return _FAILED
         try:
             self._start(account, found)
-        except _Failure:
+        except WslFailure:
             return _FAILED
         return None
 
     def _answer(self, account: str, arguments: list[str], content: str) -> Ended:
         try:
             if account.casefold() in ("system", "s-1-5-18"):
-                raise _Failure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
+                raise WslFailure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
             match arguments:
                 case ["-d", name, "-u", "root", "--cd", "/", "-e", *command]:
-                    return self._inside(account, self._distro(account, name), command, content)
+                    distro = self._distro(account, name)
+                    self._start(account, distro)
+                    ended = self._run(account, distro, command, content)
+                    self._settle(account)
+                    return ended
                 case ["--list", "--quiet", "--all"]:
                     return 0, _lines(distro.name for distro in self.session(account).distros.values()), ""
                 case ["--list", "--quiet", "--running"]:
                     return 0, _lines(distro.name for distro in self.session(account).running), ""
             self._manage(account, arguments)
-        except _Failure as failure:
+        except WslFailure as failure:
             return _FAILED, f"{failure.message}\nError code: Wsl/{failure.code}\n", ""
         return 0, "The operation completed successfully.\n", ""
 
@@ -157,30 +149,30 @@ class WslExe:
             case ["--shutdown"]:
                 self._end_all(account)
             case _:
-                raise _Failure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
+                raise WslFailure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
 
     def _distro(self, account: str, name: str) -> Distro:
         found = self.session(account).find(name)
         if found is None:
-            raise _Failure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
+            raise WslFailure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
         return found
 
     # ---- come and go
 
     def _import(self, account: str, name: str, folder: str, file: str) -> None:
-        session, files = self.session(account), self._machine.files
+        session, files = self.session(account), self.host.files
         if files.read(file) is None:
-            raise _Failure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
+            raise WslFailure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
         if session.find(name):
             message = "A distribution with the supplied name already exists. Use --name to choose a different name."
-            raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
-        distro = Distro(name, folder, self._machine.software.read_hash(file))
+            raise WslFailure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
+        distro = Distro(name, folder, self.host.software.read_hash(file))
         physics = self._physics(distro)
         self._make_vm(account, "Service/RegisterDistro")
-        self._machine.clock.sleep(physics.import_seconds)
+        self.host.clock.sleep(physics.import_seconds)
         if physics.broken:
             self._settle(account)
-            raise _Failure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
+            raise WslFailure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
         distro.sshd = physics.sshd
         session.distros[name.casefold()] = distro
         files.write(f"{folder}\\ext4.vhdx", b"")
@@ -188,14 +180,14 @@ class WslExe:
 
     def _export(self, account: str, distro: Distro, file: str) -> None:
         self._end(account, distro)
-        if self._machine.lab.wsl.disk_full:
-            raise _Failure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
-        self._machine.files.write(file, b"")
+        if self.host.lab.wsl.disk_full:
+            raise WslFailure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
+        self.host.files.write(file, b"")
 
     def _unregister(self, account: str, distro: Distro) -> None:
         self._end(account, distro)
         del self.session(account).distros[distro.name.casefold()]
-        self._machine.files.remove(f"{distro.folder}\\ext4.vhdx")
+        self.host.files.remove(f"{distro.folder}\\ext4.vhdx")
 
     # ---- start and end
 
@@ -210,25 +202,25 @@ class WslExe:
         distro.systemd = self._physics(distro).systemd if conf is None else asked_for
 
     def _make_vm(self, account: str, where: str) -> None:
-        session, lab = self.session(account), self._machine.lab.wsl
+        session, lab = self.session(account), self.host.lab.wsl
         if session.vm is not None:
             return
-        if not self._machine.runs_wsl:
+        if not self.host.runs_wsl:
             message = "WSL2 is not supported with your current machine configuration."
-            raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
+            raise WslFailure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
         if lab.no_service_logon:
             message = "Logon failure: the user has not been granted the requested logon type at this computer."
-            raise _Failure(f"{where}/CreateVm/HCS/0x80070569", message)
+            raise WslFailure(f"{where}/CreateVm/HCS/0x80070569", message)
         config = self.config_text(account)
         session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
 
     def _switch_named(self, config: str | None) -> str | None:
         name = setting_of(config, "wsl2", "vmSwitch", "")
-        return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
+        return next((each.guid for each in self.host.network.switches if each.state["name"] == name), None)
 
     def _has_link(self, vm: UtilityVm) -> bool:
         """A bridge is to one switch, and not to another one of its name."""
-        return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
+        return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
     def _mode(self, config: str | None) -> str:
         """Of the network that the VM gets, which need not be the one that is wanted."""
@@ -236,16 +228,16 @@ class WslExe:
         if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
             return "nat"
         if asked == "bridged":
-            switches = [str(record.state["name"]) for record in self._machine.instances("VmSwitch")]
+            switches = [str(record.state["name"]) for record in self.host.instances("VmSwitch")]
             works = setting_of(config, "wsl2", "vmSwitch", "") in switches and self._build >= _WINDOWS_11
             return "bridged" if works else "none"
-        if asked == "mirrored" and self._machine.lab.wsl.no_mirrored:
+        if asked == "mirrored" and self.host.lab.wsl.no_mirrored:
             return "nat"
         return asked
 
     def _by_policy(self, asked: str) -> str:
         """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
-        for record in self._machine.instances("WslPolicy"):
+        for record in self.host.instances("WslPolicy"):
             default = _MODES.get(record.state["default_networking"], "nat")
             passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
             return default if passed_over or not asked else asked
@@ -253,11 +245,11 @@ class WslExe:
 
     @property
     def _version(self) -> tuple[int, ...]:
-        return tuple(int(part) for part in str(self._machine.software.wsl).split("."))
+        return tuple(int(part) for part in str(self.host.software.wsl).split("."))
 
     @property
     def _build(self) -> int:
-        return max((int(r.state["build"]) for r in self._machine.instances("OperatingSystem")), default=0)
+        return max((int(r.state["build"]) for r in self.host.instances("OperatingSystem")), default=0)
 
     def _end(self, account: str, distro: Distro) -> None:
         distro.running = False
@@ -282,7 +274,7 @@ class WslExe:
 
     def _keeper(self, account: str, distro: str) -> Task | None:
         """The task that keeps this distro alive."""
-        task = self._machine.accounts.task("keep-alive", account)
+        task = self.host.accounts.task("keep-alive", account)
         return task if task and (task.distro or "").casefold() == distro.casefold() else None
 
     def _settle(self, account: str) -> None:
@@ -297,11 +289,24 @@ class WslExe:
 
     # ---- inside
 
-    def _inside(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
-        self._start(account, distro)
-        ended = self._run(account, distro, command, content)
-        self._settle(account)
-        return ended
+    @contextmanager
+    def as_script(self) -> Iterator[None]:
+        """What wsl.exe tells becomes the error of the script that ran it. Raises CmdletError."""
+        try:
+            yield
+        except WslFailure as failure:
+            message = f"wsl.exe ended with {_FAILED}: {failure.message}\nError code: Wsl/{failure.code}"
+            raise own_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
+
+    @contextmanager
+    def inside(self, account: str, distro: Distro) -> Iterator[None]:
+        """Something runs in a distro, for which it starts. Raises CmdletError."""
+        with self.as_script():
+            self._start(account, distro)
+        try:
+            yield
+        finally:
+            self._settle(account)
 
     def _run(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
         vm = self.session(account).vm
@@ -334,24 +339,30 @@ class WslExe:
                 for name, encoded in desired:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
                 return 0, "", ""
-            case _ if not distro.systemd:
-                return _REFUSED, "", "winhost: systemd does not run here\n"
-            case "close":
-                distro.port = distro.listen = distro.allowed = None
-                distro.keys, distro.enabled = [], False
-                return 0, "", ""
-        return self._open(distro, desired)
-
-    def _open(self, distro: Distro, desired: Sequence[tuple[str, ...]]) -> Ended:
-        if not distro.sshd and not self._physics(distro).packages:
-            return 100, "", "E: Unable to locate package openssh-server\n"
-        message: dict[str, str] = {name: value for name, value in desired if name not in ("key", "from")}
-        distro.sshd = True
-        distro.port, distro.listen = int(message["port"]), message["listen"]
-        distro.allowed = [value for name, value in desired if name == "from"] or None
-        distro.keys = [value for name, value in desired if name == "key"]
-        distro.enabled = message.get("active") == "yes"
+        goal: dict[str, Any] = {"port": None, "listen": None}
+        if verb == "open":
+            given = dict(desired)
+            goal |= {"port": int(given["port"]), "listen": given["listen"], "active": given.get("active") == "yes"}
+            goal["allowed"] = [value for name, value in desired if name == "from"] or None
+            goal["authorized"] = [value for name, value in desired if name == "key"]
+        if why := self.not_let_in(distro, goal):
+            return why[0], "", f"{why[1]}\n"
+        self.let_in(distro, goal)
         return 0, "", ""
+
+    def not_let_in(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
+        """With which code and words the script in a distro refuses it, if it does."""
+        if not distro.systemd:
+            return 3, "winhost: systemd does not run here"
+        if goal["port"] is not None and not distro.sshd and not self._physics(distro).packages:
+            return 100, "E: Unable to locate package openssh-server"
+        return None
+
+    def let_in(self, distro: Distro, goal: Mapping[str, Any]) -> None:
+        """sshd as `goal` says, or none without a port."""
+        distro.sshd = distro.sshd or goal["port"] is not None
+        distro.port, distro.listen, distro.allowed = goal["port"], goal["listen"], goal.get("allowed")
+        distro.keys, distro.enabled = list(goal.get("authorized", ())), bool(goal.get("active"))
 
 
 def _look_output(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:

@@ -3,12 +3,16 @@
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from winhost.core.answers import Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.parts import Part
 from winhost.model.closed import Closed
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
 
@@ -21,11 +25,11 @@ class CurlPhysics(Closed):
     piece: int | None = Field(default=None, description="bytes that come before its time is over; left out, all")
 
 
-class Curl:
+class Curl(Part):
     """The program."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
@@ -34,16 +38,12 @@ class Curl:
         """It is no resource."""
         return {}
 
-    def restarted(self) -> bool:
-        """Nothing of it waits for a restart."""
-        return False
-
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""
         path, url = arguments[arguments.index("--output") + 1], arguments[-1]
         if not self._physics.reaches:
             return _TIMED_OUT, ""
-        begin = self._host.files.length(path)
+        begin = self.host.files.length(path)
         asked = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"})  # noqa: S310 - of the lab's own winhost
         try:
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60) as answer:
@@ -54,7 +54,7 @@ class Curl:
             return _HTTP_ERROR, ""
         except OSError:
             return _NO_CONNECTION, ""
-        self._host.files.append(path, content, restart=False)
+        self.host.files.append(path, content, restart=False)
         return code, ""
 
 

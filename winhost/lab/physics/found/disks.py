@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -18,19 +18,26 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
-from winhost.lab.physics.found.firmware import FirmwarePart
-from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
 from winhost.model.units import MiB
-from winhost.resources.windows.partition import BASIC_DATA, EFI
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
-_FOR_ADMINISTRATORS = ("ResizeLimit", "EfiVolume", "EfiBackup")
 _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
+_LINUX_LOADER = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
+_TYPES = {LINUX_PARTITION: LINUX, OWN_EFI: EFI}
+_BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
 _INSTALLED = {
     path.casefold(): (path, sha)
     for path, sha in (
@@ -73,14 +80,17 @@ class DisksPhysics(Closed):
 
 def efi_folder(guid: str) -> str:
     """Where the host has a copy of an EFI system partition."""
-    return f"C:\\ProgramData\\winhost\\esp-{guid}"
+    return f"{FOLDER}\\esp-{guid}"
 
 
-class Disks:
+class Disks(Part):
     """What is on the disks of a host, by the GUIDs of its partitions."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
+    administrators_set = ("Partition", "OwnPartition")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
         self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
@@ -95,8 +105,6 @@ class Disks:
         self._stated_volumes = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
-        for resource in _FOR_ADMINISTRATORS:
-            host.refusals[resource] = self._refusal
         host.cim_classes["Win32_PageFileUsage"] = self._page_files
         host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = self._shadow_copies
@@ -111,11 +119,7 @@ class Disks:
         for disk in self.disks:
             yield from partitions_of(disk, after_c)
 
-    def _refusal(self) -> CmdletError | None:
-        return None if self._host.lab.administrator else not_administrator()
-
     def records(self) -> Listing:
-        """The calls that list the instances."""
         return {
             "Disk": lambda: self.disks,
             "Partition": self._listed,
@@ -152,19 +156,16 @@ class Disks:
         return None
 
     def _own_partitions(self) -> Iterator[Record]:
-        for entry, text in sorted(self._host.record().items()):
-            if (name := entry.removeprefix("partition ")) != entry:
-                record = json.loads(text)
-                found = self.own_partition(record)
-                parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
-                made = True if found and record["complete"] else None
-                state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
-                yield Record(state, {"name": name})
+        for name, record in self.all_kept("partition"):
+            found = self.own_partition(record)
+            parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
+            made = True if found and record["complete"] else None
+            state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
+            yield Record(state, {"name": name})
 
     def escrow(self, volume: str) -> Mapping[str, Json] | None:
         """The proof that its recovery key is kept, as long as it has that protector."""
-        text = self._host.record().get(f"escrow {volume.lower()}")
-        record: Mapping[str, Json] | None = json.loads(text) if text else None
+        record = self.kept("escrow", volume.lower())
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
 
@@ -187,7 +188,7 @@ class Disks:
     def limits(self, record: Record) -> Mapping[str, Json]:
         """How far a partition can be resized now, in the form of resource ResizeLimit."""
         found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
-        hibernates = any(each.state["hibernation"] for each in self._host.instances("FastStartup"))
+        hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
         held = [each for each in found["holders"] if each != "hibernation-file"]
         return {
             **found,
@@ -220,7 +221,7 @@ class Disks:
             written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
             found["files"] = sorted([*kept, *written], key=lambda each: each["path"])
             self._files[record.key["partition"]] = found
-            boot = self._host.part(FirmwarePart).boot
+            boot = self.host.part(FirmwarePart).boot
             if not any(each["path"] == _ENTRY["path"] for each in boot["entries"]):
                 boot["entries"] = [*boot["entries"], {**_ENTRY, "partition": record.key["partition"]}]
                 boot["order"] = [*boot["order"], _ENTRY["entry"]]
@@ -241,7 +242,7 @@ class Disks:
 
     def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
         """What the host has a copy of, or None."""
-        text = self._host.files.read(f"{efi_folder(guid)}\\files.json")
+        text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
     def files_on(self, guid: str) -> list[Mapping[str, Json]]:
@@ -257,7 +258,7 @@ class Disks:
 
     def keep_efi_file(self, path: str, sha256: Json, size: Json) -> None:
         """A copy on the host: what stands for the content of such a file."""
-        self._host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
+        self.host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
 
     def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
         """What is another by now, and what came since of that which installers of Linux write."""
@@ -295,15 +296,181 @@ class Disks:
         assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         self._put.pop(guid, None)
 
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {
+            "Partition": self.set_size,
+            "OwnPartition": self.set_own_partition,
+            "BitLocker": self.set_suspension,
+            "KeyEscrow": self.set_escrow,
+            "EfiBackup": self.set_backup,
+        }
+
+    def set_size(self, asked: SetCall) -> None:
+        """Of the partition that Windows runs from."""
+        size = int(str(asked.desired["size"]))
+        check_accepted(asked, "A partition table")
+        found = next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
+        if not found.state["boot"]:
+            raise wrong_place("Only the partition that Windows runs from is resized.")
+        smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
+        if not smallest <= size <= largest:
+            said = f"It can have between {smallest} and {largest} bytes now, and not {size}."
+            raise own_error("SizeNotSupported", "InvalidArgument", said)
+        self.resize_partition(found.key["partition"], size)
+
+    def set_own_partition(self, asked: SetCall) -> None:
+        """Made, or taken away."""
+        name, desired = asked.key["name"], asked.desired
+        if name not in (LINUX_PARTITION, STAGING, OWN_EFI):
+            raise bad_request("winhost makes the partitions linux, staging and efi.")
+        if "made" not in desired:
+            raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
+        check_accepted(asked, "A partition table")
+        record = self.kept("partition", name)
+        if not desired["made"]:
+            self._remove_own(name, record)
+            return
+        if name != LINUX_PARTITION and desired.get("label") != "WINHOST":
+            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
+        mine = {part: desired.get(part) for part in ("disk", "offset", "size", "label")}
+        if None in mine.values():
+            raise bad_request("A partition is made with all of these.")
+        self._make_own(name, record, mine)
+
+    def _make_own(self, name: str, record: Any, mine: dict[str, Any]) -> None:
+        if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
+            raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
+        mine |= {"partition": record and record["partition"], "complete": False}
+        found = self.own_partition(record) if record else None
+        mine["partition"] = guid = found or self._new_own(name, mine)
+        self.unprotect(guid)
+        self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", str(mine["label"]))
+        self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
+        self.keep("partition", name, {**mine, "complete": True})
+
+    def _new_own(self, name: str, mine: Mapping[str, Any]) -> str:
+        disk, offset, size = mine["disk"], mine["offset"], mine["size"]
+        if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
+            said = f"{count} disks of this host have the GUID {disk}, and one is needed."
+            raise own_error("NoSuchDisk", "ObjectNotFound", said)
+        for guid, state in self.partitions.items():
+            if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
+                raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
+        self.keep("partition", name, {**mine, "partition": None})
+        made = self.partitions[self.new_partition(disk, offset, size)]
+        found = self.own_partition({**mine, "partition": None})
+        if found is None:
+            said = f"Windows made it at {made['offset']} with {made['size']} bytes, and not at {offset} with {size}."
+            raise own_error("NotThere", "InvalidResult", said)
+        return found
+
+    def _remove_own(self, name: str, record: Any) -> None:
+        if record is None:
+            return
+        found = self.own_partition(record)
+        if found is None and record["partition"] in self.partitions:
+            where = "is not where winhost put it, or not as large any more"
+            raise not_ours(f"The partition {record['partition']} {where}: winhost leaves it alone.")
+        if found is not None:
+            for entry in self._linux_entries(found) if name == OWN_EFI else ():
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+            self.unprotect(found)
+            self.remove_partition(found)
+        self.keep("partition", name, None)
+
+    def protect(self, guid: str) -> None:
+        """Read-only by the attribute of its table. Raises CmdletError."""
+        self.set_read_only(guid, read_only=True)
+        self.mount_anew(guid)
+        if self.is_writable(guid):
+            said = "Windows made the partition read-only, and its volume can still be written to."
+            raise own_error("StillWritable", "InvalidResult", said)
+
+    def unprotect(self, guid: str) -> None:
+        if guid in self.read_only:
+            self.set_read_only(guid, read_only=False)
+            self.mount_anew(guid)
+
+    def _volume(self, asked: SetCall) -> str:
+        return next(name for name in self.volumes if name.casefold() == asked.key["volume"].casefold())
+
+    def set_suspension(self, asked: SetCall) -> None:
+        """Suspended for so many restarts, or resumed."""
+        name, restarts = self._volume(asked), asked.desired["suspended"]
+        conversion = self.volumes[name]["conversion"]
+        if conversion != "fully-encrypted":
+            is_so = "".join(part.capitalize() for part in conversion.split("-"))
+            raise wrong_place(f"The volume is {is_so}: there is nothing to suspend, or it is under way.")
+        if restarts is None:
+            self.resume_bitlocker(name)
+            return
+        if self.escrow(name) is None:
+            said = "Nobody has proven that the recovery key of this volume is kept elsewhere: do that first."
+            raise own_error("NotEscrowed", "InvalidOperation", said)
+        self.suspend_bitlocker(name, int(restarts))
+
+    def set_escrow(self, asked: SetCall) -> None:
+        """The proof, or none any more."""
+        name, proof = self._volume(asked), asked.desired.get("proof")
+        if proof is None:
+            raise bad_request("proof is none, active-directory, entra or typed.")
+        if proof == "none":
+            self.keep("escrow", name.lower(), None)
+            return
+        known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
+        if not known:
+            raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
+        typed = re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(f"-{asked.secret}")
+        if proof == "typed" and not typed:
+            said = "These are not the last six digits of the recovery key of this volume."
+            raise own_error("WrongDigits", "PermissionDenied", said)
+        if proof != "typed":
+            self.backup_key(str(proof), _BACKUPS[str(proof)])
+        kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
+        self.keep("escrow", name.lower(), kept)
+
+    def set_backup(self, asked: SetCall) -> None:
+        """Files of an EFI system partition are copied, or put back by the copy."""
+        guid = next(r.key["partition"] for r in self._backups() if r.key["partition"] == asked.key["partition"].lower())
+        files, folder = self.host.files, efi_folder(guid)
+        if asked.desired["kept"]:
+            files.make_folders(FOLDER, folder)
+            whole = [each for each in self.files_on(guid) if each["sha256"]]
+            for each in whole:
+                self.keep_efi_file(f"{folder}\\{each['sha256']}", each["sha256"], each["size"])
+            listed = [{"path": each["path"], "sha256": each["sha256"]} for each in whole]
+            entries = [each["path"] for each in self._linux_entries(guid)]
+            files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
+            return
+        check_accepted(asked, "Files of the EFI system partition")
+        kept = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
+        for entry in self._linux_entries(guid) if "entries" in kept else ():
+            if entry["path"] not in kept["entries"]:
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+        changed, added = self.since_copy(guid, kept["files"])
+        for file in (each for each in kept["files"] if each["path"] in changed):
+            content = json.loads(files.read(f"{folder}\\{file['sha256']}") or b"{}")
+            self.put_efi_file(guid, str(file["path"]), content)
+        for path in added:
+            self.put_efi_file(guid, path, None)
+        files.remove_folder(folder)
+
+    def _linux_entries(self, guid: str) -> list[Any]:
+        firmware = self.host.part(FirmwarePart)
+        entries: list[Any] = firmware.boot["entries"] if firmware.kind == "uefi" else []
+        return [e for e in entries if e["partition"] == guid and _LINUX_LOADER.search(str(e["path"]))]
+
     # ---- cmdlets that change something
 
+    @as_cmdlet("Resize-Partition", "Confirm", guid="InputObject[].DeviceID", size="Size")
     def resize_partition(self, guid: str, size: int) -> None:
         """Raises CmdletError where it stops early: then it is as small as it got."""
-        with self._host.changing("Resize-Partition"):
-            if self.physics.stops_at is not None and size < self.physics.stops_at:
-                self._resize(guid, self.physics.stops_at)
-                raise self._host.fail("no-capacity", "Resize-Partition")
-            self._resize(guid, size)
+        if self.physics.stops_at is not None and size < self.physics.stops_at:
+            self._resize(guid, self.physics.stops_at)
+            raise self.host.fail("no-capacity", "Resize-Partition")
+        self._resize(guid, size)
 
     def _resize(self, guid: str, size: int) -> None:
         given, self.partitions[guid]["size"] = self.partitions[guid]["size"] - size, size
@@ -323,36 +490,36 @@ class Disks:
         whole = int(disk.state["size"]) - MiB if disk else begin + record.state["size"]
         return int((whole if end is None else end) - begin) // MiB * MiB
 
+    @as_cmdlet("New-Partition")
     def new_partition(self, disk: str, offset: int, size: int) -> str:
         """Its GUID. Raises CmdletError where it is not free."""
-        with self._host.changing("New-Partition"):
-            on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
-            whole = self.disk_of({"disk": disk})
-            behind = whole is not None and offset + size > int(whole.state["size"])
-            taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
-            if behind or any(taken):
-                raise self._host.fail("no-capacity", "New-Partition")
-            place = offset + MiB * self.physics.misplaces
-            guid = made_guid(disk, offset, len(self.partitions))
-            number = max((each["number"] for each in on_disk), default=0) + 1
-            flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
-            where = {"disk": disk, "number": number, "offset": place, "size": size}
-            self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
-            return guid
+        on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
+        whole = self.disk_of({"disk": disk})
+        behind = whole is not None and offset + size > int(whole.state["size"])
+        taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
+        if behind or any(taken):
+            raise self.host.fail("no-capacity", "New-Partition")
+        place = offset + MiB * self.physics.misplaces
+        guid = made_guid(disk, offset, len(self.partitions))
+        number = max((each["number"] for each in on_disk), default=0) + 1
+        flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
+        where = {"disk": disk, "number": number, "offset": place, "size": size}
+        self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
+        return guid
 
-    def set_partition(self, guid: str, **changed: Json) -> None:
+    @as_cmdlet("Set-Partition")
+    def set_partition(self, /, guid: str, **changed: Json) -> None:
         """Its type, and whether it gets a drive letter."""
-        with self._host.changing("Set-Partition"):
-            self.partitions[guid] |= changed
+        self.partitions[guid] |= changed
 
+    @as_cmdlet("Set-Partition")
     def set_read_only(self, guid: str, *, read_only: bool) -> None:
         """An attribute that a volume heeds when it is mounted."""
-        with self._host.changing("Set-Partition"):
-            if read_only:
-                self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
-                self.read_only.add(guid)
-            else:
-                self.read_only.discard(guid)
+        if read_only:
+            self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
+            self.read_only.add(guid)
+        else:
+            self.read_only.discard(guid)
 
     def mount_anew(self, guid: str) -> None:
         """The volume is dismounted, and mounted when it is used next."""
@@ -363,39 +530,39 @@ class Disks:
         """Whether its volume is, as it is mounted."""
         return guid not in self._mounted_read_only
 
+    @as_cmdlet("Format-Volume")
     def format_volume(self, guid: str, file_system: str, label: str) -> None:
         """What was on it is gone."""
-        with self._host.changing("Format-Volume"):
-            self.labels[guid] = (file_system, label)
-            self.clear(guid)
-            # What is read of it once its type is that of an EFI system partition.
-            size = self.partitions[guid]["size"]
-            self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
+        self.labels[guid] = (file_system, label)
+        self.clear(guid)
+        # What is read of it once its type is that of an EFI system partition.
+        size = self.partitions[guid]["size"]
+        self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
 
+    @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
     def remove_partition(self, guid: str) -> None:
         """With what is on it."""
-        with self._host.changing("Remove-Partition"):
-            assert guid not in self.read_only, "nobody knows whether Windows takes it away"
-            del self.partitions[guid]
-            self.labels.pop(guid, None)
-            self._files.pop(guid, None)
-            self.clear(guid)
+        assert guid not in self.read_only, "nobody knows whether Windows takes it away"
+        del self.partitions[guid]
+        self.labels.pop(guid, None)
+        self._files.pop(guid, None)
+        self.clear(guid)
 
+    @as_cmdlet("Suspend-BitLocker", "Confirm", volume="MountPoint[]", restarts="RebootCount")
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:
         """Encrypted as it is, and open."""
-        with self._host.changing("Suspend-BitLocker"):
-            self.volumes[volume] |= {"protection": "off", "suspended": restarts}
+        self.volumes[volume] |= {"protection": "off", "suspended": restarts}
 
+    @as_cmdlet("Resume-BitLocker", "Confirm", volume="MountPoint[]")
     def resume_bitlocker(self, volume: str) -> None:
         """Protected again."""
-        with self._host.changing("Resume-BitLocker"):
-            self.volumes[volume] |= {"protection": "on", "suspended": None}
+        self.volumes[volume] |= {"protection": "on", "suspended": None}
 
     def backup_key(self, where: str, cmdlet: str) -> None:
         """Raises CmdletError where there is no such directory, or it does not take the key."""
-        with self._host.changing(cmdlet):
+        with self.host.changing(cmdlet):
             if where not in self.physics.keeps_keys:
-                raise self._host.fail("no-directory", cmdlet)
+                raise self.host.fail("no-directory", cmdlet)
 
     # ---- CIM
 

@@ -1,18 +1,20 @@
 """The firmware of a simulated host: its variables, what it boots, and Secure Boot."""
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.firmware_format import authorities, load_option, numbers, read_load_option, revoked
-from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.model.closed import Closed
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
@@ -37,20 +39,27 @@ class FirmwarePhysics(Closed):
     forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
 
 
-class FirmwarePart:
+def check_accepted(asked: SetCall, what: str, where: str = "") -> None:
+    """Raises CmdletError without the consent that what is on disks and in firmware may be written."""
+    if "data" not in asked.accept:
+        written = " ".join(filter(None, ("written", where)))
+        raise own_error("HoldsData", "ResourceBusy", f"{what} would be {written}, without the consent for it.")
+
+
+class FirmwarePart(Part):
     """What of it a host file does not say is as of a new machine: Windows is booted, and Secure Boot is on."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
         host.registry_keys.append(self._keys)
-        self._stated = {name: dict(each[0].state) for name, each in initial.items() if each and name in _RESOURCES}
+        self._stated = {name: dict(initial[name][0].state) for name in self.for_administrators if initial.get(name)}
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
         host.listed_as["FirmwareBoot"] = self._listed
-        for resource in _RESOURCES:
-            host.refusals[resource] = self._refusal
 
     def _listed(self, record: Record) -> Record:
         """Of a whole host, without what takes a compiler to read."""
@@ -60,11 +69,7 @@ class FirmwarePart:
     def _keys(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
-    def _refusal(self) -> CmdletError | None:
-        return None if self._host.lab.administrator else not_administrator()
-
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {
             "FirmwareBoot": lambda: [Record(dict(self.boot))],
             "SecureBoot": lambda: [Record(self.secure_boot)],
@@ -82,6 +87,67 @@ class FirmwarePart:
         self.boot.update(next=None, current=number)
         return next((each for each in self.boot["entries"] if each["entry"] == number), None)
 
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {"OwnBootEntry": self.set_entry, "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"])}
+
+    def set_entry(self, asked: SetCall) -> None:
+        """Made, or taken away."""
+        name, desired = asked.key["name"], asked.desired
+        if name != "installer":
+            raise bad_request("winhost makes the boot entry installer.")
+        if "made" not in desired:
+            raise wrong_place("A boot entry stays what it is: take it away first.")
+        check_accepted(asked, "Firmware variables")
+        known = self.kept("boot", name)
+        if not desired["made"]:
+            if known is not None and (found := self.own_entry(name, known)) is not None:
+                self.remove_entry(found)
+            self.keep("boot", name, None)
+            return
+        record = {"partition": desired.get("partition"), "path": desired.get("path")}
+        if None in record.values():
+            raise bad_request("A boot entry is made with all of these.")
+        self.check_uefi()
+        if all(each.key["partition"] != record["partition"] for each in self.host.instances("Partition")):
+            said = f"There is no partition {record['partition']} for the boot entry: make that first."
+            raise own_error("WrongPlace", "ObjectNotFound", said)
+        self.keep("boot", name, record)
+        if self.own_entry(name, record) is None:
+            self.make_entry(f"winhost-{name}", str(record["partition"]), str(record["path"]))
+
+    def check_uefi(self) -> None:
+        """Raises CmdletError."""
+        if self.kind != "uefi":
+            raise own_error("NotUefi", "InvalidOperation", "Windows was started by a BIOS, which has no boot entries.")
+
+    def set_next(self, number: Json) -> None:
+        """What is started once. Raises CmdletError."""
+        self.check_uefi()
+        which = ["/deletevalue", "{fwbootmgr}", "bootsequence"]
+        if number is not None:
+            which = ["/set", "{fwbootmgr}", "bootsequence", self._bcd_entry(str(number))]
+        code, output = self.bcdedit(which)
+        if code:
+            raise own_error("BcdRefused", "InvalidOperation", f"bcdedit.exe: {code} {' '.join(output.split())}")
+        if self.boot["next"] != number:
+            said = f"BootNext was set to {number or ''}, and is {self.boot['next'] or ''}."
+            raise own_error("FirmwareForgot", "InvalidResult", said)
+
+    def _bcd_entry(self, number: str) -> str:
+        entries = self.boot["entries"]
+        entry = next((each for each in entries if each["entry"] == number and each["path"]), None)
+        if entry is None:
+            said = f"The firmware has no boot entry {number} that starts a file."
+            raise own_error("NoSuchEntry", "ObjectNotFound", said)
+        alike = sum(all(each[part] == entry[part] for part in ("description", "path")) for each in entries)
+        if alike != 1:
+            called = f"called {entry['description']} with the path {entry['path']}"
+            said = f"bcdedit has {alike} entries {called}, and one is needed."
+            raise own_error("NoSuchEntry", "ObjectNotFound", said)
+        return self.bcd_id(entry)
+
     # ---- what changes it
 
     def bcdedit(self, arguments: Sequence[str]) -> tuple[int, str]:
@@ -90,18 +156,18 @@ class FirmwarePart:
             case ["/enum", "firmware"]:
                 return 0, self._enumerated()
             case ["/set", "{fwbootmgr}", "bootsequence", asked]:
-                with self._host.changing("bcdedit.exe"):
+                with self.host.changing("bcdedit.exe"):
                     entries = {self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}
                     if not self.physics.forgets:
                         self.boot["next"] = entries[asked]
                     return 0, "The operation completed successfully."
             case ["/deletevalue", "{fwbootmgr}", "bootsequence"]:
-                with self._host.changing("bcdedit.exe"):
+                with self.host.changing("bcdedit.exe"):
                     if self.boot["next"] is None:
                         return _NOT_SET
                     self.boot["next"] = None
                     return 0, "The operation completed successfully."
-        raise self._host.fail("not-stood-in", "bcdedit.exe", what=" ".join(arguments))
+        raise self.host.fail("not-stood-in", "bcdedit.exe", what=" ".join(arguments))
 
     @staticmethod
     def bcd_id(entry: Mapping[str, Any]) -> str:
@@ -109,7 +175,7 @@ class FirmwarePart:
         return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + made_guid("bcd", entry["entry"]) + "}"
 
     def _enumerated(self) -> str:
-        manager, title, word = _BCD.get(str(self._host.lab.language)[:2], _BCD["en"])
+        manager, title, word = _BCD.get(str(self.host.lab.language)[:2], _BCD["en"])
         ids = {entry["entry"]: self.bcd_id(entry) for entry in self.boot["entries"]}
         order = "\r\n".join(f"{'' if place else 'displayorder':<24}{id_}" for place, id_ in enumerate(ids.values()))
         once = [f"{'bootsequence':<24}{ids[self.boot['next']]}"] if self.boot["next"] in ids else []
@@ -125,7 +191,7 @@ class FirmwarePart:
         """The digits of a new entry, last in the order. Raises CmdletError where the firmware forgets it."""
         taken = {entry["entry"] for entry in self.boot["entries"]}
         number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
-        with self._host.changing("Write-WinhostFirmwareVariable"):
+        with self.host.changing("Write-WinhostFirmwareVariable"):
             if self.physics.forgets:
                 said = "The firmware took a boot order and has another one."
                 raise own_error("FirmwareForgot", "InvalidResult", said)
@@ -134,23 +200,23 @@ class FirmwarePart:
             self.boot["order"] = [*self.boot["order"], number]
         return number
 
+    @as_cmdlet("Write-WinhostFirmwareVariable")
     def remove_entry(self, number: str) -> None:
         """From the order, and then itself."""
-        with self._host.changing("Write-WinhostFirmwareVariable"):
-            self.boot["order"] = [each for each in self.boot["order"] if each != number]
-            self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
+        self.boot["order"] = [each for each in self.boot["order"] if each != number]
+        self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
 
+    @as_cmdlet("Write-WinhostFirmwareVariable")
     def write(self, name: str, value: bytes) -> None:
         """A variable, as the script writes it; empty takes it away."""
-        with self._host.changing("Write-WinhostFirmwareVariable"):
-            if self.physics.forgets:
-                return
-            if name == "BootOrder":
-                self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])
-            elif value:
-                self._pending[name[4:]] = read_load_option(name[4:], value)
-            else:
-                self._pending.pop(name[4:], None)
+        if self.physics.forgets:
+            return
+        if name == "BootOrder":
+            self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])
+        elif value:
+            self._pending[name[4:]] = read_load_option(name[4:], value)
+        else:
+            self._pending.pop(name[4:], None)
 
     def _reorder(self, order: list[str]) -> None:
         known = {entry["entry"]: entry for entry in self.boot["entries"]} | self._pending
@@ -166,16 +232,14 @@ class FirmwarePart:
         return None
 
     def _own_entries(self) -> Iterator[Record]:
-        for entry, text in sorted(self._host.record().items()):
-            if (name := entry.removeprefix("boot ")) != entry:
-                record = json.loads(text)
-                found = self.own_entry(name, record)
-                yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
+        for name, record in self.all_kept("boot"):
+            found = self.own_entry(name, record)
+            yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
 
     @property
     def kind(self) -> str:
         """Of a disk with MBR, Windows boots by BIOS."""
-        styles = {r.state["style"] for r in self._host.instances("Disk") if r.state["system"]}
+        styles = {r.state["style"] for r in self.host.instances("Disk") if r.state["system"]}
         return str(self._stated.get("FirmwareBoot", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
 
     @property
@@ -187,7 +251,7 @@ class FirmwarePart:
         return self._boot
 
     def _windows_alone(self) -> dict[str, Json]:
-        system = (r.key["partition"] for r in self._host.instances("Partition") if r.state["system"])
+        system = (r.key["partition"] for r in self.host.instances("Partition") if r.state["system"])
         entry = {
             "entry": "0000",
             "description": "Windows Boot Manager",
@@ -219,7 +283,7 @@ class FirmwarePart:
         found = self.secure_boot
         state = found["state"]
         if self.kind == "bios":
-            raise self._host.fail("no-firmware-variables", "Get-SecureBootUEFI")
+            raise self.host.fail("no-firmware-variables", "Get-SecureBootUEFI")
         made: Mapping[str, Callable[[], bytes | None]] = {
             "SetupMode": lambda: b"\0",
             "SecureBoot": lambda: None if state == "unsupported" else bytes([state == "on"]),
@@ -228,7 +292,7 @@ class FirmwarePart:
         }
         value = made[name]()
         if not value:
-            raise self._host.fail("no-such-variable", "Get-SecureBootUEFI")
+            raise self.host.fail("no-such-variable", "Get-SecureBootUEFI")
         return value
 
     def _variables(self) -> Mapping[tuple[str, str], Callable[[], bytes | None]]:
@@ -246,5 +310,4 @@ _NOT_READ = own_error(
     "NotRead", "OperationStopped", "Boot variables are not read with the whole host: that would start a C# compiler."
 )
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
-_RESOURCES = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 part = FirmwarePart

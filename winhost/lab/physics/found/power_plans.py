@@ -1,14 +1,18 @@
 """Power plans of a simulated host: two CIM classes that tell of them, and powercfg.exe, which changes them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from winhost.core.answers import Json, Key, Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.core.answers import Record
+from winhost.lab.physics.parts import Change, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
 from winhost.model.closed import Closed
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {
@@ -25,29 +29,28 @@ class PowerPlanPhysics(Closed):
     refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
 
 
-class PowerPlans:
+class PowerPlans(Part):
     """The plans of a host, by the GUIDs of their schemes."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    administrators_set = ("PowerPlan",)
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self._physics = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {}))
         self._plans = {record.key["scheme"]: dict(record.state) for record in initial.get("PowerPlan", ())}
         host.cim_classes["Win32_PowerPlan"] = self._listed
         host.cim_classes["Win32_PowerSettingDataIndex"] = self._indexes
         host.programs["powercfg.exe"] = self.powercfg
-        host.changes["PowerPlan"] = self.change
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {"PowerPlan": lambda: (Record(dict(state), {"scheme": s}) for s, state in self._plans.items())}
 
-    def restarted(self) -> bool:
-        """A plan outlives restarts, and none is waiting for one."""
-        return False
+    def changes(self) -> Mapping[str, Change]:
+        return {"PowerPlan": self.change}
 
-    def change(self, key: Key, desired: Mapping[str, Json]) -> None:
+    def change(self, asked: SetCall) -> None:
         """What the script does. Raises CmdletError."""
-        scheme = key["scheme"]
+        scheme, desired = asked.key["scheme"], asked.desired
         for setting, name in _SETTINGS.items():
             if name in desired:
                 self._run("/setacvalueindex", scheme, _SLEEP, setting, str(desired[name]))
@@ -65,21 +68,21 @@ class PowerPlans:
             case ["/a"]:
                 return 0, self._sleep_states()
             case ["/setacvalueindex", scheme, _, setting, seconds]:
-                with self._host.changing("powercfg.exe"):
+                with self.host.changing("powercfg.exe"):
                     if self._physics.refuses:
                         return _REFUSED
                     self._plans[scheme][_SETTINGS[setting]] = int(seconds)
                     return 0, ""
             case ["/setactive", scheme]:
-                with self._host.changing("powercfg.exe"):
+                with self.host.changing("powercfg.exe"):
                     for each, state in self._plans.items():
                         state["active"] = each == scheme
                     return 0, ""
-        raise self._host.fail("not-stood-in", "powercfg.exe", what=" ".join(arguments))
+        raise self.host.fail("not-stood-in", "powercfg.exe", what=" ".join(arguments))
 
     def _sleep_states(self) -> str:
         modern = any(state["modern_standby"] is True for state in self._plans.values())
-        s0 = f"    {_S0.get(str(self._host.lab.language)[:2], _S0['en'])}\r\n"
+        s0 = f"    {_S0.get(str(self.host.lab.language)[:2], _S0['en'])}\r\n"
         reason = "\tThe system firmware does not support this standby state.\r\n"
         available, missing = (s0, "") if modern else ("", s0 + reason)
         return f"Available:\r\n{available}    Hibernate\r\n\r\nNot available:\r\n{missing}    Standby (S1)\r\n{reason}"

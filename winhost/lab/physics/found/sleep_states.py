@@ -1,14 +1,18 @@
 """Fast Startup, hibernation, the power source and the hardware clock of a simulated host."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from winhost.core.answers import Json, Key, Record
-from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.parts import Change, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
 
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
@@ -21,11 +25,13 @@ class SleepPhysics(Closed):
     refuses: bool = Field(default=False, description="its firmware cannot hibernate")
 
 
-class SleepStates:
+class SleepStates(Part):
     """What of them a host file does not say is as Windows is installed: a client hibernates, and is fast at startup."""
 
-    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
-        self._host = host
+    administrators_set = ("FastStartup",)
+
+    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
         self._physics = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {}))
         self._inner = host.programs["powercfg.exe"]
         client = host.is_client
@@ -37,35 +43,33 @@ class SleepStates:
         host.registry_writers[_FAST_STARTUP] = self._write
         host.cim_classes["Win32_Battery"] = self._batteries
         host.programs["powercfg.exe"] = self.powercfg
-        host.changes["FastStartup"] = self.change
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The calls that list the instances."""
         return {
             "FastStartup": lambda: [Record(dict(self._states))],
             "PowerSource": lambda: [Record(dict(self._power))],
             "HardwareClock": lambda: [Record(dict(self._clock))],
         }
 
-    def restarted(self) -> bool:
-        """All of it outlives restarts."""
-        return False
+    def changes(self) -> Mapping[str, Change]:
+        return {"FastStartup": self.change}
 
-    def change(self, _: Key, desired: Mapping[str, Json]) -> None:
+    def change(self, asked: SetCall) -> None:
         """What the script does. Raises CmdletError."""
+        desired = asked.desired
         if "hibernation" in desired:
             code, output = self.powercfg(["/hibernate", "on" if desired["hibernation"] else "off"])
             if code:
                 raise own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {code} {output}")
         if "fast_startup" in desired:
-            with self._host.changing("Write-WinhostRegistry"):
+            with self.host.changing("Write-WinhostRegistry"):
                 self._write("HiberbootEnabled", int(bool(desired["fast_startup"])))
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints; the rest is of power plans."""
         if arguments[0] != "/hibernate":
             return self._inner(arguments)
-        with self._host.changing("powercfg.exe"):
+        with self.host.changing("powercfg.exe"):
             if self._physics.refuses:
                 return _REFUSED
             self._states["hibernation"] = arguments[1] == "on"

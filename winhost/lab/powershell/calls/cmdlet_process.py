@@ -1,8 +1,10 @@
 """One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from winhost.lab.physics.parts import STANDINS
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.standins import cmdlets
 
@@ -35,7 +37,7 @@ class CmdletProcess:
 
     def run(self, name: str, bound: BoundParameters) -> list[Any]:
         """The objects that the cmdlet gives. Raises CmdletError, HostDown."""
-        known, answer = _ANSWERS.get(name, (frozenset(), None))
+        known, answer = _ANSWERS.get(name) or _declared(name)
         if answer is None or set(bound) - known:
             what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(bound) - known))
             raise self.machine.fail("not-stood-in", name, what=what)
@@ -54,6 +56,35 @@ class CmdletProcess:
     def each_vm(self, bound: BoundParameters) -> Iterator[str]:
         for vm in bound["VM"]:
             yield vm["Id"]
+
+
+def _declared(name: str) -> tuple[frozenset[str], Answer | None]:
+    """A cmdlet that is one call of the machine, or of a part of it, as its method declares."""
+    if (stand_in := STANDINS.get(name)) is None:
+        return frozenset(), None
+    paths = {argument: re.split(r"[.:]", path) for argument, path in stand_in.parameters.items()}
+    required = {each[1:] for each in stand_in.ignored if each.startswith("!")}
+    known = {each.lstrip("!") for each in stand_in.ignored} | {path[0].removesuffix("[]") for path in paths.values()}
+
+    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        if any(not bound.get(each) for each in required):
+            raise process.machine.fail("not-stood-in", name, what="somebody who answers its question")
+        method = stand_in.method.__name__
+        owner = next(each for each in (process.machine, *process.machine.parts) if hasattr(each, method))
+        many = next((path[0] for path in paths.values() if path[0].endswith("[]")), "")
+        for one in bound[many[:-2]] if many else (None,):
+            given = {many: one, **bound}
+            getattr(owner, method)(**{name: _at(given, path) for name, path in paths.items() if path[0] in given})
+        return ()
+
+    return frozenset(known), answer
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    """`word` is how Windows writes one of ours."""
+    for name in path:
+        value = our_word(value) if name == "word" else value[name]
+    return value
 
 
 # ---- words: TurnOff on the host is turn-off in the machine

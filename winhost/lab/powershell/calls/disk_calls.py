@@ -137,13 +137,6 @@ def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 # ---- what changes something
 
 
-@answers("Resize-Partition", "InputObject", "Size", "Confirm")
-def _resize(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for given in bound["InputObject"]:
-        _disks(process).resize_partition(given["DeviceID"], bound["Size"])
-    return ()
-
-
 @answers("New-Partition", "DiskNumber", "Offset", "Size", "GptType")
 def _new(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     disks = _disks(process)
@@ -170,27 +163,6 @@ def _format(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     guid = bound["Partition"]["DeviceID"]
     _disks(process).format_volume(guid, bound["FileSystem"], bound["NewFileSystemLabel"])
     return [of_type("MSFT_Volume", FileSystem=bound["FileSystem"])]
-
-
-@answers("Remove-Partition", "InputObject", "Confirm")
-def _remove(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for given in bound["InputObject"]:
-        _disks(process).remove_partition(given["DeviceID"])
-    return ()
-
-
-@answers("Suspend-BitLocker", "MountPoint", "RebootCount", "Confirm")
-def _suspend(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for volume in bound["MountPoint"]:
-        _disks(process).suspend_bitlocker(volume, bound["RebootCount"])
-    return ()
-
-
-@answers("Resume-BitLocker", "MountPoint", "Confirm")
-def _resume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for volume in bound["MountPoint"]:
-        _disks(process).resume_bitlocker(volume)
-    return ()
 
 
 def _backup(cmdlet: str, where: str) -> None:

@@ -1,15 +1,14 @@
-"""Cmdlets of the host itself, and the helpers of our agent that reach past cmdlets."""
+"""Cmdlets of the host itself, of accounts and software, and the helpers of our agent that reach past cmdlets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.account_calls import account_tasks
+from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
-from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
 from winhost.lab.powershell.standins import cmdlets
-from winhost.lab.powershell.windows_views import Entity, cim, entities, registry, services
+from winhost.lab.powershell.windows_views import Entity, cim, driver_models, entities, gpu_addresses, registry, services
 
 _WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
 _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
@@ -101,7 +100,7 @@ def _register(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
     bundles = [of_type("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in process.machine.tasks]
-    return [*bundles, *account_tasks(process)]
+    return [*bundles, *_account_tasks(process)]
 
 
 @answers("Get-ScheduledTask", "TaskPath")
@@ -153,10 +152,10 @@ def _program(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
             known = WindowsObject(None, {"code": ended_with, "output": "", "errors": ""})
             return [] if ended_with is None else [known]
         case "nvidia-smi.exe":
-            ended = nvidia_smi(process, bound["Arguments"])
+            ended = _nvidia_smi(process, bound["Arguments"])
             return [] if ended is None else [ended]
         case "msiexec.exe":
-            return [msiexec(process, bound["Arguments"])]
+            return [_msiexec(process, bound["Arguments"])]
         case other if other in process.machine.programs:
             code, output = process.machine.programs[other](bound["Arguments"])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
@@ -180,3 +179,134 @@ def _exit(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 def _session(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for record in process.machine.instances("Session"):
         yield WindowsObject(None, {"user": record.state["user"], "administrator": process.machine.lab.administrator})
+
+
+_EXPIRES = FileTime(134104320000000000)
+
+
+# ---- accounts
+
+
+def _user(process: CmdletProcess, name: str) -> WindowsObject:
+    account = process.machine.accounts.accounts[name]
+    return of_type(
+        "LocalUser",
+        Name=account.name,
+        SID=account.sid,
+        Enabled=account.enabled,
+        PasswordExpires=_EXPIRES if account.password_expires else None,
+        Description=account.description,
+    )
+
+
+@answers("Get-LocalUser")
+def _users(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    return [_user(process, name) for name in process.machine.accounts.accounts]
+
+
+_FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePassword")
+
+
+@answers("New-LocalUser", "Name", "Password", "Description", *_FLAGS)
+def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    missing = [flag for flag in _FLAGS if not bound.get(flag)]
+    if missing:
+        raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
+    account = process.machine.accounts.new_local_user(bound["Name"], bound["Password"], bound["Description"])
+    return [_user(process, account.name.casefold())]
+
+
+@answers("Read-WinhostGroup", "Sid")
+def _group(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    # With one that is gone, as such groups have them.
+    members = [account.sid for account in process.machine.accounts.accounts.values() if account.administrator]
+    return [*members, "S-1-5-21-1-2-3-4004"]
+
+
+# ---- tasks
+
+
+def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
+    """Those in the folder of winhost."""
+    for task in process.machine.accounts.tasks.values():
+        action = of_type("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
+        yield of_type(
+            "MSFT_ScheduledTask",
+            DeviceID=task.name,
+            TaskName=task.name,
+            TaskPath="\\winhost\\",
+            State=task.state,
+            Actions=[action],
+            Principal=of_type("MSFT_TaskPrincipal2", LogonType={"password": "Password", "s4u": "S4U"}[task.logon]),
+        )
+
+
+def _execute(task: Task) -> str:
+    return f'"{task.program}"' if " " in task.program else task.program
+
+
+@answers("Register-WinhostAccountTask", "Task", "Account", "Secret")
+def _register_account_task(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    desired = bound["Task"]
+    process.machine.accounts.register_task(
+        Task(
+            desired["name"],
+            bound["Account"],
+            desired["program"].strip('"'),
+            desired["arguments"],
+            at_startup=desired["at_startup"],
+            logon="s4u" if bound["Secret"] is None else "password",
+            secret=bound["Secret"],
+        )
+    )
+    return ()
+
+
+@answers("Get-ScheduledTaskInfo", "InputObject")
+def _info(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    task = process.machine.accounts.tasks[bound["InputObject"]["DeviceID"].casefold()]
+    return [of_type("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]
+
+
+_STATES = {
+    "available": "Disabled",
+    "installed": "Enabled",
+    "install-pending": "EnablePending",
+    "uninstall-pending": "DisablePending",
+}
+
+
+@answers("Get-WindowsOptionalFeature", "Online")
+def _optional_features(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    known = process.machine.optional_features
+    return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in known.items()]
+
+
+@answers("Get-AuthenticodeSignature", "LiteralPath")
+def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for path in bound["LiteralPath"]:
+        status, subject = process.machine.software.signature(path)
+        signer = of_type("SignerCertificate", Subject=subject) if subject else None
+        yield of_type("Signature", Status=status, SignerCertificate=signer)
+
+
+# ---- programs
+
+
+def _msiexec(process: CmdletProcess, arguments: list[str]) -> WindowsObject:
+    """As Invoke-WinhostNative tells of it."""
+    return _ended(process.machine.software.run_msiexec(arguments))
+
+
+def _nvidia_smi(process: CmdletProcess, arguments: list[str]) -> WindowsObject | None:
+    """The same, or None where there is no such program."""
+    found = driver_models(process.machine, process.machine.software.driver_models())
+    if found is None or "-dm" not in arguments:
+        return None if found is None else _ended(*found)
+    asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    addresses = dict(zip(gpu_addresses(process.machine), process.machine.devices, strict=True))
+    return _ended(*process.machine.software.set_driver_model(addresses[asked["-i"]].location, int(asked["-dm"])))
+
+
+def _ended(code: int, output: str = "") -> WindowsObject:
+    return WindowsObject(None, {"code": code, "output": output, "errors": ""})

@@ -163,15 +163,6 @@ def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
     return [_switch(process.machine.network.new_vm_switch(bound["Name"], bound["NetAdapterName"][0]))]
 
 
-@answers("Remove-VMSwitch", "VMSwitch", "Force")
-def _remove_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    if not bound.get("Force"):
-        raise process.machine.fail("not-stood-in", "Remove-VMSwitch", what="somebody who answers its question")
-    for each in bound["VMSwitch"]:
-        process.machine.network.remove_vm_switch(each["Id"])
-    return ()
-
-
 @answers("Get-VMNetworkAdapter", "All", "ManagementOS", "VM")
 def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     network, vms = process.machine.network, process.machine.vms

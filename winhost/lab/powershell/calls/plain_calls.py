@@ -17,7 +17,6 @@ from winhost.lab.powershell.calls.cmdlet_process import (
     CmdletProcess,
     answers,
     braced,
-    our_word,
     windows_word,
 )
 
@@ -29,10 +28,6 @@ def _start(machine: Machine, name: str) -> None:
         machine.network.start()
     else:
         machine.accounts.start_scheduled_task(name)
-
-
-def _switch(machine: Machine, bound: BoundParameters, cmdlet: str, *, enabled: bool) -> None:
-    machine.accounts.switch_scheduled_task(bound["InputObject"]["DeviceID"], cmdlet, enabled=enabled)
 
 
 def _names(bound: BoundParameters) -> list[str]:
@@ -63,66 +58,20 @@ def _allow(machine: Machine, bound: BoundParameters) -> None:
         machine.network.set_net_firewall_rule(name, bound["RemoteAddress"] if bound["Enabled"] == "True" else [])
 
 
-def _new_rule(machine: Machine, bound: BoundParameters) -> None:
-    assert bound["Enabled"] == "False"
-    machine.network.new_net_firewall_rule(bound["Name"])
-
-
-def _set_memory(machine: Machine, vm: str, bound: BoundParameters) -> None:
-    if "StartupBytes" in bound:
-        assert not bound["DynamicMemoryEnabled"]
-        machine.set_vm_startup_memory(vm, bound["StartupBytes"])
-    else:
-        machine.set_vm_memory(vm, dynamic_memory_enabled=bound["DynamicMemoryEnabled"])
-
-
-def _set_vlan(machine: Machine, port: Mapping[str, str], bound: BoundParameters) -> None:
+def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
     """Of a VM that was made here, or of the host's own port, which has a device."""
-    if port["DeviceId"]:
-        machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])
-    else:
-        machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
-
-
-def _each(objects: Iterable[Mapping[str, Any]], change: Callable[[Mapping[str, Any]], None]) -> None:
-    for one in objects:
-        change(one)
+    for port in bound["VMNetworkAdapter"]:
+        if port["DeviceId"]:
+            machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])
+        else:
+            machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
 
 
 # They give nothing.
 CHANGES: Mapping[str, Call] = {
-    "Dismount-VMHostAssignableDevice LocationPath Force": lambda m, g: m.dismount_vm_host_assignable_device(
-        g["LocationPath"], force=g.get("Force", False)
-    ),
-    "Mount-VMHostAssignableDevice LocationPath": lambda m, g: m.mount_vm_host_assignable_device(g["LocationPath"]),
-    "Set-LocalUser InputObject Password": lambda m, g: m.accounts.set_local_user(
-        g["InputObject"]["SID"], g["Password"]
-    ),
-    "Remove-CimInstance InputObject": lambda m, g: m.accounts.remove_profile(g["InputObject"]["DeviceID"]),
     "Start-ScheduledTask InputObject": lambda m, g: _start(m, g["InputObject"]["DeviceID"]),
-    "Stop-ScheduledTask InputObject": lambda m, g: m.accounts.stop_scheduled_task(g["InputObject"]["DeviceID"]),
-    "Enable-ScheduledTask InputObject": lambda m, g: _switch(m, g, "Enable-ScheduledTask", enabled=True),
-    "Disable-ScheduledTask InputObject": lambda m, g: _switch(m, g, "Disable-ScheduledTask", enabled=False),
-    "New-NetIPAddress InterfaceIndex IPAddress PrefixLength": lambda m, g: m.network.new_net_ip_address(
-        g["InterfaceIndex"], g["IPAddress"], g["PrefixLength"]
-    ),
-    "New-NetNat Name InternalIPInterfaceAddressPrefix": lambda m, g: m.nats.new_net_nat(
-        g["Name"], g["InternalIPInterfaceAddressPrefix"]
-    ),
-    "Remove-NetNat InputObject": lambda m, g: _each(
-        g["InputObject"], lambda nat: m.nats.remove_net_nat(nat["DeviceID"])
-    ),
-    "New-NetRoute InterfaceIndex DestinationPrefix NextHop RouteMetric": lambda m, g: m.network.new_net_route(
-        g["InterfaceIndex"], g["DestinationPrefix"], g["NextHop"]
-    ),
-    "New-NetFirewallRule Name DisplayName Group Enabled Direction Action Protocol LocalPort RemoteAddress": _new_rule,
+    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": _set_vlan,
     "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
-    "Set-NetFirewallHyperVVMSetting Name DefaultInboundAction": lambda m, g: (
-        m.network.set_net_firewall_hyper_v_vm_setting(our_word(g["DefaultInboundAction"]))
-    ),
-    "New-NetFirewallHyperVRule Name DisplayName Direction VMCreatorId Protocol LocalPorts RemoteAddresses Action": (
-        lambda m, g: m.network.new_net_firewall_hyper_v_rule(int(g["LocalPorts"][0]), g["RemoteAddresses"])
-    ),
     "Write-WinhostRegistry Path Name Value": _write_registry,
     "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
     "Write-WinhostFileRights Path Rights": lambda m, g: m.files.give_rights(g["Path"], g["Rights"]),
@@ -131,54 +80,7 @@ CHANGES: Mapping[str, Call] = {
     "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
         g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
     ),
-    "Set-VMNetworkAdapter VMNetworkAdapter StaticMacAddress": lambda m, g: m.set_vm_mac(
-        g["VMNetworkAdapter"]["VMId"], g["StaticMacAddress"]
-    ),
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
-}
-
-# Likewise, for each of the objects in the first parameter.
-CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, BoundParameters], object]] = {
-    "Disable-PnpDevice InstanceId": lambda m, instance, g: m.disable_pnp_device(instance),
-    "Enable-PnpDevice InstanceId": lambda m, instance, g: m.enable_pnp_device(instance),
-    "Add-VMAssignableDevice VM LocationPath": lambda m, vm, g: m.add_vm_assignable_device(vm["Id"], g["LocationPath"]),
-    "Remove-VMAssignableDevice VMAssignableDevice": lambda m, device, g: m.remove_vm_assignable_device(
-        device["VMId"], device["LocationPath"]
-    ),
-    "Set-VMMemory VM DynamicMemoryEnabled StartupBytes": lambda m, vm, g: _set_memory(m, vm["Id"], g),
-    "Set-VMProcessor VM Count": lambda m, vm, g: m.set_vm_processor(vm["Id"], g["Count"]),
-    "Set-VMComPort VM Number Path": lambda m, vm, g: m.set_vm_com_port(vm["Id"], g["Path"]),
-    "Add-VMDvdDrive VM Path": lambda m, vm, g: m.add_vm_dvd_drive(vm["Id"], g["Path"]),
-    "Set-VMDvdDrive VMDvdDrive Path": lambda m, drive, g: m.set_vm_dvd_drive(
-        drive["VMId"], drive["Path"], g["Path"] or ""
-    ),
-    "Add-VMHardDiskDrive VM Path": lambda m, vm, g: m.add_vm_hard_disk_drive(vm["Id"], g["Path"]),
-    "Resize-VHD Path SizeBytes": lambda m, path, g: m.resize_vhd(path, g["SizeBytes"]),
-    "Start-VM VM": lambda m, vm, g: m.start_vm(vm["Id"]),
-    "Save-VM VM": lambda m, vm, g: m.save_vm(vm["Id"]),
-    "Suspend-VM VM": lambda m, vm, g: m.suspend_vm(vm["Id"]),
-    "Resume-VM VM": lambda m, vm, g: m.resume_vm(vm["Id"]),
-    "Remove-LocalUser InputObject": lambda m, user, g: m.accounts.remove_local_user(user["SID"]),
-    "Add-LocalGroupMember Member SID": lambda m, user, g: m.accounts.change_administrators(
-        user["SID"], "Add-LocalGroupMember", member=True
-    ),
-    "Remove-LocalGroupMember Member SID": lambda m, user, g: m.accounts.change_administrators(
-        user["SID"], "Remove-LocalGroupMember", member=False
-    ),
-    "Set-DnsClientServerAddress InterfaceIndex ServerAddresses": lambda m, index, g: (
-        m.network.set_dns_client_server_address(index, g["ServerAddresses"])
-    ),
-    "Set-NetIPInterface InterfaceIndex AddressFamily InterfaceMetric": lambda m, index, g: (
-        m.network.set_net_ip_interface(index, g["InterfaceMetric"])
-    ),
-    "Set-NetConnectionProfile InterfaceIndex NetworkCategory": lambda m, index, g: m.network.set_net_connection_profile(
-        index, our_word(g["NetworkCategory"])
-    ),
-    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": lambda m, port, g: _set_vlan(m, port, g),
-    "Remove-NetFirewallRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_rule(rule["DeviceID"]),
-    "Remove-NetFirewallHyperVRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_hyper_v_rule(
-        int(rule["DeviceID"].removeprefix("winhost-vm-port-"))
-    ),
 }
 
 # They give one value, or nothing where it is None.
@@ -247,22 +149,9 @@ def _register(line: str, call: Call, *, answers_with_it: bool) -> None:
     answers(*line.split())(answer)
 
 
-def _register_each(line: str, call: Callable[[Machine, Any, BoundParameters], object]) -> None:
-    name, first, *others = line.split()
-
-    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-        for each in bound[first]:
-            call(process.machine, each, bound)
-        return ()
-
-    answers(name, first, *others)(answer)
-
-
 for _line, _call in CHANGES.items():
     _register(_line, _call, answers_with_it=False)
 for _line, _call in VALUES.items():
     _register(_line, _call, answers_with_it=True)
 for _name, _objects in OBJECTS.items():
     _register_objects(_name, *_objects)
-for _line, _call_of_each in CHANGES_OF_EACH.items():
-    _register_each(_line, _call_of_each)

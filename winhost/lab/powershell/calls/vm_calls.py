@@ -1,10 +1,10 @@
-"""Cmdlets of VMs."""
+"""Cmdlets of VMs and their disks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
@@ -24,24 +24,21 @@ def virtual_machine(vm: VirtualMachine) -> WindowsObject:
         "VirtualMachine",
         Id=vm.guid,
         Name=vm.name,
-        Notes=vm.notes,
         Path=vm.path,
         State=windows_word(vm.power),
         Generation=vm.known_or("generation", 2),
         Version=vm.known_or("version", None),
         IsClustered=vm.known_or("clustered", None),
-        AutomaticStopAction=windows_word(vm.stop_action),
-        AutomaticStartAction=windows_word(vm.start_action),
-        CheckpointType=windows_word(vm.checkpoint_type),
-        AutomaticCheckpointsEnabled=vm.automatic_checkpoints,
         DynamicMemoryEnabled=vm.dynamic_memory,
         MemoryStartup=vm.startup,
         MemoryMinimum=vm.minimum,
         MemoryMaximum=vm.maximum,
-        LowMemoryMappedIoSpace=vm.low,
-        HighMemoryMappedIoSpace=vm.high,
-        GuestControlledCacheTypes=vm.cache,
+        **{name: _shown(name, getattr(vm, field)) for name, field in SETTINGS.items() if field != "start_delay"},
     )
+
+
+def _shown(name: str, value: Any) -> Any:
+    return windows_word(value) if isinstance(value, str) and name != "Notes" else value
 
 
 def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
@@ -110,18 +107,11 @@ _of_each_vm("Get-VMDvdDrive", _dvds)
 _of_each_vm("Get-VMAssignableDevice", _assigned)
 _of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
 
-_SIZES = ("LowMemoryMappedIoSpace", "HighMemoryMappedIoSpace", "GuestControlledCacheTypes")
-_WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "AutomaticCheckpointsEnabled")
-_PLAIN = ("AutomaticStartDelay", "Notes")  # what is no word of Windows
 
-
-@answers("Set-VM", "VM", *_SIZES, *_WORDS, *_PLAIN)
+@answers("Set-VM", "VM", *SETTINGS)
 def _set_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    desired = {
-        our_word(name).replace("-", "_"): value if name in _PLAIN else our_word(value)
-        for name, value in bound.items()
-        if name != "VM"
-    }
+    given = {name: value for name, value in bound.items() if name != "VM"}
+    desired = {SETTINGS[name]: value if name == "Notes" else our_word(value) for name, value in given.items()}
     for guid in process.each_vm(bound):
         process.machine.set_vm(guid, **desired)
     return ()
@@ -162,3 +152,75 @@ def _sleep(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Read-WinhostClock")
 def _clock(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [process.slept]
+
+
+# ---- made and taken away
+
+
+@answers("Get-VMHost")
+def _host(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    for record in process.machine.instances("HyperVHost"):
+        yield of_type(
+            "VMHost",
+            IovSupport=record.state["iov_support"],
+            IovSupportReasons=record.state["iov_reasons"],
+            VirtualHardDiskPath=process.machine.lab.new_vms.store,
+        )
+
+
+@answers("Read-WinhostAttributes", "Path")
+def _attributes(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return process.machine.attributes(bound["Path"])
+
+
+_NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
+
+
+@answers("New-VM", *_NEW)
+def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if bound["Generation"] != 2 or not bound.get("NoVHD"):
+        raise process.machine.fail("not-stood-in", "New-VM", what="another generation, or one with a disk")
+    return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
+
+
+@answers("Get-VHD", "Path")
+def _disks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for path in bound["Path"]:
+        disk = process.machine.virtual_disk(path, "Get-VHD")
+        kind = disk.physics.kind
+        yield of_type("VirtualHardDisk", Path=path, VhdFormat=disk.physics.format, VhdType=kind, Size=disk.size)
+
+
+@answers("Set-VMFirmware", "VM", "EnableSecureBoot", "SecureBootTemplateId", "FirstBootDevice")
+def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for guid in process.each_vm(bound):
+        if "FirstBootDevice" in bound:
+            process.machine.set_vm_first_boot(guid, bound["FirstBootDevice"]["Path"])
+        else:
+            on = bound["EnableSecureBoot"] == "On"
+            process.machine.set_vm_secure_boot(guid, on=on, template=bound.get("SecureBootTemplateId"))
+    return ()
+
+
+@answers("Get-VMNetworkAdapterVlan", "VMNetworkAdapter")
+def _vlans(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for each in bound["VMNetworkAdapter"]:
+        vlan = process.machine.vms[each["VMId"]].vlan
+        mode = "Untagged" if vlan is None else "Access"
+        yield of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vlan or 0)
+
+
+@answers("Get-VMComPort", "VM", "Number")
+def _com_ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [of_type("VMComPort", Path=process.machine.vms[guid].com1) for guid in process.each_vm(bound)]
+
+
+@answers("Test-Connection", "ComputerName", "Count", "Quiet")
+def _ping(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [process.machine.answers_ping(bound["ComputerName"][0])]
+
+
+@answers("Get-NetNeighbor", "AddressFamily")
+def _neighbours(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    for address, mac in process.machine.neighbours():
+        yield of_type("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")

@@ -1,0 +1,137 @@
+"""What the simulated host is made of: parts with a state of their own, and cmdlets that change it."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import field
+from functools import wraps
+from threading import Event
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+
+from winhost.core.answers import Json, Key, Record
+from winhost.core.dataclass import dataclass
+from winhost.lab.physics.windows_errors import CmdletError
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ChangesHost(Protocol):
+    """The machine itself, or a part of it."""
+
+    def changing(self, cmdlet: str) -> AbstractContextManager[None]:
+        """The host for one cmdlet that changes something. Raises CmdletError, HostDown."""
+
+
+W = TypeVar("W", bound=ChangesHost)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """How a stand-in for PowerShell calls a method. parameters: argument to parameter of the cmdlet, where `VM[].Id`
+    is the id of each of the VMs given; ignored: parameters that may be given, and change nothing here.
+    """
+
+    method: Callable[..., object]
+    parameters: Mapping[str, str]
+    ignored: tuple[str, ...]
+
+
+STANDINS: dict[str, StandIn] = {}
+
+
+def as_cmdlet(
+    name: str, ignored: str = "", /, **parameters: str
+) -> Callable[[Callable[Concatenate[W, P], R]], Callable[Concatenate[W, P], R]]:
+    """Runs as the cmdlet `name`: needs an administrator, takes its time, and then the machine for itself.
+
+    With `parameters` the stand-in of that name is a call of it (`StandIn`). In `ignored`, `!` marks what must be given.
+    """
+
+    def make(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
+        @wraps(method)
+        def run(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self.changing(name):
+                return method(self, *args, **kwargs)
+
+        if parameters:
+            STANDINS[name] = StandIn(run, parameters, tuple(ignored.split()))
+        return run
+
+    return make
+
+
+@dataclass(frozen=True)
+class SetCall:
+    """One `set`: what is wanted of which instance, and how. within: lab seconds that it may take; secret: what its
+    secret reference stands for.
+    """
+
+    key: Key
+    desired: Mapping[str, Json]
+    accept: frozenset[str]
+    within: float
+    stop: Event
+    warnings: list[str] = field(default_factory=list)
+    secret: str = field(default="", repr=False)
+
+    @contextmanager
+    def or_warn(self, what: str) -> Iterator[None]:
+        """An error in this becomes a warning, and the change goes on."""
+        try:
+            yield
+        except CmdletError as error:
+            self.warnings.append(f"{what}: {error.message}")
+
+
+Change = Callable[[SetCall], bool | None]
+"""Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
+
+
+class Part:
+    """A piece of a host. for_administrators: resources of it that nobody else may see; administrators_set: those that
+    refuse others before they look at what is wanted.
+    """
+
+    for_administrators: ClassVar[tuple[str, ...]] = ()
+    administrators_set: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, host: "Machine") -> None:
+        self.host = host
+
+    def changing(self, cmdlet: str) -> AbstractContextManager[None]:
+        return self.host.changing(cmdlet)
+
+    # ---- what winhost notes in the registry, of each kind by name
+
+    def kept(self, kind: str, name: str) -> dict[str, Any] | None:
+        text = self.host.software.record.get(f"{kind} {name}")
+        return None if text is None else json.loads(text)
+
+    def keep(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
+        """None takes it away."""
+        self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
+
+    def all_kept(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """In the order of their names."""
+        for entry in sorted(self.host.software.record):
+            if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
+                yield match[1], self.kept(kind, match[1]) or {}
+
+    # ---- what it has
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """For each resource that the part knows: a call that lists all its instances."""
+        return {}
+
+    def changes(self) -> Mapping[str, Change]:
+        """For each resource that can be set: what a set does, after the checks of its declared values."""
+        return {}
+
+    def restarted(self) -> bool:
+        """The host came up again: whether Windows has changes to finish."""
+        return False
