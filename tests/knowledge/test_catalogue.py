@@ -18,6 +18,7 @@ import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
+from winhost.autoinstall.lint_document import ROWS as INSTALLER
 from winhost.knowledge import catalogue, explanation, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond, related
@@ -25,10 +26,11 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
-from winhost.recipes.recipe_findings import rows as recipe_rows
+from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
+from winhost.wslconfig.lint_context import ROWS as WSL
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
@@ -127,7 +129,7 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
-    used |= {key for row in recipe_rows().values() for key in row.evidence}
+    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.all().values() for key in row.evidence}
     used |= {row["evidence"] for rows in versions.table().values() for row in _rows(rows) if "evidence" in row}
     assert used == catalogue.evidence().keys()
 

@@ -6,10 +6,11 @@ or evidence lacks, of whatever path or capability. paths.yaml, capabilities/: wh
 supported rests on (grounds). Severity and condition are in the rules.
 """
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
@@ -18,10 +19,6 @@ from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy
-
-if TYPE_CHECKING:
-    pass
-
 
 ANY = "*"  # stands for every path and capability
 
@@ -98,7 +95,10 @@ def entries() -> Mapping[str, CatalogueEntry]:
 @once
 def own_entries() -> Mapping[str, CatalogueEntry]:
     """Those with a condition of their own, by code."""
-    return {code: CatalogueEntry(**_tuples(row)) for code, row in _read_all("reasons").items()}
+    rows = _read_all("reasons").items()
+    return {
+        code: CatalogueEntry(**_tuples({**row, "evidence": cite(code, row.get("evidence", ()))})) for code, row in rows
+    }
 
 
 @once
@@ -115,8 +115,27 @@ def remedies() -> Mapping[str, Remedy]:
 
 @once
 def evidence() -> Mapping[str, Evidence]:
-    """By id."""
-    return {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()}
+    """By id: what several rows share, and what `cite` was given."""
+    return ChainMap(_CITED, {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()})
+
+
+_CITED: dict[str, Evidence] = {}
+
+
+def cite(owner: str, written: Iterable[str | Mapping[str, Any]]) -> tuple[str, ...]:
+    """The ids of evidence as a row names it: an id of shared evidence, or the evidence itself, which belongs to this
+    row alone and is called after its owner.
+    """
+    ids = []
+    for number, each in enumerate(written, start=1):
+        if isinstance(each, str):
+            ids.append(each)
+            continue
+        row = dict(each)
+        key = row.pop("id", f"{owner}#{number}")
+        _CITED[key] = Evidence(key, **_complete(row))
+        ids.append(key)
+    return tuple(ids)
 
 
 def _complete(row: Mapping[str, Any]) -> dict[str, Any]:
