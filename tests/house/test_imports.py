@@ -41,8 +41,11 @@ MAY_IMPORT = {
     "offline": {"model", "web", "images", "hub"},
     "gateway": set(),  # runs on the Linux that serves
     "paths": {"model", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "images", "autoinstall"},
-    "compat": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "paths"},
+    "compat": {
+        *("model", "findings", "knowledge", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "paths"),
+    },
     "serving": {
+        "findings",
         "gateway",
         "model",
         "knowledge",
@@ -55,7 +58,7 @@ MAY_IMPORT = {
         "symptoms",
     },
     "cluster": {"model", "gateway", "resources", "resources/linux", "sizing", "compat", "serving"},
-    "symptoms": {"model", "knowledge", "resources", "compat"},
+    "symptoms": {"model", "findings", "knowledge", "resources", "compat"},
     "recipes": {"model", "findings", "resources", "hardware", "wslconfig", "compat", "serving"},
     "engine": {
         "model",

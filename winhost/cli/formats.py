@@ -14,7 +14,7 @@ KINDS: Mapping[str, int] = {
     "report": 1,
     "diff": 3,
     "explanation": 2,
-    "diagnosis": 1,
+    "diagnosis": 2,
     "codes": 1,
     "planning": 2,
     "outcome": 2,

@@ -117,6 +117,11 @@ class HostFacts:
             raise WrongState(state.resource_type.name, f"{len(instances)} records of what a host has once")
         return instances[0].state
 
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """A property of every instance, asked for as `OperatingSystem.build`. Raises MissingFact."""
+        resource, _, name = question.partition(".")
+        return tuple(getattr(instance.state, name) for instance in self.all(RESOURCE_TYPES[resource].state))
+
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or of what can yet be made; None where the host has no such instance."""
         found = next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
