@@ -37,8 +37,8 @@ class LikelyCause:
 @dataclass(frozen=True)
 class FoundSymptom:
     """severity: as of Symptom; line: the first that says it, from 1; text: that line, without secrets; count: how many
-    say it; all three are empty where a symptom was asked for by name. signs: what logs have of it; causes: the likeliest
-    first, those that the facts contradict last.
+    say it; all three are empty where a symptom was asked for by name. signs: what logs have of it; causes: the
+    likeliest first, those that the facts contradict last.
     """
 
     symptom: str
