@@ -18,7 +18,11 @@ import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
+from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.lint_document import ROWS as INSTALLER
+from winhost.compat.assess import rulebook
+from winhost.compat.rule import RULES
+from winhost.findings.condition import fault_of
 from winhost.knowledge import catalogue, explanation, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond, related
@@ -93,9 +97,15 @@ SEEN = {
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
-    used = Counter(code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8")))
-    assert [code for code, times in used.items() if times > 1] == []
-    assert used.keys() | GAPS == catalogue.entries().keys() - refusals()
+    for path in EVERY_PATH:
+        rulebook(path)
+    declared = Counter(rule.code for rule in RULES)
+    assert [code for code, times in declared.items() if times > 1] == []
+    used = {code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8"))}
+    assert used | declared.keys() | GAPS == catalogue.entries().keys() - refusals()
+    rows = {code: row for code, row in catalogue.own_entries().items() if row.severity}
+    assert [code for code in rows if code not in used | declared.keys()] == []
+    assert [code for code, row in rows.items() if row.when and fault_of(row.when, is_fact)] == []
 
 
 def refusals() -> set[str]:

@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
@@ -18,7 +18,7 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
-from winhost.model.reason import Confidence, Evidence, Kind, Remedy
+from winhost.model.reason import Confidence, Evidence, Kind, Remedy, Severity
 
 ANY = "*"  # stands for every path and capability
 
@@ -34,13 +34,24 @@ CONFIDENCE: Mapping[Kind, Confidence] = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents."""
+    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
+
+    severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
+    the variants that it is about, none for the whole path; when, observed: the rule itself, and what it says of the
+    facts; asks: a question of compat/common.py in the place of these.
+    """
 
     sentence: str
     means: str
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
+    severity: Severity | None = None
+    unknown: Literal["blocks", "notes"] = "blocks"
+    only: tuple[str, ...] = ()
+    asks: str | None = None
+    when: Mapping[str, Any] | None = None
+    observed: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,10 +106,17 @@ def entries() -> Mapping[str, CatalogueEntry]:
 @once
 def own_entries() -> Mapping[str, CatalogueEntry]:
     """Those with a condition of their own, by code."""
-    rows = _read_all("reasons").items()
-    return {
-        code: CatalogueEntry(**_tuples({**row, "evidence": cite(code, row.get("evidence", ()))})) for code, row in rows
+    return {code: _entry(code, row) for code, row in _read_all("reasons").items()}
+
+
+def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
+    severity, only = row.get("severity"), row.get("only", ())
+    told = {
+        "evidence": cite(code, row.get("evidence", ())),
+        "severity": severity and Severity(severity),
+        "only": (only,) if isinstance(only, str) else only,
     }
+    return CatalogueEntry(**_tuples({**row, **told}))
 
 
 @once

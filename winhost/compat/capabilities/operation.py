@@ -4,9 +4,8 @@ import re
 
 from packaging.version import Version
 
-from winhost.compat.builds import WINDOWS_11
 from winhost.compat.capability import EVERYWHERE, IN_A_VM, NATIVE, SHARED, WHOLE_CARD, capability
-from winhost.compat.common import CLIENTS
+from winhost.compat.common import CLIENTS, WINDOWS_11
 from winhost.compat.gpu_cards import gpus, named, several
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
