@@ -72,9 +72,8 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
 
 def is_fact(question: str) -> bool:
     resource, _, name = question.partition(".")
-    return resource in RESOURCE_TYPES and (
-        name in RESOURCE_TYPES[resource].state.__dataclass_fields__ or hasattr(RESOURCE_TYPES[resource].state, name)
-    )
+    state = RESOURCE_TYPES[resource].state if resource in RESOURCE_TYPES else None
+    return state is not None and (name in state.__dataclass_fields__ or hasattr(state, name))
 
 
 def test_no_two_symptoms_have_the_same_sign() -> None:

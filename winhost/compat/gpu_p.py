@@ -1,6 +1,6 @@
 """Rules of GPU partitioning (GPU-P): the host, and each GPU."""
 
-from winhost.compat.common import CLIENTS, SERVER_2025, SERVERS, configuration, gpus
+from winhost.compat.common import SERVERS, configuration, gpus
 from winhost.compat.rule import CARD, VM, rule
 from winhost.hardware.cards import paravirtual, partitions
 from winhost.hardware.gpus import known
@@ -20,40 +20,6 @@ OF_PARTITIONS, LEAK_MENDED = feature("GPU partitions"), revision("LEAK_MENDED")
 NO_PROBLEM = 0
 
 # --- The host ------------------------------------------------------------------------------------------------------
-
-
-@rule("gpu-p.client")
-def on_client(facts: HostFacts) -> str | None:
-    """On client Windows, GPU partitions are for Windows guests only; Microsoft supports none for Linux."""
-    if facts.os.family in CLIENTS:
-        return facts.os.named
-    return None
-
-
-@rule("gpu-p.before-2025")
-def before_2025(facts: HostFacts) -> str | None:
-    """GPU-P needs Windows Server 2025 or Azure Local."""
-    if facts.os.family is OsFamily.SERVER and facts.os.build < SERVER_2025:
-        return facts.os.named
-    return None
-
-
-@rule("gpu-p.licence")
-def needs_a_licence(facts: HostFacts) -> str | None:
-    """NVIDIA's vGPU software needs a licence, and no fact on the host shows one, so this holds on every host."""
-    return facts.os.named
-
-
-@rule("gpu-p.slice")
-def is_a_slice(facts: HostFacts) -> str | None:
-    """A VM gets a fixed part of one GPU's memory. This holds on every host."""
-    return facts.os.named
-
-
-@rule("gpu-p.old-guests")
-def lists_old_guests(facts: HostFacts) -> str | None:
-    """Microsoft lists Ubuntu 18.04 to 22.04 as guests; winhost sets up 24.04 or newer. This holds on every host."""
-    return "Ubuntu 18.04, 20.04 and 22.04 are listed"
 
 
 @rule("gpu-p.unlike")

@@ -18,13 +18,6 @@ from winhost.resources.linux.linux_system import LinuxSystem
 WITH_APT = ("debian", "ubuntu")
 
 
-@rule("linux.wsl")
-def in_wsl(facts: HostFacts) -> str | None:
-    """A distro of WSL has the driver of Windows; its path is wsl2."""
-    system = facts.the(LinuxSystem)
-    return f"kernel {system.kernel}" if system.wsl else None
-
-
 @rule("linux.no-apt")
 def without_apt(facts: HostFacts) -> str | None:
     """winhost installs packages with apt, and was tried on Debian and Ubuntu."""

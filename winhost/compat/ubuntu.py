@@ -7,12 +7,6 @@ from winhost.resources.host import HostFacts
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
 
-@rule("dual-boot.untried")
-def dual_boot_untried(facts: HostFacts) -> str | None:
-    """Dual boot was tested on disk images, never on a machine. This holds on every host."""
-    return facts.os.named
-
-
 @rule("dual-boot.not-gpt")
 def system_disk_not_gpt(facts: HostFacts) -> str | None:
     """The system disk is MBR, so Windows boots by BIOS; winhost sets up UEFI and converts no disks."""
@@ -23,9 +17,3 @@ def system_disk_not_gpt(facts: HostFacts) -> str | None:
 
 
 # --- Instead of Windows --------------------------------------------------------------------------------------------
-
-
-@rule("bare-metal.untried")
-def bare_metal_untried(facts: HostFacts) -> str | None:
-    """The installation replaces Windows, and winhost never ran it on a machine. This holds on every host."""
-    return facts.os.named

@@ -6,10 +6,7 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import (
-    CLIENTS,
-    SERVER_2022,
     SERVERS,
-    WINDOWS_10_21H2,
     gpus,
 )
 from winhost.compat.rule import Finding, note, rule, unverified
@@ -26,7 +23,6 @@ from winhost.resources.windows.hyperv_role import INSTALLED
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
 from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
-from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
@@ -40,57 +36,11 @@ FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/win
 # --- Windows -------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.shared-gpu")
-def shares_the_gpu(facts: HostFacts) -> str | None:
-    """Linux reaches the GPU through the Windows driver. This holds on every host."""
-    return facts.os.named
-
-
-@rule("wsl2.server")
-def on_server(facts: HostFacts) -> str | None:
-    """From Windows Server 2022 on, Microsoft supports WSL 2 on servers in part: NAT, not mirrored networking."""
-    if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
-        return facts.os.named
-    return None
-
-
-@rule("wsl2.gpu-on-server")
-def gpu_on_server(facts: HostFacts) -> str | None:
-    """GPU compute in WSL 2 is documented for client Windows only."""
-    if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
-        return facts.os.named
-    return None
-
-
-@rule("wsl2.server-too-old")
-def on_old_server(facts: HostFacts) -> str | None:
-    """WSL 2 needs Windows Server 2022 or newer."""
-    if facts.os.family in SERVERS and facts.os.build < SERVER_2022:
-        return facts.os.named
-    return None
-
-
 @rule("wsl2.server-without-update")
 def server_without_update(facts: HostFacts) -> str | None:
     """Windows Server 2022 has WSL 2 from an update of 2022 on."""
     if facts.os.family in SERVERS and WSL_ON_SERVER.lacks(facts.os.build, facts.os.revision):
         return _revision(facts)
-    return None
-
-
-@rule("wsl2.server-core")
-def on_server_core(facts: HostFacts) -> str | None:
-    """Server Core has no Microsoft Store, so WSL comes from its MSI."""
-    if facts.os.family in SERVERS and facts.os.installation_type == "Server Core":
-        return facts.os.installation_type
-    return None
-
-
-@rule("wsl2.client-too-old")
-def on_old_client(facts: HostFacts) -> str | None:
-    """The GPU in WSL 2 needs Windows 10 21H2 or Windows 11."""
-    if facts.os.family in CLIENTS and facts.os.build < WINDOWS_10_21H2:
-        return facts.os.named
     return None
 
 
@@ -113,15 +63,6 @@ def missing(facts: HostFacts) -> str | None:
     """WSL is not installed; it can be, with one restart."""
     if not facts.the(Wsl).present:
         return "WSL is not installed"
-    return None
-
-
-@rule("wsl2.version-not-told")
-def version_not_told(facts: HostFacts) -> str | None:
-    """WSL is the one built into Windows or a Store package, which do not record a version in the registry."""
-    wsl = facts.the(Wsl)
-    if wsl.present and wsl.version is None:
-        return "WSL is installed, but its package is not registered"
     return None
 
 
@@ -149,15 +90,6 @@ def newer_than_known(facts: HostFacts) -> str | None:
     found = version(facts)
     if found and found.release[:3] > NEWEST_KNOWN.release:
         return f"WSL {found}, known up to {NEWEST_KNOWN}"
-    return None
-
-
-@rule("wsl2.policy-no-inbox")
-def inbox_forbidden(facts: HostFacts) -> str | None:
-    """The policy AllowInboxWSL is 0, and WSL is the one that is part of Windows."""
-    wsl = facts.the(Wsl)
-    if wsl.present and wsl.version is None and facts.the(WslPolicy).allow_inbox is False:
-        return "AllowInboxWSL is 0"
     return None
 
 

@@ -2,7 +2,7 @@
 
 from packaging.version import Version
 
-from winhost.compat.common import CLIENTS, SERVERS, WINDOWS_10_21H2, WINDOWS_11, WINDOWS_11_22H2
+from winhost.compat.common import CLIENTS, WINDOWS_10_21H2, WINDOWS_11
 from winhost.compat.rule import rule
 from winhost.compat.wsl2 import version
 from winhost.knowledge.versions import revision
@@ -39,22 +39,6 @@ def windows_10_cannot_bridge(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.home")
-def home_has_no_switch(facts: HostFacts) -> str | None:
-    """`networkingMode=bridged` needs a Hyper-V switch, which Windows Home has not."""
-    if facts.os.sku in HOME_SKUS:
-        return facts.os.named
-    return None
-
-
-@rule("wsl2.bridge-on-server")
-def server_bridges_doubtfully(facts: HostFacts) -> str | None:
-    """Two user reports about bridged networking on Windows Server contradict each other."""
-    if facts.os.family in SERVERS:
-        return facts.os.named
-    return None
-
-
 @rule("wsl2.bridge-removed")
 def bridge_removed(facts: HostFacts) -> str | None:
     """WSL 2.5.4 and 2.5.5 have no bridged networking."""
@@ -70,26 +54,6 @@ def bridge_warned(facts: HostFacts) -> str | None:
     found = version(facts)
     if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
         return f"WSL {found}"
-    return None
-
-
-@rule("wsl2.bridge-unpromised")
-def bridge_unpromised(facts: HostFacts) -> str | None:
-    """Microsoft's pages call bridged networking deprecated, while its developers keep it. This holds on every host."""
-    return facts.os.named
-
-
-@rule("wsl2.same-mac")
-def same_address_everywhere(facts: HostFacts) -> str | None:
-    """Without macAddress every bridged WSL has the same MAC: its random generator is never seeded."""
-    return "5e:bb:f6:9e:ee:fa unless macAddress is set"
-
-
-@rule("wsl2.bridge-needs-hyper-v")
-def bridge_needs_hyper_v(facts: HostFacts) -> str | None:
-    """New-VMSwitch is part of the Hyper-V role, which is not installed."""
-    if facts.role.role != INSTALLED:
-        return f"Hyper-V is {facts.role.role}"
     return None
 
 
@@ -160,14 +124,6 @@ def bridged_beside_a_vpn(facts: HostFacts) -> str | None:
 # --- Policies ------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.policy-forbids")
-def policy_forbids(facts: HostFacts) -> str | None:
-    """The policy AllowWSL is 0."""
-    if facts.the(WslPolicy).allow_wsl is False:
-        return "AllowWSL is 0"
-    return None
-
-
 @rule("wsl2.policy-overrides")
 def policy_overrides(facts: HostFacts) -> str | None:
     """Policies override keys of .wslconfig; WSL ignores them with a warning."""
@@ -217,27 +173,11 @@ def _mode(facts: HostFacts) -> str:
 # --- Mirrored, NAT -------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.no-mirror")
-def windows_cannot_mirror(facts: HostFacts) -> str | None:
-    """Mirrored networking needs Windows 11 22H2; older clients fall back to NAT with a warning."""
-    if facts.os.family in CLIENTS and facts.os.build < WINDOWS_11_22H2:
-        return facts.os.named
-    return None
-
-
 @rule("wsl2.no-mirror-update")
 def windows_lacks_the_update(facts: HostFacts) -> str | None:
     """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
     if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
         return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
-    return None
-
-
-@rule("wsl2.mirror-on-server")
-def server_cannot_mirror(facts: HostFacts) -> str | None:
-    """Windows Server has no mirrored networking, in any build."""
-    if facts.os.family in SERVERS:
-        return facts.os.named
     return None
 
 
@@ -248,18 +188,6 @@ def wsl_cannot_mirror(facts: HostFacts) -> str | None:
     if found and found < FIRST_MIRRORED:
         return f"WSL {found}"
     return None
-
-
-@rule("wsl2.mirrored")
-def shares_addresses(facts: HostFacts) -> str | None:
-    """Mirrored WSL shares Windows' addresses and ports. This holds on every host."""
-    return "addresses and ports are those of Windows"
-
-
-@rule("wsl2.nat")
-def hides_behind_windows(facts: HostFacts) -> str | None:
-    """Behind NAT, WSL has a private address that changes at each start. This holds on every host."""
-    return "Windows assigns the address, and it changes"
 
 
 @rule("wsl2.nat-behind-vpn")
@@ -281,14 +209,6 @@ def nat_filtered(facts: HostFacts) -> str | None:
     """A third-party firewall filters an adapter, and some block traffic from behind NAT."""
     known = _firewalls(facts)
     return ", ".join(known) if known else None
-
-
-@rule("wsl2.home-unbridged")
-def home_stays_unbridged(facts: HostFacts) -> str | None:
-    """Windows Home has no Hyper-V switches, so no mode gives the distro an address of its own on the LAN."""
-    if facts.os.sku in HOME_SKUS:
-        return facts.os.named
-    return None
 
 
 def _tunnels(facts: HostFacts) -> list[str]:

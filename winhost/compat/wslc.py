@@ -13,12 +13,6 @@ from winhost.resources.windows.wsl import Wsl
 FIRST_WITH_CONTAINERS = Version("2.9")
 
 
-@rule("wslc.preview")
-def wslc_is_a_preview(facts: HostFacts) -> str | None:
-    """wslc is a public preview, so it never outranks a stable path. This holds on every host."""
-    return facts.os.named
-
-
 @rule("wslc.windows-too-old")
 def wslc_on_old_windows(facts: HostFacts) -> str | None:
     """wslc uses the same kind of VM as WSL 2, and needs the same Windows for the GPU."""
