@@ -72,6 +72,7 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
 
 def is_fact(question: str) -> bool:
     resource, _, name = question.partition(".")
+    resource = {"gpu": "PciDevice", "vm": "Vm"}.get(resource, resource)
     state = RESOURCE_TYPES[resource].state if resource in RESOURCE_TYPES else None
     return state is not None and (name in state.__dataclass_fields__ or hasattr(state, name))
 

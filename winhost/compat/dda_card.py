@@ -87,38 +87,6 @@ def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.acs-unsupported", each=CARD)
-def acs_unsupported(facts: HostFacts, card: Card) -> str | None:
-    """AcsCompatibleUpHierarchy is 0: without ACS the GPU can reach other devices past the IOMMU."""
-    if card.gpu.state.acs == 0:
-        return "AcsCompatibleUpHierarchy is 0"
-    return None
-
-
-@rule("dda.acs-not-told", each=CARD)
-def acs_not_told(facts: HostFacts, card: Card) -> str | None:
-    """AcsCompatibleUpHierarchy is not set: some bus drivers omit it, which does not mean 0."""
-    if card.gpu.state.acs is None:
-        return "AcsCompatibleUpHierarchy is not set"
-    return None
-
-
-@rule("dda.reserved-memory", each=CARD)
-def reserved_memory(facts: HostFacts, card: Card) -> str | None:
-    """Firmware reserves memory for the GPU (RMRR), and a guest cannot map it."""
-    if card.gpu.state.rmrr:
-        return "RequiresReservedMemoryRegion is set"
-    return None
-
-
-@rule("dda.line-interrupts", each=CARD)
-def line_interrupts(facts: HostFacts, card: Card) -> str | None:
-    """The GPU has line interrupts only; they are shared between devices, so a guest cannot get them."""
-    if card.gpu.state.line_interrupts_only:
-        return "no message-signaled interrupts"
-    return None
-
-
 @rule("dda.firmware-controls-pcie", each=CARD)
 def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
@@ -199,15 +167,6 @@ def companions(facts: HostFacts, card: Card) -> str | None:
     if card.companions:
         kinds = ", ".join(function.state.kind for function in card.companions)
         return f"in the same slot: {kinds}"
-    return None
-
-
-@rule("dda.device-problem", each=CARD)
-def device_problem(facts: HostFacts, card: Card) -> str | None:
-    """Device Manager reports a problem code, other than a missing driver, which the guest brings itself."""
-    gpu = card.gpu.state
-    if not gpu.dismounted and gpu.problem not in (NO_PROBLEM, DISABLED, NO_DRIVER):
-        return f"problem code {gpu.problem}"
     return None
 
 

@@ -11,19 +11,10 @@ from winhost.resources.windows.assignable_device import AssignableDevice
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_memory import VmMemory
-from winhost.resources.windows.vm_power import OFF, RUNNING
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 WINDOWS_TEMPLATE = "MicrosoftWindows"
 SAVED = "saved"
-
-
-@rule("dda.generation-1", each=VM)
-def generation_1(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM is generation 1: DDA works, but winhost's layout of the low window is for generation 2."""
-    if vm.state.generation == 1:
-        return "generation 1"
-    return None
 
 
 @rule("dda.vm-version", each=VM)
@@ -35,30 +26,6 @@ def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     first, newest = known.vm
     if not first <= configuration(vm.state) <= newest:
         return f"version {vm.state.version}; {first} to {newest} start here"
-    return None
-
-
-@rule("dda.vm-running", each=VM)
-def vm_running(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM runs; MMIO windows and devices can change only while it is off."""
-    if vm.state.state == RUNNING:
-        return "the VM runs"
-    return None
-
-
-@rule("dda.vm-saved", each=VM)
-def vm_saved(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM is saved. The saved state holds the guest's memory, and winhost does not discard it."""
-    if vm.state.state == SAVED:
-        return "the VM is saved"
-    return None
-
-
-@rule("dda.vm-unsettled", each=VM)
-def vm_unsettled(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM is neither off, running nor saved, so whether it can be shut down is not known."""
-    if vm.state.state not in (OFF, RUNNING, SAVED):
-        return f"the VM is {vm.state.state}"
     return None
 
 
@@ -106,14 +73,6 @@ def has_partition(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     return None
 
 
-@rule("dda.clustered-before-2025", each=VM)
-def clustered_before_2025(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM is a cluster resource, which cannot have a device before Windows Server 2025."""
-    if vm.state.clustered and facts.os.build < SERVER_2025:
-        return f"a cluster resource on build {facts.os.build}"
-    return None
-
-
 @rule("dda.clustered", each=VM)
 def clustered(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM is a cluster resource, whose device has to come from a pool that every node has."""
@@ -127,14 +86,6 @@ def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """Secure Boot is on with the template MicrosoftWindows, which refuses Linux boot loaders."""
     if vm.state.secure_boot and vm.state.secure_boot_template == WINDOWS_TEMPLATE:
         return f"Secure Boot with the template {WINDOWS_TEMPLATE}"
-    return None
-
-
-@rule("dda.signed-driver", each=VM)
-def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """Secure Boot is on, so the guest's kernel loads signed modules only."""
-    if vm.state.secure_boot and vm.state.secure_boot_template != WINDOWS_TEMPLATE:
-        return f"Secure Boot with the template {vm.state.secure_boot_template}"
     return None
 
 

@@ -89,15 +89,6 @@ def leaks_while_shared(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("gpu-p.device-problem", each=CARD)
-def device_problem(facts: HostFacts, card: Card) -> str | None:
-    """Device Manager reports a problem code: a partition needs the host's own driver to run."""
-    gpu = card.gpu.state
-    if not gpu.dismounted and gpu.problem != NO_PROBLEM:
-        return f"problem code {gpu.problem}"
-    return None
-
-
 @rule("gpu-p.given-away", each=CARD)
 def given_away_whole(facts: HostFacts, card: Card) -> str | None:
     """The GPU is dismounted or assigned to a VM by DDA; one GPU cannot be used both ways."""
@@ -124,14 +115,6 @@ def vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """GPU partitions need configuration version 12.0."""
     if configuration(vm.state) < OF_PARTITIONS:
         return f"configuration version {vm.state.version}"
-    return None
-
-
-@rule("gpu-p.generation-1", each=VM)
-def generation_1(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """Microsoft supports partitions in VMs of generation 2."""
-    if vm.state.generation == 1:
-        return "generation 1"
     return None
 
 

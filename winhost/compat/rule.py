@@ -18,7 +18,7 @@ from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, titled
 
 
@@ -135,7 +135,7 @@ def declare_rows(path: str) -> None:
         if row.asks is not None:
             RULES.append(Rule(code, HOST, getattr(common, row.asks)))
         elif row.when is not None:
-            RULES.append(Rule(code, HOST, _InRow(code, row)))
+            RULES.append(Rule(code, Each[row.each.upper()], _InRow(code, row)))
 
 
 class _InRow:
@@ -145,19 +145,29 @@ class _InRow:
         self._row = row
         self.__name__ = code.partition(".")[2].replace("-", "_")
 
-    def __call__(self, facts: HostFacts) -> str | None:
-        found = evaluate(self._row.when or {}, facts.ask)
+    def __call__(self, facts: HostFacts, subject: Any = None) -> str | None:
+        states = _States(facts, subject)
+        found = evaluate(self._row.when or {}, states.ask)
         if found.holds is None:
             raise next(iter(found.unknown.values()))
-        return self._row.observed.format_map(_States(facts)) if found.holds else None
+        return self._row.observed.format_map(states) if found.holds else None
 
 
 class _States(dict[str, Any]):
-    """The states of resources that a host has once, by name, as `{OperatingSystem.named}` asks for them."""
+    """States as rows ask for them: `OperatingSystem.named` of the host, `gpu.problem` and `vm.name` of the subject."""
 
-    def __init__(self, facts: HostFacts) -> None:
+    def __init__(self, facts: HostFacts, subject: Any) -> None:
         super().__init__()
         self._facts = facts
+        if isinstance(subject, Card):
+            self["gpu"] = subject.gpu.state
+        elif subject is not None:
+            self["vm"] = subject.state
+
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """The answers to a question. Raises MissingFact."""
+        name, _, attribute = question.partition(".")
+        return (getattr(self[name], attribute),) if name in self else self._facts.ask(question)
 
     def __missing__(self, resource: str) -> Any:
         return self._facts.the(RESOURCE_TYPES[resource].state)

@@ -37,8 +37,8 @@ class CatalogueEntry:
     """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
 
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
-    the variants that it is about, none for the whole path; when, observed: the rule itself, and what it says of the
-    facts; asks: a question of compat/common.py in the place of these.
+    the variants that it is about, none for the whole path; each: what it is asked of; when, observed: the rule itself,
+    and what it says of the facts; asks: a question of compat/common.py in the place of these.
     """
 
     sentence: str
@@ -50,6 +50,7 @@ class CatalogueEntry:
     unknown: Literal["blocks", "notes"] = "blocks"
     only: tuple[str, ...] = ()
     asks: str | None = None
+    each: Literal["host", "card", "vm"] = "host"
     when: Mapping[str, Any] | None = None
     observed: str = ""
 
