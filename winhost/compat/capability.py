@@ -18,7 +18,6 @@ from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 Judge = Callable[[Target], Finding | None]
 Measure = Callable[[Target], str | None]
 Settle = Callable[[Measurement], Finding | None]
-RuleResult = tuple[tuple[Finding, ...], str | None]
 
 EVERYWHERE = EVERY_PATH
 NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
@@ -27,7 +26,7 @@ SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
 WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole card
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CapabilityRule:
     """on: the paths or variants to which it applies."""
 
@@ -39,6 +38,12 @@ class CapabilityRule:
     @property
     def name(self) -> str:
         return self.judge.__name__
+
+    def __call__(self, target: Target) -> Finding | None:
+        try:
+            return self.judge(target)
+        except MissingFact as missing:
+            return finding_of_gap(self.capability, self.unknown, missing)
 
 
 RULES: list[CapabilityRule] = []
@@ -88,38 +93,41 @@ def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
 
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
-    """The verdict of each capability on the target."""
-    variant = target.variant
-    return tuple([_verdict(question.capability, variant, *target.answer(question)) for question in _questions(variant)])
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """A capability's rules and its measure."""
-
-    capability: str
-    rules: tuple[CapabilityRule, ...]
-    measure: Measure | None
-
-    def __call__(self, target: Target) -> RuleResult:
-        findings = _settled(self.capability, target, [found for rule in self.rules if (found := _judged(rule, target))])
-        measured = _measured(self.measure, target) if self.measure else None
-        return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
+    """The verdict of each capability on the target. Each rule is asked once for all variants that it tells alike."""
+    variant, answer = target.variant, target.answer
+    return tuple(
+        [
+            _verdict(
+                name,
+                variant,
+                _settled(name, target, [found for rule in rules if (found := answer(rule))]),
+                answer(_measures(name)),
+            )
+            for name, rules in _questions(variant)
+        ]
+    )
 
 
 @once
-def _questions(variant: str) -> tuple[Question, ...]:
+def _questions(variant: str) -> tuple[tuple[str, tuple[CapabilityRule, ...]], ...]:
+    """Each capability with the rules that apply to a variant."""
     if not RULES:
         raise LookupError("no rules of capabilities are imported: nothing would speak against any")
     places = {variant, path_of(variant)}
-    asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
-    return tuple(_question(name, rules) for name, rules in asked)
+    return tuple((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
 
 
 @once
-def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
-    """Shared by all variants with the same rules, so that its answer is computed once."""
-    return Question(capability, rules, MEASURES.get(capability))
+def _measures(name: str) -> Measure:
+    measure = MEASURES.get(name)
+
+    def measured(target: Target) -> str | None:
+        try:
+            return measure(target) if measure else None
+        except MissingFact:
+            return None
+
+    return measured
 
 
 @lru_cache(maxsize=4096)
@@ -136,24 +144,16 @@ def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: s
     return CapabilityVerdict(name, verdict, decisive, found, grounds, measured)
 
 
-def _settled(name: str, target: Target, findings: list[Finding]) -> list[Finding]:
-    """The findings, with what was measured in the place of what documents say."""
-    rule, measurement = SETTLED.get(name), target.measurement
-    if rule is None or measurement is None:
-        return findings
-    finding = rule.judge(measurement)
-    if finding is None:
-        return findings
-    observed = f"{finding.observed} ({measurement})"
-    left = [each for each in findings if each.code not in rule.over]
-    return [*left, replace(finding, observed=observed, measured=True)]
-
-
-def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
-    try:
-        return rule.judge(target)
-    except MissingFact as missing:
-        return finding_of_gap(rule.capability, rule.unknown, missing)
+def _settled(name: str, target: Target, findings: list[Finding]) -> tuple[Finding, ...]:
+    """The findings, each once, with what was measured in the place of what documents say."""
+    rule = SETTLED.get(name)
+    measurement = target.measurement if rule else None
+    finding = rule.judge(measurement) if rule and measurement else None
+    if rule and finding:
+        observed = f"{finding.observed} ({measurement})"
+        findings = [each for each in findings if each.code not in rule.over]
+        findings.append(replace(finding, observed=observed, measured=True))
+    return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings)
 
 
 def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
@@ -163,10 +163,3 @@ def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, .
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
     return ()
-
-
-def _measured(measure: Measure, target: Target) -> str | None:
-    try:
-        return measure(target)
-    except MissingFact:
-        return None
