@@ -38,7 +38,7 @@ class CatalogueEntry:
 
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
     the variants that it is about, none for the whole path; each: what it is asked of; when, observed: the rule itself,
-    and what it says of the facts; asks: a question of compat/common.py in the place of these.
+    and what it says of the facts; asks: a question of compat/common.py in the place of these; case: for tests.
     """
 
     sentence: str
@@ -53,6 +53,7 @@ class CatalogueEntry:
     each: Literal["host", "card", "vm"] = "host"
     when: Mapping[str, Any] | None = None
     observed: str = ""
+    case: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
