@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
-from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
+from winhost.compat.rule import Finding, WhenUnknown, finding, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -15,7 +16,8 @@ from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
-Judge = Callable[[Target], Finding | None]
+Judge = Callable[[Target], str | Finding | None]
+J = TypeVar("J", bound=Judge)
 Measure = Callable[[Target], str | None]
 Settle = Callable[[Measurement], Finding | None]
 
@@ -28,12 +30,19 @@ WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole card
 
 @dataclass(frozen=True, eq=False)
 class CapabilityRule:
-    """on: the paths or variants to which it applies."""
+    """on: the paths or variants to which it applies; code: of its row, or of the capability alone where it has several;
+    stated: what an unknown fact causes, where no row says it.
+    """
 
     capability: str
+    code: str
     on: frozenset[str]
-    unknown: WhenUnknown
     judge: Judge
+    stated: WhenUnknown | None
+
+    @property
+    def unknown(self) -> WhenUnknown:
+        return self.stated or WhenUnknown(catalogue.entry(self.code).unknown)
 
     @property
     def name(self) -> str:
@@ -41,9 +50,10 @@ class CapabilityRule:
 
     def __call__(self, target: Target) -> Finding | None:
         try:
-            return self.judge(target)
+            found = self.judge(target)
         except MissingFact as missing:
             return finding_of_gap(self.capability, self.unknown, missing)
+        return finding(self.code, found) if isinstance(found, str) else found
 
 
 RULES: list[CapabilityRule] = []
@@ -52,11 +62,13 @@ SETTLED: dict[str, "MeasuredRule"] = {}
 MEASURED_HERE = ("probe-measured",)  # evidence
 
 
-def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Callable[[Judge], Judge]:
-    """Declare a rule of a capability, the variants to which it applies, and whether an unknown fact blocks."""
+def capability(code: str, *, on: tuple[str, ...], unknown: WhenUnknown | None = None) -> Callable[[J], J]:
+    """Declare a rule of a capability by the code of its row, and the variants to which it applies. One that finds
+    several names the capability alone, and says whether an unknown fact blocks.
+    """
 
-    def declare(judge: Judge) -> Judge:
-        RULES.append(CapabilityRule(name, frozenset(on), unknown, judge))
+    def declare(judge: J) -> J:
+        RULES.append(CapabilityRule(code.partition(".")[0], code, frozenset(on), judge, unknown))
         return judge
 
     return declare
@@ -148,11 +160,10 @@ def _settled(name: str, target: Target, findings: list[Finding]) -> tuple[Findin
     """The findings, each once, with what was measured in the place of what documents say."""
     rule = SETTLED.get(name)
     measurement = target.measurement if rule else None
-    finding = rule.judge(measurement) if rule and measurement else None
-    if rule and finding:
-        observed = f"{finding.observed} ({measurement})"
+    shown = rule.judge(measurement) if rule and measurement else None
+    if rule and shown:
         findings = [each for each in findings if each.code not in rule.over]
-        findings.append(replace(finding, observed=observed, measured=True))
+        findings.append(replace(shown, observed=f"{shown.observed} ({measurement})", measured=True))
     return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings)
 
 
