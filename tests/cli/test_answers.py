@@ -57,7 +57,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("diagnosis", "explain", "0xC035001E")
     ask("codes", "explain", "--list")
     ask("lint", "lint", "wslconf", "wsl.conf")
-    ask("lint-autoinstall", "lint", "autoinstall", "wsl.conf")
+    ask("lint", "lint", "autoinstall", "wsl.conf")
     ask("recipe", "lint", "serve", "vllm serve m --swap-space 4", "--fix")
     ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
     ask("lab", "lab", "list")

@@ -25,8 +25,8 @@ def test_typing_errors_are_found_at_their_places(line: Line) -> None:
     Path(".wslconfig").write_text(TYPED_FROM_A_PAGE)
     said = line("lint", "wslconfig", ".wslconfig")
     assert said.code == 1
-    assert ".wslconfig:1:2 " in said.out
-    assert ".wslconfig:2:15 " in said.out
+    assert ".wslconfig:1:2: " in said.out
+    assert ".wslconfig:2:15: " in said.out
     assert "did you mean 'wsl2'?" in said.out
 
 
@@ -50,8 +50,8 @@ def test_json_is_one_document(line: Line) -> None:
     assert said.code == 1
     assert said.result["file"] == "wsl.conf"
     assert [(it["code"], it["severity"], it["line"], it["column"]) for it in said.result["findings"]] == [
-        ("wslconf.semicolon", "ignored", 2, 1),
-        ("wslconf.unread", "ignored", 3, 1),
+        ("wslconf.semicolon", "degraded", 2, 1),
+        ("wslconf.unread", "degraded", 3, 1),
     ]
     Path("wsl.conf").write_text("[boot]\nsystemd=true\n")
     assert line("lint", "wslconf", "wsl.conf", "--json").result == {"file": "wsl.conf", "findings": []}

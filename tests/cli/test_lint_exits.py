@@ -1,18 +1,11 @@
 """The exit codes of all linters: 1 for defects, with --strict for advice as well."""
 
-import re
-from importlib.resources import files
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from tests.cases import read_cases
 from tests.cli.conftest import Line
-from winhost.autoinstall.install_findings import InstallEffect
-from winhost.model.category import Category
-from winhost.recipes.recipe_findings import RecipeSeverity
-from winhost.wslconfig import LintSeverity
 
 DOCKER = """docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface \\
     --env "HF_TOKEN=$HF_TOKEN" -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B
@@ -99,24 +92,3 @@ def test_what_is_mended_does_not_count(line: Line, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(f"{text} --swap-space 4".encode())))
         said = line("lint", "serve", "-", "--vllm", "0.33.0", *more.split())
         assert (said.code, said.out.splitlines()[-1]) == (code, last)
-
-
-def test_every_code_counts_as_the_docs_say() -> None:
-    page = (Path(__file__).parents[2] / "docs/lint.md").read_text("utf-8")
-    table = page.partition("| advice of | codes |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
-    documented = {row.split("|")[1].strip(" `"): set(re.findall("`([^`]+)`", row.split("|")[2])) for row in table}
-    recipes = documented["serve"] | documented["docker-daemon"] | documented["cdi"]
-    wrong = []
-    for room, severities, advice in (
-        ("wslconfig/findings", LintSeverity, documented["wslconfig`, `wslconf"]),
-        ("autoinstall/autoinstall_findings", InstallEffect, documented["autoinstall"]),
-        ("recipes/findings", RecipeSeverity, recipes),
-    ):
-        rows = read_cases(files("winhost").joinpath(f"{room}.yaml"))
-        rows = rows.get("findings", rows)
-        wrong += sorted(f"{room}: {code}" for code in advice - rows.keys())
-        for code, row in rows.items():
-            severity = severities(row.get("severity") or row["effect"])
-            if (Category.of(severity) is Category.ADVICE) is not (code in advice):
-                wrong.append(f"{room}: {code} is {severity}")
-    assert wrong == []

@@ -33,6 +33,7 @@ READ = {name: read_cases(path) for name, path in FILES.items()}
 DATA = READ.pop("host")
 BOUNDS: dict[str, Any] = DATA["bounds"]
 CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
+CASES |= {code: {"severity": row.severity, **row.case} for code, row in catalogue.own_entries().items() if row.case}
 OF_WORKLOADS = Path(catalogue.__file__).parent / "reasons" / "workload.yaml"
 MISSING = {"unknown", "unavailable"}
 GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred", "remedy-unseen")

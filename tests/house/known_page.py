@@ -4,12 +4,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from winhost.autoinstall.lint_document import ROWS as INSTALLER
+from winhost.findings.finding import Rows
 from winhost.hardware.gpus import Gpu, catalogued
 from winhost.hardware.processors import generations
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import revisions, table, windows_builds
 from winhost.model.units import size
+from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.symptoms.table import Symptom, symptoms
+from winhost.wslconfig.lint_context import ROWS as WSL
 
 PAGE = Path(__file__).parents[2] / "docs" / "known.md"
 
@@ -21,7 +25,17 @@ here is unknown to it: it says so, and never takes it for the better case.
 
 def page() -> str:
     """The whole text."""
-    parts = (HEAD, _windows(), _software(), _generations(), _virtual_machines(), _processors(), _gpus(), _symptoms())
+    parts = (
+        HEAD,
+        _windows(),
+        _software(),
+        _generations(),
+        _virtual_machines(),
+        _processors(),
+        _gpus(),
+        _lints(),
+        _symptoms(),
+    )
     return "\n".join(parts)
 
 
@@ -125,6 +139,25 @@ def _bars(gpu: Gpu) -> str:
     return " + ".join(map(size, gpu.bars.wide)) + f" ({gpu.bars.source.kind})" if gpu.bars else "surveyed only"
 
 
+def _lints() -> str:
+    linters = (("`lint wslconfig`, `wslconf`", WSL), ("`lint serve`, `docker-daemon`, `cdi`", RECIPES))
+    parts = (f"### {name}\n{_linter(rows)}" for name, rows in (*linters, ("`lint autoinstall`", INSTALLER)))
+    return "## What lint finds\nWords in braces come from the file.\n\n" + "\n".join(parts)
+
+
+def _linter(rows: Rows) -> str:
+    cells = (
+        (f"`{row.code}`", f"{row.severity} ({row.severity.category})", row.says, _kinds(row.evidence))
+        for row in sorted(rows.all().values(), key=lambda row: -row.severity.rank)
+    )
+    return _table(("code", "severity", "what it says", "evidence"), cells)
+
+
+def _kinds(ids: Iterable[str]) -> str:
+    kinds = Counter(catalogue.evidence()[key].kind for key in ids)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
 def _symptoms() -> str:
     programs: defaultdict[str, list[Symptom]] = defaultdict(list)
     for symptom in symptoms().values():
@@ -132,13 +165,12 @@ def _symptoms() -> str:
     sections = (
         f"### {name}\n{_table(('name', 'what it says', 'evidence'), _told(of))}" for name, of in programs.items()
     )
-    return f"## Symptoms\n{len(symptoms())} errors that `winhost explain` knows.\n\n" + "\n".join(sections)
+    return "## Symptoms\nErrors that `winhost explain` knows.\n\n" + "\n".join(sections)
 
 
 def _told(of: Iterable[Symptom]) -> Iterator[tuple[str, str, str]]:
     for symptom in of:
-        kinds = Counter(catalogue.evidence()[key].kind for cause in symptom.causes for key in cause.evidence)
-        yield symptom.id, symptom.says, ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        yield symptom.id, symptom.says, _kinds(key for cause in symptom.causes for key in cause.evidence)
 
 
 if __name__ == "__main__":

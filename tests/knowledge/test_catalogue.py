@@ -18,6 +18,11 @@ import winhost.paths
 from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
+from tests.symptoms.test_symptoms import is_fact
+from winhost.autoinstall.lint_document import ROWS as INSTALLER
+from winhost.compat.assess import rulebook
+from winhost.compat.rule import RULES
+from winhost.findings.condition import fault_of
 from winhost.knowledge import catalogue, explanation, versions
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond, related
@@ -25,10 +30,11 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
-from winhost.recipes.recipe_findings import rows as recipe_rows
+from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
+from winhost.wslconfig.lint_context import ROWS as WSL
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
@@ -91,9 +97,15 @@ SEEN = {
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
-    used = Counter(code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8")))
-    assert [code for code, times in used.items() if times > 1] == []
-    assert used.keys() | GAPS == catalogue.entries().keys() - refusals()
+    for path in EVERY_PATH:
+        rulebook(path)
+    declared = Counter(rule.code for rule in RULES)
+    assert [code for code, times in declared.items() if times > 1] == []
+    used = {code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8"))}
+    assert used | declared.keys() | GAPS == catalogue.entries().keys() - refusals()
+    rows = {code: row for code, row in catalogue.own_entries().items() if row.severity}
+    assert [code for code in rows if code not in used | declared.keys()] == []
+    assert [code for code, row in rows.items() if row.when and fault_of(row.when, is_fact)] == []
 
 
 def refusals() -> set[str]:
@@ -127,7 +139,7 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
-    used |= {key for row in recipe_rows().values() for key in row.evidence}
+    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.all().values() for key in row.evidence}
     used |= {row["evidence"] for rows in versions.table().values() for row in _rows(rows) if "evidence" in row}
     assert used == catalogue.evidence().keys()
 

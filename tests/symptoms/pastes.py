@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import read_cases
+from winhost.symptoms.table import Symptom, symptoms
 
 CASES = Path(__file__).parent.parent / "data" / "symptoms"
 
@@ -57,6 +58,10 @@ def read(name: str) -> list[Any]:
 
 
 def pastes() -> list[Paste]:
-    files = sorted(CASES.glob("*.yaml"))
-    rows = [row for file in files if file.stem not in ("healthy", "ruled") for row in read(file.name)]
-    return [Paste(**{**row, "also": tuple(row.get("also", ()))}) for row in rows]
+    return [_paste(symptom) for symptom in symptoms().values() if symptom.case]
+
+
+def _paste(symptom: Symptom) -> Paste:
+    first, case = symptom.causes[0], symptom.case
+    cause = f"@{first.reason}" if first.reason else first.cause
+    return Paste(symptom.id, cause, **{**case, "also": tuple(case.get("also", ()))})

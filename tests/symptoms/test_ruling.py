@@ -7,11 +7,11 @@ from packaging.version import Version
 from tests.house.tree import ROOT
 from tests.rows import each_row
 from tests.symptoms.pastes import read
+from winhost.findings.condition import meets
 from winhost.lab.hostfile import expand, find
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.symptoms.diagnosis import LikelyCause, diagnosis
-from winhost.symptoms.ruling import fits
 
 
 def of_host(name: str) -> HostFacts:
@@ -48,8 +48,13 @@ def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
         (True, True, True),
         (1, True, False),
         ("TCC", ["WDDM", "TCC"], True),
-        (Version("1"), "<x", False),
+        (Version("1"), "<2", True),
+        ("open", {"not": "closed"}, True),
+        ("closed", {"not": ["closed", "gone"]}, False),
+        ("a-b", {"like": "a.b"}, True),
+        ("", {"unlike": "a"}, False),
+        ("b", {"unlike": "a"}, True),
     ],
 )
 def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: object, holds: bool) -> None:
-    assert fits(value, wanted) is holds
+    assert meets(value, wanted) is holds

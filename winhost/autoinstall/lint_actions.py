@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from winhost.autoinstall.install_findings import InstallFinding, install_keys
 from winhost.autoinstall.installer_storage import UNRESOLVED
-from winhost.autoinstall.lint_document import AutoinstallContext, StorageAction
+from winhost.autoinstall.lint_document import AutoinstallContext, StorageAction, install_keys
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
+from winhost.findings.finding import Finding
 
-Findings = Iterator[InstallFinding]
+Findings = Iterator[Finding]
 _FOREIGN = {
     ESP_TYPE: "an ESP",
     MSR_TYPE: "of Microsoft, reserved",

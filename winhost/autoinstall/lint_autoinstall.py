@@ -9,8 +9,8 @@ from packaging.version import Version
 
 from winhost.autoinstall import lint_actions, lint_disks, lint_layout, lint_secrets, lint_top
 from winhost.autoinstall.autoinstall_file import Unreadable, parsed_autoinstall
-from winhost.autoinstall.install_findings import InstallFinding, install_finding
-from winhost.autoinstall.lint_document import AutoinstallContext, KnownDisk
+from winhost.autoinstall.lint_document import PREFIX, ROWS, AutoinstallContext, KnownDisk
+from winhost.findings.finding import Finding, Found
 
 RULES = (
     *(lint_top.sections, lint_top.top_keys, lint_top.version, lint_top.interactive, lint_top.account),
@@ -22,13 +22,13 @@ RULES = (
 
 def lint_autoinstall(
     data: bytes, *, installer: Version | None = None, disks: Sequence[KnownDisk] = ()
-) -> list[InstallFinding]:
+) -> list[Finding]:
     """All findings, by line and column. installer: the version of the media; disks: of the machine."""
     text = data.decode("utf-8-sig", "replace")
     try:
         file = parsed_autoinstall(text)
     except Unreadable as error:
-        return [install_finding("unreadable", error.place, "the file", why=error.why)]
+        return [ROWS.tell(PREFIX, Found("unreadable", 0, {"why": error.why}), error.place, "the file")]
     context = AutoinstallContext(file, installer, disks)
     found = [each for rule in RULES for each in rule(context)]
     return sorted(found, key=lambda each: (each.line, each.column))

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from winhost.autoinstall.install_findings import InstallFinding
 from winhost.autoinstall.lint_document import AutoinstallContext, KnownDisk, KnownPartition, StorageAction
+from winhost.findings.finding import Finding
 
-Findings = Iterator[InstallFinding]
+Findings = Iterator[Finding]
 
 
 def against_facts(context: AutoinstallContext) -> Findings:

@@ -1,18 +1,30 @@
 """An autoinstall file as one installer on one machine would take it: what the rules ask."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from importlib.resources import files
 from typing import Any
 
 from packaging.version import Version
 
 from winhost.autoinstall.autoinstall_file import AutoinstallFile, Loc
-from winhost.autoinstall.install_findings import InstallFinding, install_finding, install_keys
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Finding, Found, Rows
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
+from winhost.model.once import once
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted
+
+ROWS, PREFIX = Rows(__package__), "autoinstall"
+
+
+@once
+def install_keys() -> Mapping[str, Any]:
+    """The keys that the installer knows, by where they stand."""
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("known_keys.yaml"))
+    return read
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,9 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> InstallFinding:
+    def found(self, loc: Loc, code: str, **words: object) -> Finding:
         """A finding at this place of the section."""
-        return install_finding(code, self.file.place(loc), dotted(loc) or "the file", **words)
+        return ROWS.tell(PREFIX, Found(code, 0, words), self.file.place(loc), dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""

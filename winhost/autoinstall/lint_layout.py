@@ -6,11 +6,11 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.install_findings import InstallFinding, install_keys
-from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.autoinstall.lint_document import AutoinstallContext, install_keys
+from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean
 
-Findings = Iterator[InstallFinding]
+Findings = Iterator[Finding]
 MATCHES = Version("24.04.2")  # of the media; use_gap heeds `match` from there on (LP #2080608)
 _NAMES, _MODES = ("direct", "lvm", "zfs", "hybrid"), ("reformat_disk", "use_gap")
 _LAYOUT = ("storage", "layout")

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.install_findings import InstallFinding
 from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.findings.finding import Finding
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
 _TAKE_OUT = "Leave it out, and set it over SSH after the first start."
@@ -36,7 +36,7 @@ _IN_TEXT = (
 _KEPT = "Use media that nobody else can read, and replace it after the first start."
 
 
-def secrets(context: AutoinstallContext) -> Iterator[InstallFinding]:
+def secrets(context: AutoinstallContext) -> Iterator[Finding]:
     """Values that only their owner should have; nothing of them is printed."""
     for loc, text in _texts(context.file.section, ()):
         found = _by_key(loc, text) or _by_text(text)

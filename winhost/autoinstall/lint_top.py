@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from winhost.autoinstall.autoinstall_file import Delivery
-from winhost.autoinstall.install_findings import InstallFinding
 from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.findings.finding import Finding
 
-Findings = Iterator[InstallFinding]
+Findings = Iterator[Finding]
 
 
 def sections(context: AutoinstallContext) -> Findings:

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from winhost.cli.envelope import show_results
-from winhost.cli.lint_output import content, exit_code, show_count, show_findings
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.cli.show_findings import Telling, content, show_count, show_findings, version
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Finding, hidden
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.units import KiB
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
-from winhost.recipes.recipe_findings import RecipeFinding, hidden
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_system import LinuxSystem
@@ -46,7 +46,7 @@ class LintedFile:
     form: str
     path: str | None
     vllm: tuple[str | None, ...]
-    findings: tuple[RecipeFinding, ...]
+    findings: tuple[Finding, ...]
     written: str | None = None
     text: str | None = None
 
@@ -59,14 +59,6 @@ class Mending:
     in_place: bool = False
     place: Path | None = None
     force: bool = False
-
-
-@dataclass(frozen=True)
-class Telling:
-    """everything: also what findings rest on; strict: advice counts."""
-
-    everything: bool
-    strict: bool
 
 
 @dataclass(frozen=True)
@@ -91,13 +83,13 @@ def serve(
     output: Output,
 ) -> int:
     """Check how somebody starts vLLM."""
-    target = _target(facts_file, path, _version(vllm))
+    target = _target(facts_file, path, version(vllm, "0.33.0", "--vllm"))
     given = _given(words)
     mending = _mending(fix, in_place, force, output, given.file)
     linted = lint_recipe(given.data, target, mend=mending.wanted)
     if linted.form is None or not (linted.versions or linted.findings):
         raise _no_recipe(words, given.file)
-    return _show(given, linted, target, mending, Telling(everything, strict), output)
+    return _show(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
 
 
 def docker_daemon(
@@ -115,14 +107,14 @@ def docker_daemon(
     target, mending = _target(facts_file, path), _mending(fix, in_place, force, output, file)
     given = Given(str(file), file, content(file, _MOST))
     linted = lint_docker_daemon(given.data, target, mend=mending.wanted)
-    return _show(given, linted, target, mending, Telling(everything, strict), output)
+    return _show(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
 
 
 def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, strict: bool, output: Output) -> int:
     """Check a specification of CDI."""
     target, given = _target(facts_file, path), Given(str(file), file, content(file, _MOST))
     linted, mending = lint_cdi(given.data, target), Mending(wanted=False)
-    return _show(given, linted, target, mending, Telling(everything, strict), output)
+    return _show(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
 
 
 # --- What is asked --------------------------------------------------------------------------------------------------
@@ -149,13 +141,6 @@ def _known(read: Callable[[], T]) -> T | None:
         return read()
     except MissingFact:
         return None
-
-
-def _version(text: str | None) -> Version | None:
-    try:
-        return None if text is None else Version(text)
-    except InvalidVersion:
-        raise click.BadParameter(f"{text!r:.80} is not a version; write it as 0.33.0", param_hint="'--vllm'") from None
 
 
 def _given(words: Sequence[str]) -> Given:
@@ -208,11 +193,8 @@ def _show(
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
     place = str(written) if written else None
     result = LintedFile(given.name, str(linted.form), target.path, linted.versions, linted.findings, place, text)
-    left = [each for each in linted.findings if not (mending.wanted and each.fixed)]
-    show_results(
-        "recipe", output.shape, [(given.name, result)], lambda one: _say(one, left, telling, mended=mending.wanted)
-    )
-    return exit_code(left, telling.strict)
+    show_results("recipe", output.shape, [(given.name, result)], lambda one: _say(one, telling))
+    return telling.exit_code(linted.findings)
 
 
 def _write(given: Given, linted: LintedRecipe, mending: Mending) -> Path | None:
@@ -231,27 +213,12 @@ def _write(given: Given, linted: LintedRecipe, mending: Mending) -> Path | None:
     return place
 
 
-def _say(result: LintedFile, left: Sequence[RecipeFinding], telling: Telling, *, mended: bool) -> None:
-    name = visible(result.file)
-
-    def say_each(findings: Sequence[RecipeFinding]) -> None:
-        for each in findings:
-            where = f" ({each.where})" if each.where else ""
-            say(f"{name}:{each.line}:{each.column}: {each.severity}: {each.sentence} [{each.code}]{where}")
-            doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
-            say(f"  {each.do}{_done(each, mended)}{doubt}", hang=2)
-            for evidence in each.evidence if telling.everything else ():
-                say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
-
-    show_findings(result.file, result.findings, say_each)
+def _say(result: LintedFile, telling: Telling) -> None:
+    show_findings(result.file, result.findings, telling)
     if result.written or result.text is not None:
         click.echo()
     if result.written:
         say(f"Written: {visible(result.written)}")
     if result.text is not None:
         click.echo("\n".join(map(visible, result.text.splitlines())))
-    show_count(result.findings, left, telling.strict)
-
-
-def _done(finding: RecipeFinding, mended: bool) -> str:
-    return "" if not finding.fixed else " [mended]" if mended else " [--fix does this]"
+    show_count(result.findings, telling)

@@ -16,8 +16,6 @@ from winhost.cli.host import ListedHost
 from winhost.cli.host_check import CheckedHost
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
-from winhost.cli.lint import Linted
-from winhost.cli.lint_install import LintedInstall
 from winhost.cli.lint_recipes import LintedFile
 from winhost.cli.media_install import MadeMedia
 from winhost.cli.models import OfferedModels
@@ -32,6 +30,7 @@ from winhost.cli.serve import Profiled
 from winhost.cli.serve_change import ServingChange
 from winhost.cli.serve_logs import ServingLine
 from winhost.cli.serve_test import TestedServing
+from winhost.cli.show_findings import Linted
 from winhost.cli.status import HostNow
 from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
@@ -84,7 +83,6 @@ RESULTS: Mapping[str, Any] = {
     "boot-linux": LinuxFirmware,
     "bundle": Bundled,
     "lint": Linted,
-    "lint-autoinstall": LintedInstall,
     "recipe": LintedFile,
     "install-plan": PlannedInstall,
     "install-media": MadeMedia,

@@ -3,13 +3,12 @@
 import click
 
 from winhost.cli.output import say
-from winhost.model.reason import Evidence
+from winhost.model.reason import Evidence, Severity
 from winhost.symptoms.diagnosis import Diagnosis, FoundSymptom, LikelyCause
 
 _ADDS = {
-    "cause": "",
-    "consequence": " It says only that something failed; look for what was logged before it.",
-    "harmless": " This is harmless by itself.",
+    Severity.UNVERIFIED: " It says only that something failed; look for what was logged before it.",
+    Severity.NOTE: " This is harmless by itself.",
 }
 
 
@@ -40,7 +39,7 @@ def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
     say(f"{found.symptom} ({found.program}){line}", bold=True)
     if found.text:
         say(f"  {found.text}", hang=2)
-    say(f"  {found.says}{_ADDS[found.weight]}")
+    say(f"  {found.says}{_ADDS.get(found.severity, '')}")
     if not found.line:
         say(f"  In logs: {'; '.join(found.signs)}", hang=2)
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]

@@ -10,7 +10,19 @@ from packaging.version import Version
 
 from winhost.compat.available_memory import available_memory
 from winhost.compat.default_plan import refused_by_default
-from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
+from winhost.compat.rule import (
+    ASSIGNMENT,
+    CARD,
+    HOST,
+    VM,
+    Each,
+    asks,
+    declare_rows,
+    gap,
+    reason_of,
+    reasons,
+    unverified,
+)
 from winhost.compat.stated_versions import as_stated
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
@@ -33,7 +45,15 @@ Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[V
 
 @once
 def rulebook(path: str) -> tuple[ModuleType, ...]:
-    """The modules that declare the rules of a path. A plan of one path does without those of the others."""
+    """Declare the rules of a path, and return the modules with its functions. A plan of one path does without those of
+    the others.
+    """
+    modules = _modules(path)
+    declare_rows(path)
+    return modules
+
+
+def _modules(path: str) -> tuple[ModuleType, ...]:
     match path:
         case "dda":
             from winhost.compat import dda_card, dda_host, dda_vm

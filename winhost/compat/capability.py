@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
-from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
+from winhost.compat.rule import Finding, WhenUnknown, finding, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -15,10 +16,10 @@ from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
-Judge = Callable[[Target], Finding | None]
+Judge = Callable[[Target], str | Finding | None]
+J = TypeVar("J", bound=Judge)
 Measure = Callable[[Target], str | None]
 Settle = Callable[[Measurement], Finding | None]
-RuleResult = tuple[tuple[Finding, ...], str | None]
 
 EVERYWHERE = EVERY_PATH
 NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
@@ -27,18 +28,32 @@ SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
 WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole card
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CapabilityRule:
-    """on: the paths or variants to which it applies."""
+    """on: the paths or variants to which it applies; code: of its row, or of the capability alone where it has several;
+    stated: what an unknown fact causes, where no row says it.
+    """
 
     capability: str
+    code: str
     on: frozenset[str]
-    unknown: WhenUnknown
     judge: Judge
+    stated: WhenUnknown | None
+
+    @property
+    def unknown(self) -> WhenUnknown:
+        return self.stated or WhenUnknown(catalogue.entry(self.code).unknown)
 
     @property
     def name(self) -> str:
         return self.judge.__name__
+
+    def __call__(self, target: Target) -> Finding | None:
+        try:
+            found = self.judge(target)
+        except MissingFact as missing:
+            return finding_of_gap(self.capability, self.unknown, missing)
+        return finding(self.code, found) if isinstance(found, str) else found
 
 
 RULES: list[CapabilityRule] = []
@@ -47,11 +62,13 @@ SETTLED: dict[str, "MeasuredRule"] = {}
 MEASURED_HERE = ("probe-measured",)  # evidence
 
 
-def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Callable[[Judge], Judge]:
-    """Declare a rule of a capability, the variants to which it applies, and whether an unknown fact blocks."""
+def capability(code: str, *, on: tuple[str, ...], unknown: WhenUnknown | None = None) -> Callable[[J], J]:
+    """Declare a rule of a capability by the code of its row, and the variants to which it applies. One that finds
+    several names the capability alone, and says whether an unknown fact blocks.
+    """
 
-    def declare(judge: Judge) -> Judge:
-        RULES.append(CapabilityRule(name, frozenset(on), unknown, judge))
+    def declare(judge: J) -> J:
+        RULES.append(CapabilityRule(code.partition(".")[0], code, frozenset(on), judge, unknown))
         return judge
 
     return declare
@@ -88,38 +105,41 @@ def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
 
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
-    """The verdict of each capability on the target."""
-    variant = target.variant
-    return tuple([_verdict(question.capability, variant, *target.answer(question)) for question in _questions(variant)])
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """A capability's rules and its measure."""
-
-    capability: str
-    rules: tuple[CapabilityRule, ...]
-    measure: Measure | None
-
-    def __call__(self, target: Target) -> RuleResult:
-        findings = _settled(self.capability, target, [found for rule in self.rules if (found := _judged(rule, target))])
-        measured = _measured(self.measure, target) if self.measure else None
-        return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
+    """The verdict of each capability on the target. Each rule is asked once for all variants that it tells alike."""
+    variant, answer = target.variant, target.answer
+    return tuple(
+        [
+            _verdict(
+                name,
+                variant,
+                _settled(name, target, [found for rule in rules if (found := answer(rule))]),
+                answer(_measures(name)),
+            )
+            for name, rules in _questions(variant)
+        ]
+    )
 
 
 @once
-def _questions(variant: str) -> tuple[Question, ...]:
+def _questions(variant: str) -> tuple[tuple[str, tuple[CapabilityRule, ...]], ...]:
+    """Each capability with the rules that apply to a variant."""
     if not RULES:
         raise LookupError("no rules of capabilities are imported: nothing would speak against any")
     places = {variant, path_of(variant)}
-    asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
-    return tuple(_question(name, rules) for name, rules in asked)
+    return tuple((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
 
 
 @once
-def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
-    """Shared by all variants with the same rules, so that its answer is computed once."""
-    return Question(capability, rules, MEASURES.get(capability))
+def _measures(name: str) -> Measure:
+    measure = MEASURES.get(name)
+
+    def measured(target: Target) -> str | None:
+        try:
+            return measure(target) if measure else None
+        except MissingFact:
+            return None
+
+    return measured
 
 
 @lru_cache(maxsize=4096)
@@ -136,24 +156,15 @@ def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: s
     return CapabilityVerdict(name, verdict, decisive, found, grounds, measured)
 
 
-def _settled(name: str, target: Target, findings: list[Finding]) -> list[Finding]:
-    """The findings, with what was measured in the place of what documents say."""
-    rule, measurement = SETTLED.get(name), target.measurement
-    if rule is None or measurement is None:
-        return findings
-    finding = rule.judge(measurement)
-    if finding is None:
-        return findings
-    observed = f"{finding.observed} ({measurement})"
-    left = [each for each in findings if each.code not in rule.over]
-    return [*left, replace(finding, observed=observed, measured=True)]
-
-
-def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
-    try:
-        return rule.judge(target)
-    except MissingFact as missing:
-        return finding_of_gap(rule.capability, rule.unknown, missing)
+def _settled(name: str, target: Target, findings: list[Finding]) -> tuple[Finding, ...]:
+    """The findings, each once, with what was measured in the place of what documents say."""
+    rule = SETTLED.get(name)
+    measurement = target.measurement if rule else None
+    shown = rule.judge(measurement) if rule and measurement else None
+    if rule and shown:
+        findings = [each for each in findings if each.code not in rule.over]
+        findings.append(replace(shown, observed=f"{shown.observed} ({measurement})", measured=True))
+    return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings)
 
 
 def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
@@ -163,10 +174,3 @@ def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, .
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
     return ()
-
-
-def _measured(measure: Measure, target: Target) -> str | None:
-    try:
-        return measure(target)
-    except MissingFact:
-        return None

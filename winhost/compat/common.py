@@ -1,12 +1,9 @@
 """Questions about a host that the rules of several paths share. Each path has its own code and severity for them."""
 
 from collections.abc import Callable
-from functools import wraps
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.builds import SERVER_2016
-from winhost.compat.rule import Finding, WhenUnknown, rule
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import card_label, runs_cuda, serves
 from winhost.knowledge.versions import windows_build, windows_builds
@@ -23,6 +20,15 @@ from winhost.resources.windows.power_plan import PowerPlan
 from winhost.resources.windows.session import UNSIGNED_REFUSED
 from winhost.resources.windows.vm import Vm
 
+# Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
+SERVER_2016 = 14393
+SERVER_2019 = 17763
+WINDOWS_10_21H2 = 19044
+SERVER_2022 = 20348
+WINDOWS_11 = 22000
+WINDOWS_11_22H2 = 22621
+SERVER_2025 = 26100
+
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
 DOMAIN_CONTROLLER = 2  # Win32_OperatingSystem.ProductType
@@ -35,17 +41,6 @@ HYPERVISORS = (
 MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
 METAL = ".metal"  # instances of Amazon EC2 that are whole machines
 Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
-
-
-def ask(code: str, question: Question, severity: Callable[..., Finding], *, unknown: WhenUnknown) -> None:
-    """Declare the rule that answers a shared question for the path of `code`, such as `dda.no-card`."""
-    path, _, _ = code.partition(".")
-
-    @rule(path, unknown=unknown)
-    @wraps(question)
-    def judge(facts: HostFacts) -> Finding | None:
-        observed = question(facts)
-        return severity(code, observed=observed) if observed else None
 
 
 # Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's

@@ -5,15 +5,10 @@ from contextlib import suppress
 
 from winhost.compat.rule import (
     ASSIGNMENT,
-    BLOCKS,
     CARD,
-    NOTES,
     Finding,
-    degraded,
-    note,
+    finding,
     rule,
-    unsupported,
-    unverified,
 )
 from winhost.core.answers import MissingFact
 from winhost.hardware.bars import MmioRefused
@@ -35,210 +30,166 @@ NO_PROBLEM, DISABLED, NO_DRIVER = 0, 22, 28
 WITHOUT_NVSWITCH = ("Pascal", "Volta")  # of these only the DGX-2 has any, and no error 802 was reported of it
 
 REFUSALS = {
-    "mmio.address-width": (unsupported, "dda.window-address-width"),
-    "mmio.low-full": (unsupported, "dda.window-low-full"),
-    "mmio.unknown-bars": (unverified, "dda.bars-unknown"),
+    "mmio.address-width": "dda.window-address-width",
+    "mmio.low-full": "dda.window-low-full",
+    "mmio.unknown-bars": "dda.bars-unknown",
 }
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def management_display(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.management-display", each=CARD)
+def management_display(facts: HostFacts, card: Card) -> str | None:
     """The display of a management controller or hypervisor (ASPEED, Matrox, QEMU, …) is no GPU to assign."""
     if not serves(card):
-        return unsupported("dda.management-display", observed=card.gpu.key["device"])
+        return card.gpu.key["device"]
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.no-cuda", each=CARD)
+def no_cuda(facts: HostFacts, card: Card) -> str | None:
     """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
     if serves(card) and not runs_cuda(card):
-        return unsupported("dda.no-cuda", observed=card.gpu.key["device"])
+        return card.gpu.key["device"]
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def consumer_card(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.consumer-card", each=CARD)
+def consumer_card(facts: HostFacts, card: Card) -> str | None:
     """The GPU is of a line for desktop computers. It was reported to work, and Microsoft supports server hardware."""
     found = known(card.gpu.key["device"])
     if found and found.consumer:
-        return degraded("dda.consumer-card", observed=found.name)
+        return found.name
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def unlisted_card(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.card-unlisted", each=CARD)
+def unlisted_card(facts: HostFacts, card: Card) -> str | None:
     """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
     device = card.gpu.key["device"]
     if serves(card) and device and known(device) is None:
-        return unverified("dda.card-unlisted", observed=pci_id(device))
+        return pci_id(device)
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def dismounted(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.dismounted", each=CARD)
+def dismounted(facts: HostFacts, card: Card) -> str | None:
     """The GPU left the host and belongs to no VM, as after an attempt that was given up."""
     if facts.place(card.gpu) == DISMOUNTED:
-        return note("dda.dismounted", observed="dismounted, and assigned to no VM")
+        return "dismounted, and assigned to no VM"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def board_of_nvswitches(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.nvswitch-board", each=CARD)
+def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
     """The GPU is an SXM module or one like it, which waits for Fabric Manager; Hyper-V assigns no NVSwitches."""
     found = known(card.gpu.key["device"])
     if found and found.nvlink is NvLink.BOARD and found.architecture not in WITHOUT_NVSWITCH:
-        return unverified("dda.nvswitch-board", observed=found.name)
+        return found.name
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def acs_unsupported(facts: HostFacts, card: Card) -> Finding | None:
-    """AcsCompatibleUpHierarchy is 0: without ACS the GPU can reach other devices past the IOMMU."""
-    if card.gpu.state.acs == 0:
-        return degraded("dda.acs-unsupported", observed="AcsCompatibleUpHierarchy is 0")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=CARD)
-def acs_not_told(facts: HostFacts, card: Card) -> Finding | None:
-    """AcsCompatibleUpHierarchy is not set: some bus drivers omit it, which does not mean 0."""
-    if card.gpu.state.acs is None:
-        return degraded("dda.acs-not-told", observed="AcsCompatibleUpHierarchy is not set")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=CARD)
-def reserved_memory(facts: HostFacts, card: Card) -> Finding | None:
-    """Firmware reserves memory for the GPU (RMRR), and a guest cannot map it."""
-    if card.gpu.state.rmrr:
-        return unsupported("dda.reserved-memory", observed="RequiresReservedMemoryRegion is set")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=CARD)
-def line_interrupts(facts: HostFacts, card: Card) -> Finding | None:
-    """The GPU has line interrupts only; they are shared between devices, so a guest cannot get them."""
-    if card.gpu.state.line_interrupts_only:
-        return unsupported("dda.line-interrupts", observed="no message-signaled interrupts")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=CARD)
-def firmware_controls_pcie(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.firmware-controls-pcie", each=CARD)
+def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
     gpu = card.gpu.state
     if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
         kept = f"native PCI Express control {'granted' if gpu.pcie_control else 'kept by firmware'}"
-        return unsupported("dda.firmware-controls-pcie", observed=f"{kept}, device type {gpu.device_type}")
+        return f"{kept}, device type {gpu.device_type}"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def conventional_pci(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.conventional-pci", each=CARD)
+def conventional_pci(facts: HostFacts, card: Card) -> str | None:
     """The device is conventional PCI, or a legacy endpoint that is not a display device."""
     gpu = card.gpu.state
     express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
     if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
-        observed = f"device type {gpu.device_type}, base class {gpu.base_class}"
-        return unsupported("dda.conventional-pci", observed=observed)
+        return f"device type {gpu.device_type}, base class {gpu.base_class}"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def root_complex_endpoint(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.root-complex-endpoint", each=CARD)
+def root_complex_endpoint(facts: HostFacts, card: Card) -> str | None:
     """The GPU is part of the root complex, where ACS does not apply."""
     if card.gpu.state.device_type == ROOT_COMPLEX_ENDPOINT:
-        return note("dda.root-complex-endpoint", observed=f"device type {ROOT_COMPLEX_ENDPOINT}")
+        return f"device type {ROOT_COMPLEX_ENDPOINT}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def tunneled(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.tunneled", each=CARD)
+def tunneled(facts: HostFacts, card: Card) -> str | None:
     """The GPU is reached over Thunderbolt or USB4. Before Windows Server 2025 the property does not exist; that is only
     a note, since GPUs in slots are the rule.
     """
     if card.gpu.state.tunneled:
-        return unverified("dda.tunneled", observed="connected over Thunderbolt or USB4")
+        return "connected over Thunderbolt or USB4"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.shows-the-host", each=CARD)
+def shows_the_host(facts: HostFacts, card: Card) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
     if shows(card):
-        return degraded("dda.shows-the-host", observed=_shown(card))
+        return _shown(card)
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
-def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
+@rule("dda.only-display", each=ASSIGNMENT)
+def only_display(facts: HostFacts, selection: Selection) -> str | None:
     """The selection takes every display that the host has in use."""
     shown = [card for card in selection.cards if shows(card)]
     chosen = {card.location for card in selection.cards}
     if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
-        return unsupported("dda.only-display", observed="; ".join(map(_shown, shown)))
+        return "; ".join(map(_shown, shown))
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.partitions-in-use", each=CARD)
+def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
     """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
     for parts in filter(None, (partitions(facts, card), paravirtual(facts, card))):
         if parts.used:
-            return unsupported(
-                "dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use"
-            )
+            return f"{parts.used} of {parts.partitions} partitions in use"
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def partitioned(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.partitioned", each=CARD)
+def partitioned(facts: HostFacts, card: Card) -> str | None:
     """The GPU is split for GPU-P, and no VM uses a partition."""
     parts = partitions(facts, card)
     if parts and parts.partitions > 1 and not parts.used:
-        return unverified("dda.partitioned", observed=f"{parts.partitions} partitions, none in use")
+        return f"{parts.partitions} partitions, none in use"
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def companions(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.companions", each=CARD)
+def companions(facts: HostFacts, card: Card) -> str | None:
     """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
     if card.companions:
         kinds = ", ".join(function.state.kind for function in card.companions)
-        return note("dda.companions", observed=f"in the same slot: {kinds}")
+        return f"in the same slot: {kinds}"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
-def device_problem(facts: HostFacts, card: Card) -> Finding | None:
-    """Device Manager reports a problem code, other than a missing driver, which the guest brings itself."""
-    gpu = card.gpu.state
-    if not gpu.dismounted and gpu.problem not in (NO_PROBLEM, DISABLED, NO_DRIVER):
-        return unverified("dda.device-problem", observed=f"problem code {gpu.problem}")
-    return None
-
-
-@rule("dda", unknown=NOTES, each=CARD)
-def device_disabled(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.device-disabled", each=CARD)
+def device_disabled(facts: HostFacts, card: Card) -> str | None:
     """The GPU is disabled, so Windows reports no memory resources for it."""
     gpu = card.gpu.state
     if not gpu.dismounted and gpu.problem == DISABLED:
-        return note("dda.device-disabled", observed=f"problem code {DISABLED}")
+        return f"problem code {DISABLED}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.assigned-already", each=CARD)
+def assigned_already(facts: HostFacts, card: Card) -> str | None:
     """A VM has the GPU already: DDA works here, and only the owner can release it."""
     vm = owner(facts.place(card.gpu))
     if vm:
-        return note("dda.assigned-already", observed=f"assigned to VM {vm}")
+        return f"assigned to VM {vm}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=CARD)
-def guest_sees_other_bars(facts: HostFacts, card: Card) -> Finding | None:
+@rule("dda.guest-bars", each=CARD)
+def guest_sees_other_bars(facts: HostFacts, card: Card) -> str | None:
     """The guest that has the GPU sees another BAR1 than the host knows of it."""
     if owner(facts.place(card.gpu)) is None:
         return None
@@ -249,9 +200,7 @@ def guest_sees_other_bars(facts: HostFacts, card: Card) -> Finding | None:
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
     for seen in _seen_in_guest(facts, card):
         if seen not in expected:
-            return note(
-                "dda.guest-bars", observed=f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
-            )
+            return f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
     return None
 
 
@@ -263,48 +212,47 @@ def _seen_in_guest(facts: HostFacts, card: Card) -> Iterator[Bytes]:
                 yield max(bar.size for bar in gpu.state.bars)
 
 
-@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
-def assigned_elsewhere(facts: HostFacts, selection: Selection) -> Finding | None:
+@rule("dda.assigned-elsewhere", each=ASSIGNMENT)
+def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
     owners = [(card.location, owner(facts.place(card.gpu))) for card in selection.cards]
     theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
     if theirs:
-        return unsupported("dda.assigned-elsewhere", observed="; ".join(theirs))
+        return "; ".join(theirs)
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
+@rule("dda.window-address-width", each=ASSIGNMENT)
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
     """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
     try:
         windows(facts, selection)
     except MmioRefused as refused:
-        say, code = REFUSALS[refused.code]
-        return say(code, observed=refused.sentence)
+        return finding(REFUSALS[refused.code], refused.sentence)
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
-def window_over_cap(facts: HostFacts, selection: Selection) -> Finding | None:
+@rule("dda.window-over-cap", each=ASSIGNMENT)
+def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
     try:
         above = windows(facts, selection).high.over_cap
     except MmioRefused:
         return None
-    return unverified("dda.window-over-cap", observed=above) if above else None
+    return above if above else None
 
 
-@rule("dda", unknown=NOTES, each=ASSIGNMENT)
-def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
+@rule("dda.window-doubtful", each=ASSIGNMENT)
+def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
     """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
     try:
         doubts = windows(facts, selection).high.doubts
     except MmioRefused:
         return None
     if doubts:
-        return note("dda.window-doubtful", observed=" ".join(doubts))
+        return " ".join(doubts)
     return None
 
 

@@ -2,155 +2,58 @@
 
 from contextlib import suppress
 
-from winhost.compat import common
-from winhost.compat.builds import SERVER_2016, SERVER_2025
-from winhost.compat.common import ask
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.compat.rule import rule
 from winhost.core.answers import MissingFact
 from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.model.units import GiB, size
 from winhost.paths.dda_mmio import address_width, width_by_model
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.cluster_service import ClusterService
 from winhost.resources.windows.firmware import DMA_PROTECTION
-from winhost.resources.windows.hyperv_role import INSTALLED, PENDING
 from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.processor import Processor
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
 
 
-@rule("dda", unknown=BLOCKS)
-def client_sku(facts: HostFacts) -> Finding | None:
-    """On client Windows, dismounting and adding succeed, and Start-VM fails with 0xC035001E."""
-    if facts.os.family is OsFamily.CLIENT:
-        return unsupported("dda.client-sku", observed=facts.os.named)
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def multi_session(facts: HostFacts) -> Finding | None:
-    """Enterprise multi-session reports product type 3 like a server, but is a client edition."""
-    if facts.os.family is OsFamily.MULTI_SESSION:
-        return unsupported("dda.multi-session", observed=facts.os.named)
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def product_type_altered(facts: HostFacts) -> Finding | None:
+@rule("dda.product-type-altered")
+def product_type_altered(facts: HostFacts) -> str | None:
     """A tool changed the product type to a server's to unlock DDA; the edition still is a client's."""
     os = facts.os
     if os.family is OsFamily.ALTERED:
         types = f"product type {os.product_type}, ProductOptions {os.product_options}"
-        return unsupported("dda.product-type-altered", observed=f"{os.named}, {types}")
+        return f"{os.named}, {types}"
     return None
 
 
-@rule("dda", unknown=BLOCKS)
-def azure_local(facts: HostFacts) -> Finding | None:
-    """Azure Local assigns GPUs with the tools of its cluster; winhost's plan was never tried there."""
-    if facts.os.family is OsFamily.AZURE_LOCAL:
-        return unverified("dda.azure-local", observed=facts.os.named)
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def server_too_old(facts: HostFacts) -> Finding | None:
-    """DDA needs Windows Server 2016 or newer."""
-    if facts.os.family is OsFamily.SERVER and facts.os.build < SERVER_2016:
-        return unsupported("dda.server-too-old", observed=facts.os.named)
-    return None
-
-
-ask("dda.windows-unlisted", common.windows_unlisted, unverified, unknown=BLOCKS)
-ask("dda.domain-controller", common.domain_controller, note, unknown=NOTES)
-
-
-@rule("dda", unknown=BLOCKS)
-def role_missing(facts: HostFacts) -> Finding | None:
-    """The Hyper-V role is available and not installed; the plan installs it, which restarts the host."""
-    if facts.role.role == "available":
-        return note("dda.role-missing", observed="the Hyper-V role is not installed")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def role_pending(facts: HostFacts) -> Finding | None:
-    """The Hyper-V role is installed and takes effect with the next restart."""
-    if facts.role.role == PENDING:
-        return note("dda.role-pending", observed="the Hyper-V role is installed, restart pending")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def role_leaving(facts: HostFacts) -> Finding | None:
-    """The Hyper-V role is being removed. winhost does not reverse what an administrator has decided."""
-    if facts.role.role == "uninstall-pending":
-        return unverified("dda.role-leaving", observed="the Hyper-V role is being removed, restart pending")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def role_removed(facts: HostFacts) -> Finding | None:
-    """The role's files are not on disk, so installing it needs a source."""
-    if facts.role.role == "removed":
-        return unsupported("dda.role-removed", observed="the role's files are not on disk")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def tools_missing(facts: HostFacts) -> Finding | None:
-    """The Hyper-V role is installed without its PowerShell module, which winhost needs."""
-    if facts.role.role == INSTALLED and facts.role.tools != INSTALLED:
-        return note("dda.tools-missing", observed=f"the Hyper-V module for PowerShell is {facts.role.tools}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def management_stopped(facts: HostFacts) -> Finding | None:
+@rule("dda.management-stopped")
+def management_stopped(facts: HostFacts) -> str | None:
     """The service vmms does not run; without it VMs can be neither read nor changed."""
     if facts.hyperv.service.casefold() != "running":
-        return unverified("dda.management-stopped", observed=f"the service vmms is {facts.hyperv.service}")
+        return f"the service vmms is {facts.hyperv.service}"
     return None
 
 
-ask("dda.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
-ask("dda.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
-
-
-@rule("dda", unknown=BLOCKS)
-def no_second_level_translation(facts: HostFacts) -> Finding | None:
-    """The processor has neither EPT nor NPT, which Hyper-V needs."""
-    firmware = facts.firmware
-    if not firmware.hypervisor_present and not firmware.second_level_translation:
-        return unsupported("dda.no-slat", observed=f"{firmware.manufacturer} {firmware.model}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def iommu_not_seen(facts: HostFacts) -> Finding | None:
+@rule("dda.iommu-not-seen")
+def iommu_not_seen(facts: HostFacts) -> str | None:
     """Device Guard does not list DMA protection, the only sign of an IOMMU that Windows gives before Hyper-V runs."""
     properties = facts.firmware.security_properties
     if DMA_PROTECTION not in properties:
         seen = ", ".join(map(str, properties)) or "none"
-        return unverified("dda.iommu-not-seen", observed=f"Device Guard's available properties: {seen}")
+        return f"Device Guard's available properties: {seen}"
     return None
 
 
-ask("dda.sriov-refused", common.sriov_refused, note, unknown=NOTES)
-
-
-@rule("dda", unknown=NOTES)
-def narrow_addresses(facts: HostFacts) -> Finding | None:
+@rule("dda.narrow-addresses")
+def narrow_addresses(facts: HostFacts) -> str | None:
     """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
     width = address_width(facts) or facts.firmware.address_width  # which says what is missing
     if 1 << width <= FIRST_HIGH_ADDRESS:
-        return degraded("dda.narrow-addresses", observed=f"{width} address bits, {size(1 << width)}")
+        return f"{width} address bits, {size(1 << width)}"
     return None
 
 
-@rule("dda", unknown=NOTES)
-def width_of_the_model(facts: HostFacts) -> Finding | None:
+@rule("dda.width-by-model")
+def width_of_the_model(facts: HostFacts) -> str | None:
     """Windows does not report the width of physical addresses; that of the processors' model is taken."""
     with suppress(MissingFact):
         _ = facts.firmware.address_width
@@ -158,23 +61,23 @@ def width_of_the_model(facts: HostFacts) -> Finding | None:
     width, known = width_by_model(facts), ", ".join(_generations(facts))
     if width is None:
         return None
-    return note("dda.width-by-model", observed=f"Firmware.address_width is not told; {width} bits by {known}")
+    return f"Firmware.address_width is not told; {width} bits by {known}"
 
 
-@rule("dda", unknown=NOTES)
-def desktop_hardware(facts: HostFacts) -> Finding | None:
+@rule("dda.desktop-hardware")
+def desktop_hardware(facts: HostFacts) -> str | None:
     """The processors are those of desktop computers or notebooks; Microsoft requires server-class hardware."""
     names = [each.state.name for each in facts.all(Processor)]
     if any((found := known_processor(name)) and found.hardware in (DESKTOP, MOBILE) for name in names):
-        return degraded("dda.desktop-hardware", observed=", ".join(dict.fromkeys(names)))
+        return ", ".join(dict.fromkeys(names))
     return None
 
 
-@rule("dda", unknown=NOTES)
-def processor_unlisted(facts: HostFacts) -> Finding | None:
+@rule("dda.processor-unlisted")
+def processor_unlisted(facts: HostFacts) -> str | None:
     """A processor is not in the catalogue, so neither its class nor the width of its addresses is known."""
     names = [each.state.name for each in facts.all(Processor) if known_processor(each.state.name) is None]
-    return note("dda.processor-unlisted", observed=", ".join(dict.fromkeys(names))) if names else None
+    return ", ".join(dict.fromkeys(names)) if names else None
 
 
 def _generations(facts: HostFacts) -> list[str]:
@@ -182,37 +85,17 @@ def _generations(facts: HostFacts) -> list[str]:
     return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
 
 
-@rule("dda", unknown=NOTES)
-def policy_requires_secure(facts: HostFacts) -> Finding | None:
+@rule("dda.policy-requires-secure")
+def policy_requires_secure(facts: HostFacts) -> str | None:
     """The policy RequireSecureDeviceAssignment is set. winhost reads it and never changes it."""
     if facts.policy.require_secure:
-        observed = f"RequireSecureDeviceAssignment is {facts.policy.require_secure}"
-        return unverified("dda.policy-requires-secure", observed=observed)
+        return f"RequireSecureDeviceAssignment is {facts.policy.require_secure}"
     return None
 
 
-@rule("dda", unknown=NOTES)
-def policy_requires_supported(facts: HostFacts) -> Finding | None:
+@rule("dda.policy-requires-supported")
+def policy_requires_supported(facts: HostFacts) -> str | None:
     """The policy RequireSupportedDeviceAssignment is set. winhost reads it and never changes it."""
     if facts.policy.require_supported:
-        observed = f"RequireSupportedDeviceAssignment is {facts.policy.require_supported}"
-        return unverified("dda.policy-requires-supported", observed=observed)
+        return f"RequireSupportedDeviceAssignment is {facts.policy.require_supported}"
     return None
-
-
-@rule("dda", unknown=NOTES)
-def cluster_before_2025(facts: HostFacts) -> Finding | None:
-    """In a cluster before Windows Server 2025, a VM with an assigned device cannot be highly available."""
-    if facts.the(ClusterService).state == "running" and facts.os.build < SERVER_2025:
-        return degraded("dda.cluster-before-2025", observed=f"a cluster node of build {facts.os.build}")
-    return None
-
-
-ask("dda.reboot-pending", common.reboot_pending, note, unknown=NOTES)
-ask("dda.host-sleeps", common.host_sleeps, note, unknown=NOTES)
-ask("dda.modern-standby", common.modern_standby, note, unknown=NOTES)
-ask("dda.not-administrator", common.not_administrator, unverified, unknown=BLOCKS)
-ask("dda.language-mode", common.language_mode, unsupported, unknown=BLOCKS)
-ask("dda.powershell-32bit", common.powershell_32bit, unsupported, unknown=BLOCKS)
-ask("dda.unsigned-scripts", common.unsigned_scripts, note, unknown=NOTES)
-ask("dda.no-card", common.no_card, unsupported, unknown=BLOCKS)

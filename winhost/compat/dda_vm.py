@@ -1,8 +1,7 @@
 """Rules of Discrete Device Assignment (DDA): each VM."""
 
-from winhost.compat.builds import SERVER_2019, SERVER_2025
-from winhost.compat.common import configuration
-from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
+from winhost.compat.common import SERVER_2019, SERVER_2025, configuration
+from winhost.compat.rule import VM, rule
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
@@ -12,147 +11,98 @@ from winhost.resources.windows.assignable_device import AssignableDevice
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_memory import VmMemory
-from winhost.resources.windows.vm_power import OFF, RUNNING
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 WINDOWS_TEMPLATE = "MicrosoftWindows"
 SAVED = "saved"
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def generation_1(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM is generation 1: DDA works, but winhost's layout of the low window is for generation 2."""
-    if vm.state.generation == 1:
-        return degraded("dda.generation-1", observed="generation 1")
-    return None
-
-
-@rule("dda", unknown=NOTES, each=VM)
-def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.vm-version", each=VM)
+def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM's configuration version is not one that this Hyper-V starts."""
     known = windows_build(facts.os.build)
     if known is None or known.vm is None:
         return None
     first, newest = known.vm
     if not first <= configuration(vm.state) <= newest:
-        return unsupported("dda.vm-version", observed=f"version {vm.state.version}; {first} to {newest} start here")
+        return f"version {vm.state.version}; {first} to {newest} start here"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def vm_running(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM runs; MMIO windows and devices can change only while it is off."""
-    if vm.state.state == RUNNING:
-        return note("dda.vm-running", observed="the VM runs")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=VM)
-def vm_saved(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM is saved. The saved state holds the guest's memory, and winhost does not discard it."""
-    if vm.state.state == SAVED:
-        return unsupported("dda.vm-saved", observed="the VM is saved")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=VM)
-def vm_unsettled(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM is neither off, running nor saved, so whether it can be shut down is not known."""
-    if vm.state.state not in (OFF, RUNNING, SAVED):
-        return unverified("dda.vm-unsettled", observed=f"the VM is {vm.state.state}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=VM)
-def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.dynamic-memory", each=VM)
+def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
     memory = _memory(facts, vm)
     if memory.dynamic:
-        return note("dda.dynamic-memory", observed=f"{size(memory.minimum)} to {size(memory.maximum)}")
+        return f"{size(memory.minimum)} to {size(memory.maximum)}"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.memory-too-large", each=VM)
+def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
     startup, total = _memory(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
-        return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM, {about(total)} in the host")
+        return f"{size(startup)} for the VM, {about(total)} in the host"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.checkpoints", each=VM)
+def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has checkpoints; they are data, so only their owner may delete or merge them."""
     if vm.state.checkpoints:
-        return unsupported("dda.checkpoints", observed=f"{vm.state.checkpoints} checkpoint(s)")
+        return f"{vm.state.checkpoints} checkpoint(s)"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def nested(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.nested", each=VM)
+def nested(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """Nested virtualization is on; together with DDA it is reported to end in blue screens and boot loops."""
     if vm.state.nested:
-        return unsupported("dda.nested", observed="virtualization extensions are exposed to the VM")
+        return "virtualization extensions are exposed to the VM"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def has_partition(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.has-partition", each=VM)
+def has_partition(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a GPU partition, which does not work together with an assigned device. Windows Server 2016 has
     none, and no cmdlet that says so.
     """
     if facts.os.build >= SERVER_2019 and vm.state.partitions:
-        return unsupported("dda.has-partition", observed=f"{vm.state.partitions} GPU partition(s)")
+        return f"{vm.state.partitions} GPU partition(s)"
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=VM)
-def clustered_before_2025(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The VM is a cluster resource, which cannot have a device before Windows Server 2025."""
-    if vm.state.clustered and facts.os.build < SERVER_2025:
-        return unsupported("dda.clustered-before-2025", observed=f"a cluster resource on build {facts.os.build}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=VM)
-def clustered(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.clustered", each=VM)
+def clustered(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM is a cluster resource, whose device has to come from a pool that every node has."""
     if vm.state.clustered and facts.os.build >= SERVER_2025:
-        return unverified("dda.clustered", observed=f"a cluster resource on build {facts.os.build}")
+        return f"a cluster resource on build {facts.os.build}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=VM)
-def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.boots-windows-only", each=VM)
+def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """Secure Boot is on with the template MicrosoftWindows, which refuses Linux boot loaders."""
     if vm.state.secure_boot and vm.state.secure_boot_template == WINDOWS_TEMPLATE:
-        return unverified("dda.boots-windows-only", observed=f"Secure Boot with the template {WINDOWS_TEMPLATE}")
+        return f"Secure Boot with the template {WINDOWS_TEMPLATE}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=VM)
-def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Secure Boot is on, so the guest's kernel loads signed modules only."""
-    if vm.state.secure_boot and vm.state.secure_boot_template != WINDOWS_TEMPLATE:
-        return note("dda.signed-driver", observed=f"Secure Boot with the template {vm.state.secure_boot_template}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS, each=VM)
-def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.assignment-stale", each=VM)
+def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a device assigned whose slot is empty; such a VM does not start."""
     gone = [location for location in _not_cards(facts, vm) if not _device(facts, location)]
     if gone:
-        return unsupported("dda.assignment-stale", observed=f"assigned, but the slot is empty: {', '.join(gone)}")
+        return f"assigned, but the slot is empty: {', '.join(gone)}"
     return None
 
 
-@rule("dda", unknown=NOTES, each=VM)
-def other_device(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+@rule("dda.other-device", each=VM)
+def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a device assigned that is no graphics card, as an NVMe disk; its BARs are not known."""
     found = [f"{device} at {place}" for place in _not_cards(facts, vm) if (device := _device(facts, place))]
-    return note("dda.other-device", observed=", ".join(found)) if found else None
+    return ", ".join(found) if found else None
 
 
 def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:

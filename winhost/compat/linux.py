@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.compat.rule import Finding, note, rule, unsupported
 from winhost.hardware.gpus import known
 from winhost.model.errors import UsageError
 from winhost.model.refusal import Refusal
@@ -18,75 +18,68 @@ from winhost.resources.linux.linux_system import LinuxSystem
 WITH_APT = ("debian", "ubuntu")
 
 
-@rule("linux", unknown=BLOCKS)
-def in_wsl(facts: HostFacts) -> Finding | None:
-    """A distro of WSL has the driver of Windows; its path is wsl2."""
-    system = facts.the(LinuxSystem)
-    return unsupported("linux.wsl", observed=f"kernel {system.kernel}") if system.wsl else None
-
-
-@rule("linux", unknown=BLOCKS)
-def without_apt(facts: HostFacts) -> Finding | None:
+@rule("linux.no-apt")
+def without_apt(facts: HostFacts) -> str | None:
     """winhost installs packages with apt, and was tried on Debian and Ubuntu."""
     system = facts.the(LinuxSystem)
     if system.id not in WITH_APT:
-        return unsupported("linux.no-apt", observed=f"{system.id} {system.version or ''}".strip())
+        return f"{system.id} {system.version or ''}".strip()
     return None
 
 
-@rule("linux", unknown=BLOCKS)
-def without_systemd(facts: HostFacts) -> Finding | None:
+@rule("linux.no-systemd")
+def without_systemd(facts: HostFacts) -> str | None:
     """What serves is started by systemd."""
-    return None if facts.the(LinuxSystem).systemd else unsupported("linux.no-systemd", observed="another init runs")
+    return None if facts.the(LinuxSystem).systemd else "another init runs"
 
 
-@rule("linux", unknown=BLOCKS)
-def without_gpu(facts: HostFacts) -> Finding | None:
+@rule("linux.no-gpu")
+def without_gpu(facts: HostFacts) -> str | None:
     """No display controller of NVIDIA is on the PCI bus."""
-    return None if facts.all(LinuxGpu) else unsupported("linux.no-gpu", observed="none on the PCI bus")
+    return None if facts.all(LinuxGpu) else "none on the PCI bus"
 
 
-@rule("linux", unknown=BLOCKS)
-def without_driver(facts: HostFacts) -> Finding | None:
+@rule("linux.no-driver")
+def without_driver(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and none in a package source that fits all GPUs and the kernel."""
     try:
         _coming(facts)
     except UsageError as error:
-        return unsupported("linux.no-driver", observed=error.what)
+        return error.what
     return None
 
 
-@rule("linux", unknown=NOTES)
-def driver_comes(facts: HostFacts) -> Finding | None:
+@rule("linux.driver-comes")
+def driver_comes(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and the plan installs the one that fits."""
     with suppress(UsageError):  # said by without_driver
         if chosen := _coming(facts):
             bound = ", ".join(sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)}))
-            return note("linux.driver-comes", observed=f"bound to the GPUs: {bound}; coming: {chosen.packages}")
+            return f"bound to the GPUs: {bound}; coming: {chosen.packages}"
     return None
 
 
-@rule("linux", unknown=NOTES)
-def driver_unproven(facts: HostFacts) -> Finding | None:
+@rule("linux.driver-unproven")
+def driver_unproven(facts: HostFacts) -> str | None:
     """winhost would install a driver for a GPU of which it does not know what it takes."""
     with suppress(UsageError):  # said by without_driver
         if (chosen := _coming(facts)) and chosen.unverified:
-            return unverified("linux.driver-unproven", observed=", ".join(chosen.unverified))
+            return ", ".join(chosen.unverified)
     return None
 
 
-@rule("linux", unknown=BLOCKS)
-def driver_not_loaded(facts: HostFacts) -> Finding | None:
+@rule("linux.driver-not-loaded")
+def driver_not_loaded(facts: HostFacts) -> str | None:
     """A driver is installed, was there at the last start, and does not run."""
     driver = facts.the(LinuxGpuDriver)
     if driver.loaded or not _has_driver(facts) or _is_ours(facts):
         return None
     there = f"{driver.installed} is on disk" if driver.installed else ", ".join(driver.packages)
     signed = f", signed by {driver.signer}" if driver.signer else ""
-    return unsupported("linux.driver-not-loaded", observed=f"{there}{signed}, and no module of NVIDIA's runs")
+    return f"{there}{signed}, and no module of NVIDIA's runs"
 
 
-@rule("linux", unknown=BLOCKS)
+@rule("linux.driver-restart")
 def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     """Another driver is installed than the one that runs: programs of the new one fail until a restart."""
     driver = facts.the(LinuxGpuDriver)
@@ -99,66 +92,66 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     return (note if ours else unsupported)("linux.driver-restart", observed=observed)
 
 
-@rule("linux", unknown=NOTES)
-def driver_of_others(facts: HostFacts) -> Finding | None:
+@rule("linux.driver-kept")
+def driver_of_others(facts: HostFacts) -> str | None:
     """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
     driver = facts.the(LinuxGpuDriver)
     if facts.the(LinuxSystem).wsl or not driver.loaded or _is_ours(facts):
         return None
     source = "by packages of its own" if driver.packages else "by no package: NVIDIA's installer puts it so"
-    return note("linux.driver-kept", observed=f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}")
+    return f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}"
 
 
-@rule("linux", unknown=BLOCKS)
-def gpu_not_listed(facts: HostFacts) -> Finding | None:
+@rule("linux.gpu-missing")
+def gpu_not_listed(facts: HostFacts) -> str | None:
     """nvidia-smi lists fewer GPUs than the PCI bus has: one that fell off it, or that the driver does not drive."""
     if not facts.the(LinuxGpuDriver).loaded:
         return None
     lacking = [gpu.key["address"] for gpu in facts.all(LinuxGpu) if gpu.state.uuid is None]
     if not lacking or len(lacking) == len(facts.all(LinuxGpu)):  # without nvidia-smi it lists none
         return None
-    return unsupported("linux.gpu-missing", observed=f"not listed: {', '.join(lacking)}")
+    return f"not listed: {', '.join(lacking)}"
 
 
-@rule("linux", unknown=NOTES)
-def gpus_by_nvswitch(facts: HostFacts) -> Finding | None:
+@rule("linux.fabric-manager")
+def gpus_by_nvswitch(facts: HostFacts) -> str | None:
     """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
     found = _awaiting_fabric_manager(facts)
-    return note("linux.fabric-manager", observed=found) if found and not _brings_fabric_manager(facts) else None
+    return found if found and not _brings_fabric_manager(facts) else None
 
 
-@rule("linux", unknown=NOTES)
-def fabric_manager_comes(facts: HostFacts) -> Finding | None:
+@rule("linux.fabric-manager-comes")
+def fabric_manager_comes(facts: HostFacts) -> str | None:
     """The plan installs it with the driver."""
     found = _awaiting_fabric_manager(facts)
-    return note("linux.fabric-manager-comes", observed=found) if found and _brings_fabric_manager(facts) else None
+    return found if found and _brings_fabric_manager(facts) else None
 
 
-@rule("linux", unknown=NOTES)
-def docker_of_snap(facts: HostFacts) -> Finding | None:
+@rule("linux.docker-snap")
+def docker_of_snap(facts: HostFacts) -> str | None:
     """A snap has settings of its own, which winhost does not write."""
     for engine in facts.all(ContainerEngine):
         if engine.state.snap:
-            return degraded("linux.docker-snap", observed=f"Docker {engine.state.version}")
+            return f"Docker {engine.state.version}"
     return None
 
 
-@rule("linux", unknown=NOTES)
-def docker_without_cdi(facts: HostFacts) -> Finding | None:
+@rule("linux.docker-without-cdi")
+def docker_without_cdi(facts: HostFacts) -> str | None:
     """CDI came with Docker 25."""
     for engine in facts.all(ContainerEngine):
         if engine.key["engine"] == DOCKER and major(engine.state.version) < FIRST_WITH_CDI:
-            return note("linux.docker-without-cdi", observed=f"Docker {engine.state.version}")
+            return f"Docker {engine.state.version}"
     return None
 
 
-@rule("linux", unknown=NOTES)
-def without_engine(facts: HostFacts) -> Finding | None:
+@rule("linux.no-engine")
+def without_engine(facts: HostFacts) -> str | None:
     """Nothing runs containers, and no source has Docker."""
     try:
         _ = ChosenEngine(facts, "auto").packages
     except Refusal as refusal:
-        return degraded("linux.no-engine", observed=refusal.sentence)
+        return refusal.sentence
     return None
 
 

@@ -1,18 +1,25 @@
-"""What a rule is: one condition, one finding. The runner adds subject and catalogue entry and handles unknown facts."""
+"""The runner of rules over facts: each once for a host and subject, what was not read as unknown, in their order.
 
-from collections.abc import Callable, Iterable
+What a rule finds is a row of the catalogue: its code, severity, sentence, remedy and evidence. Its condition is in that
+row (`when`, or `asks` for a question of compat/common.py that several paths share), or in a function declared for it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum, auto
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
+from winhost.compat import common
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import evaluate
 from winhost.knowledge import catalogue
+from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
-from winhost.resources.registry import titled
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.registry import RESOURCE_TYPES, titled
 
 
 class Each(Enum):
@@ -27,8 +34,8 @@ class Each(Enum):
 class WhenUnknown(Enum):
     """What a missing fact causes: the path is unverified, or there is a note."""
 
-    BLOCKS = auto()
-    NOTES = auto()
+    BLOCKS = "blocks"
+    NOTES = "notes"
 
 
 # What nobody but the user can tell, and who tells it may well take the newest.
@@ -72,37 +79,98 @@ def note(code: str, *, observed: str) -> Finding:
     return Finding(code, Severity.NOTE, observed)
 
 
-Judge = Callable[..., Finding | None]
+# What was observed, where the finding applies. A rule with several codes or severities returns the finding itself.
+Judge = Callable[..., str | Finding | None]
+J = TypeVar("J", bound=Judge)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A function with what it is about: a path, or one of its variants (`wsl2/bridged`).
+    """`judge` takes the facts, and the subject unless that is the host."""
 
-    `judge` takes the facts, and the subject unless that is the host.
-    """
-
-    path: str
-    unknown: WhenUnknown
+    code: str
     each: Each
     judge: Judge
+
+    @property
+    def row(self) -> CatalogueEntry:
+        return catalogue.entry(self.code)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The path, or those of its variants that it is about."""
+        return self.row.only or (self.path,)
+
+    @property
+    def path(self) -> str:
+        return self.code.partition(".")[0]
 
     @property
     def name(self) -> str:
         return self.judge.__name__
 
+    @property
+    def unknown(self) -> WhenUnknown:
+        return WhenUnknown(self.row.unknown)
+
 
 RULES: list[Rule] = []
 
 
-def rule(path: str, *, unknown: WhenUnknown, each: Each = HOST) -> Callable[[Judge], Judge]:
-    """Declare a rule of `path`, and whether a missing fact blocks it."""
+def rule(*codes: str, each: Each = HOST) -> Callable[[J], J]:
+    """Declare the function that looks for this finding, or for the same one of several paths."""
 
-    def declare(judge: Judge) -> Judge:
-        RULES.append(Rule(path, unknown, each, judge))
+    def declare(judge: J) -> J:
+        RULES.extend(Rule(code, each, judge) for code in codes)
         return judge
 
     return declare
+
+
+def declare_rows(path: str) -> None:
+    """Declare the rules of a path that are rows of the catalogue."""
+    for code, row in catalogue.own_entries().items():
+        if code.partition(".")[0] != path:
+            continue
+        if row.asks is not None:
+            RULES.append(Rule(code, HOST, getattr(common, row.asks)))
+        elif row.when is not None:
+            RULES.append(Rule(code, Each[row.each.upper()], _InRow(code, row)))
+
+
+class _InRow:
+    """Judges by a row's condition, and says what its `observed` names of the facts."""
+
+    def __init__(self, code: str, row: CatalogueEntry) -> None:
+        self._row = row
+        self.__name__ = code.partition(".")[2].replace("-", "_")
+
+    def __call__(self, facts: HostFacts, subject: Any = None) -> str | None:
+        states = _States(facts, subject)
+        found = evaluate(self._row.when or {}, states.ask)
+        if found.holds is None:
+            raise next(iter(found.unknown.values()))
+        return self._row.observed.format_map(states) if found.holds else None
+
+
+class _States(dict[str, Any]):
+    """States as rows ask for them: `OperatingSystem.named` of the host, `gpu.problem` and `vm.name` of the subject."""
+
+    def __init__(self, facts: HostFacts, subject: Any) -> None:
+        super().__init__()
+        self._facts = facts
+        if isinstance(subject, Card):
+            self["gpu"] = subject.gpu.state
+        elif subject is not None:
+            self["vm"] = subject.state
+
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """The answers to a question. Raises MissingFact."""
+        name, _, attribute = question.partition(".")
+        return (getattr(self[name], attribute),) if name in self else self._facts.ask(question)
+
+    def __missing__(self, resource: str) -> Any:
+        return self._facts.the(RESOURCE_TYPES[resource].state)
 
 
 def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
@@ -116,22 +184,27 @@ def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason,
 
 
 def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
-    """For a variant: the findings of its path, and its own."""
+    """For a variant: the findings of its path, and its own. Raises LookupError without rules of the path: nothing would
+    speak against it.
+    """
     path = path_of(variant)
-    of_path = _of_host(path, *seen) if each is HOST else _of(path, each, seen)
-    return of_path if path == variant else (*of_path, *_of(variant, each, seen))
-
-
-@lru_cache(maxsize=8)
-def _of_host(path: str, facts: Any) -> tuple[Finding, ...]:
-    """Cached: the same for each variant of a path. Raises LookupError without rules: nothing would speak against it."""
     if not _rules(path, HOST):
         raise LookupError(f"no rules of {path} are imported")
-    return _of(path, HOST, (facts,))
+    facts, *subject = seen
+    found: list[Finding] = []
+    for topic in dict.fromkeys((path, variant)):
+        key = (topic, each, *map(_key, subject))
+        if key not in facts.kept:
+            facts.kept[key] = tuple([one for each_rule in _rules(topic, each) if (one := _judged(each_rule, seen))])
+        found += facts.kept[key]
+    return found
 
 
-def _of(topic: str, each: Each, seen: tuple[Any, ...]) -> tuple[Finding, ...]:
-    return tuple([finding for rule in _rules(topic, each) if (finding := _judged(rule, seen))])
+def _key(subject: Any) -> object:
+    """A GPU by its location, a VM by its key, a selection by both; each is a value of these facts."""
+    if hasattr(subject, "cards"):
+        return (*(card.location for card in subject.cards), subject.vm and subject.vm.key["vm"])
+    return subject.location if hasattr(subject, "location") else subject.key["vm"]
 
 
 def asks(variant: str, each: Each) -> bool:
@@ -141,7 +214,14 @@ def asks(variant: str, each: Each) -> bool:
 
 @once
 def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
-    return tuple(rule for rule in RULES if rule.path == topic and rule.each is each)
+    """In the order of the catalogue."""
+    mine = [rule for rule in RULES if rule.path == path_of(topic) and rule.each is each and topic in rule.topics]
+    return tuple(sorted(mine, key=lambda rule: _order()[rule.code]))
+
+
+@once
+def _order() -> Mapping[str, int]:
+    return {code: place for place, code in enumerate(catalogue.own_entries())}
 
 
 def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
@@ -151,9 +231,17 @@ def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
 
 def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
     try:
-        return rule.judge(*seen)
+        found = rule.judge(*seen)
     except MissingFact as missing:
-        return finding_of_gap(path_of(rule.path), rule.unknown, missing)
+        return finding_of_gap(rule.path, rule.unknown, missing)
+    return finding(rule.code, found) if isinstance(found, str) else found
+
+
+def finding(code: str, observed: str) -> Finding:
+    """With the severity that the catalogue has for it."""
+    severity = catalogue.entry(code).severity
+    assert severity is not None, f"{code} has no severity of its own"
+    return Finding(code, severity, observed)
 
 
 def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:

@@ -8,15 +8,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.linux_cards import linux_cards
-from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda, serves
+from winhost.hardware.gpus import known
+from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, path_of
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.wsl import Wsl
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
@@ -88,7 +91,7 @@ class Target:
     @cached_property
     def cards(self) -> tuple[Card, ...]:
         """All GPUs that could serve."""
-        return linux_cards(self.facts) if self.facts.is_linux else tuple(filter(serves, self.facts.cards))
+        return _linux_cards(self.facts) if self.facts.is_linux else tuple(filter(serves, self.facts.cards))
 
     @cached_property
     def memory(self) -> Bytes:
@@ -188,3 +191,34 @@ def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")
     return Version(f"{found[1]}{found[2]}.{found[3]}") if found else None
+
+
+def _linux_cards(facts: HostFacts) -> tuple[Card, ...]:
+    """Those of a Linux of its own, in the order of their addresses. What only Windows tells of a GPU is missing."""
+    return tuple(map(_card, facts.all(LinuxGpu)))
+
+
+def _card(gpu: Instance[LinuxGpu]) -> Card:
+    vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
+    untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
+    told = {"name": _name_of(gpu.state), "vram": _vram_of(gpu.state), "driver": gpu.state.driver, "base_class": DISPLAY}
+    key = {"location": gpu.key["address"], "device": f"VEN_{vendor}&DEV_{device}"}
+    return Card(Instance(key, PciDevice(**{**untold, **told})))
+
+
+def _name_of(gpu: LinuxGpu) -> str:
+    card = known(gpu.device or "")
+    return _told(gpu, "name") or (card.name if card else f"GPU {gpu.device}")
+
+
+def _vram_of(gpu: LinuxGpu) -> Any:
+    """None where nobody tells: the catalogue is asked for it then."""
+    return _told(gpu, "vram")
+
+
+def _told(gpu: LinuxGpu, name: str) -> Any:
+    """What nvidia-smi says, where it could be asked."""
+    try:
+        return getattr(gpu, name)
+    except MissingFact:
+        return None

@@ -4,8 +4,7 @@ from collections import Counter
 from functools import wraps
 
 from winhost.compat import common
-from winhost.compat.common import ask
-from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
+from winhost.compat.rule import Finding, finding, rule
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths.chosen_disk import gets_own_disk
 from winhost.paths.disk_space import (
@@ -52,6 +51,7 @@ _HOLDERS = {
 # --- Questions -----------------------------------------------------------------------------------------------------
 
 
+@rule("dual-boot.raid-mode")
 def raid_mode(facts: HostFacts) -> str | None:
     """The disk of Windows is behind a controller in RAID, RST or VMD mode."""
     buses = {disk.state.bus for disk in common.system_disks(facts)}
@@ -61,6 +61,7 @@ def raid_mode(facts: HostFacts) -> str | None:
     return ", ".join(f"{each.name} (driver {each.service})" for each in raid) or "the system disk is on RAID"
 
 
+@rule("bare-metal.raid-mode")
 def firmware_raid(facts: HostFacts) -> str | None:
     """The disk of Windows is behind RST, VMD or AMD's RAID, which only their driver for Windows puts together."""
     told = raid_mode(facts)
@@ -68,6 +69,7 @@ def firmware_raid(facts: HostFacts) -> str | None:
     return told if any(service.startswith(OF_FIRMWARE) for service in services) else None
 
 
+@rule("dual-boot.disk-bus")
 def other_bus(facts: HostFacts) -> str | None:
     """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
     known = (*PLAIN_BUSES, *NOT_PLAIN)
@@ -75,6 +77,7 @@ def other_bus(facts: HostFacts) -> str | None:
     return f"the system disk is on {', '.join(buses)}" if buses else None
 
 
+@rule("dual-boot.cloned-disk", "bare-metal.cloned-disk")
 def cloned_disk(facts: HostFacts) -> str | None:
     """Two disks have one GUID, so that no name tells them apart."""
     times = Counter(disk.state.guid for disk in facts.all(Disk) if disk.state.guid)
@@ -82,6 +85,7 @@ def cloned_disk(facts: HostFacts) -> str | None:
     return f"several disks with the GUID {', '.join(twice)}" if twice else None
 
 
+@rule("dual-boot.unhealthy-disk", "bare-metal.unhealthy-disk")
 def unhealthy_disk(facts: HostFacts) -> str | None:
     """Windows calls its own disk anything but healthy."""
     disk = windows_disk(facts)
@@ -90,27 +94,15 @@ def unhealthy_disk(facts: HostFacts) -> str | None:
     return f"{disk.state.model}: {disk.state.health}{', read-only' if disk.state.read_only else ''}"
 
 
-ask("dual-boot.raid-mode", raid_mode, unsupported, unknown=BLOCKS)
-ask("dual-boot.disk-bus", other_bus, unverified, unknown=BLOCKS)
-ask("bare-metal.raid-mode", firmware_raid, unsupported, unknown=BLOCKS)
-ask("bare-metal.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
-ask("dual-boot.cloned-disk", cloned_disk, unsupported, unknown=BLOCKS)
-ask("dual-boot.unhealthy-disk", unhealthy_disk, unsupported, unknown=NOTES)
-ask("bare-metal.cloned-disk", cloned_disk, unsupported, unknown=BLOCKS)
-ask("bare-metal.unhealthy-disk", unhealthy_disk, unsupported, unknown=NOTES)
-
-
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def behind_software(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.no-plain-disk")
+def behind_software(facts: HostFacts) -> str | None:
     """Windows boots from Storage Spaces, iSCSI, USB or a virtual disk, which no other system boots from."""
     buses = {disk.state.bus for disk in common.system_disks(facts)}
     found = sorted(bus for bus in buses if bus.casefold() in NOT_PLAIN and bus.casefold() != "raid")
-    return (
-        unsupported("dual-boot.no-plain-disk", observed=f"the system disk is on {', '.join(found)}") if found else None
-    )
+    return f"the system disk is on {', '.join(found)}" if found else None
 
 
 def _of_windows_alone(question: Question) -> Question:
@@ -123,37 +115,37 @@ def _of_windows_alone(question: Question) -> Question:
     return asked
 
 
-ask("dual-boot.dynamic-disk", _of_windows_alone(dynamic_disk), unsupported, unknown=BLOCKS)
-ask("dual-boot.efi-partitions", _of_windows_alone(several_efi_partitions), unsupported, unknown=BLOCKS)
-ask("dual-boot.efi-full", _of_windows_alone(efi_partition_full), unsupported, unknown=BLOCKS)
+rule("dual-boot.dynamic-disk")(_of_windows_alone(dynamic_disk))
+rule("dual-boot.efi-partitions")(_of_windows_alone(several_efi_partitions))
+rule("dual-boot.efi-full")(_of_windows_alone(efi_partition_full))
 
 
-@rule("dual-boot", unknown=NOTES)
-def efi_partition_small(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.efi-small")
+def efi_partition_small(facts: HostFacts) -> str | None:
     """The EFI system partition has room for the boot loader and little else."""
     free = None if gets_own_disk(facts) else free_on_esp(facts)
     if free is not None and has_room_on_esp(free) and free < _ENOUGH_ON_ESP:
-        return note("dual-boot.efi-small", observed=f"{free // MiB} MiB free")
+        return f"{free // MiB} MiB free"
     return None
 
 
-@rule("dual-boot", unknown=NOTES)
-def changed_since_its_copy(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.efi-changed")
+def changed_since_its_copy(facts: HostFacts) -> str | None:
     """Files of the EFI system partition are others than when it was copied: an installer was there, or an update."""
     copies = [each.state for each in facts.all(EfiBackup) if each.state.kept]
     files = [file for copy in copies for file in (*copy.changed, *copy.added)]
-    return note("dual-boot.efi-changed", observed=", ".join(files)) if files else None
+    return ", ".join(files) if files else None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def volume_needs_repair(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.volume-damaged")
+def volume_needs_repair(facts: HostFacts) -> str | None:
     """Windows calls its own volume anything but healthy."""
     found = [each.state.health for each in facts.all(ResizeLimit) if each.state.health != "healthy"]
-    return unsupported("dual-boot.volume-damaged", observed=f"health: {found[0]}") if found else None
+    return f"health: {found[0]}" if found else None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def no_space(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.no-space")
+def no_space(facts: HostFacts) -> str | None:
     """No disk is empty, no free space is large enough, and Windows cannot give enough."""
     disk = windows_disk(facts)
     if disk is None or disk.state.style != "GPT" or place_of(facts, LINUX_PARTITION) is not None:
@@ -161,65 +153,62 @@ def no_space(facts: HostFacts) -> Finding | None:
     if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
         return None
     needed = f"{about(LEAST_FOR_LINUX)} needed"
-    return unsupported(
-        "dual-boot.no-space", observed=f"Windows can give {about(can_give(facts))}, {needed}{_held(facts)}"
-    )
+    return f"Windows can give {about(can_give(facts))}, {needed}{_held(facts)}"
 
 
-@rule("dual-boot", unknown=NOTES)
-def windows_must_shrink(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.shrinks-windows")
+def windows_must_shrink(facts: HostFacts) -> str | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
     if place_of(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
         return None
-    return note("dual-boot.shrinks-windows", observed=f"Windows can give {about(can_give(facts))}{_held(facts)}")
+    return f"Windows can give {about(can_give(facts))}{_held(facts)}"
 
 
-@rule("dual-boot", unknown=NOTES)
+@rule("dual-boot.empty-disk")
 def space_is_free(facts: HostFacts) -> Finding | None:
     """There is room without a change to Windows: an empty disk, or free space on its own."""
     empty = [f"{disk.state.model}, {about(disk.state.size)}" for disk in empty_disks(facts)]
     if empty:
-        return note("dual-boot.empty-disk", observed="; ".join(empty))
+        return finding("dual-boot.empty-disk", "; ".join(empty))
     gap = largest_gap(facts)
     if gap and gap.size >= LEAST_FOR_LINUX:
-        return note("dual-boot.free-space", observed=f"{about(gap.size)} at {about(gap.offset)} of the Windows disk")
+        return finding("dual-boot.free-space", f"{about(gap.size)} at {about(gap.offset)} of the Windows disk")
     return None
 
 
-@rule("dual-boot", unknown=NOTES)
-def recovery_behind_windows(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.recovery-behind")
+def recovery_behind_windows(facts: HostFacts) -> str | None:
     """The recovery partition follows Windows: with Ubuntu between them, it cannot grow when an update wants it to."""
     windows = windows_partition(facts)
     if windows is None or _free_elsewhere(facts):
         return None
     behind = [each for each in of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
     if behind and behind[0].state.type == RECOVERY:
-        return note("dual-boot.recovery-behind", observed=f"{behind[0].state.size // MiB} MiB behind Windows")
+        return f"{behind[0].state.size // MiB} MiB behind Windows"
     return None
 
 
 # --- Instead of Windows --------------------------------------------------------------------------------------------
 
 
-@rule("bare-metal", unknown=NOTES)
-def several_disks(facts: HostFacts) -> Finding | None:
+@rule("bare-metal.several-disks")
+def several_disks(facts: HostFacts) -> str | None:
     """The host has several disks: the one to be wiped has to be named, and the others are kept."""
     disks = [disk for disk in facts.all(Disk) if disk.state.bus.casefold() not in ("usb", "iscsi")]
     if len(disks) < 2:
         return None
-    told = ", ".join(f"{disk.state.model} {about(disk.state.size)}" for disk in disks)
-    return note("bare-metal.several-disks", observed=told)
+    return ", ".join(f"{disk.state.model} {about(disk.state.size)}" for disk in disks)
 
 
-@rule("bare-metal", unknown=NOTES)
-def largest_is_another(facts: HostFacts) -> Finding | None:
+@rule("bare-metal.largest-disk")
+def largest_is_another(facts: HostFacts) -> str | None:
     """The installer's default wipes the largest disk, which here is not the one of Windows."""
     largest = max(facts.all(Disk), key=lambda disk: disk.state.size, default=None)
     if largest is None or largest.state.boot:
         return None
     held = sum(each.state.size for each in on_disk(facts, largest.state.guid))
     told = f"{about(held)} in partitions" if held else "no partitions"
-    return note("bare-metal.largest-disk", observed=f"{largest.state.model} {about(largest.state.size)}, {told}")
+    return f"{largest.state.model} {about(largest.state.size)}, {told}"
 
 
 # --- What they share -----------------------------------------------------------------------------------------------

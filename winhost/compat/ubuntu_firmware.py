@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-from winhost.compat import common
-from winhost.compat.common import ask
-from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
+from winhost.compat.rule import rule
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
@@ -23,12 +21,14 @@ USUAL_PCRS = {7, 11}
 # --- Questions -----------------------------------------------------------------------------------------------------
 
 
+@rule("dual-boot.not-uefi", "bare-metal.not-uefi")
 def not_uefi(facts: HostFacts) -> str | None:
     """The firmware started Windows as a BIOS does."""
     kind = facts.the(FirmwareBoot).kind
     return None if kind == "uefi" else f"Windows was started by {kind.upper()}"
 
 
+@rule("dual-boot.secure-boot-trust", "bare-metal.secure-boot-trust")
 def nobody_signs(facts: HostFacts) -> str | None:
     """Secure Boot is on, and trusts nobody who signs a boot loader of Linux."""
     secure = facts.the(SecureBoot)
@@ -37,6 +37,7 @@ def nobody_signs(facts: HostFacts) -> str | None:
     return f"db has {', '.join(secure.authorities) or 'no certificate'}"
 
 
+@rule("dual-boot.secure-boot-2023", "bare-metal.secure-boot-2023")
 def only_new_signature(facts: HostFacts) -> str | None:
     """Secure Boot trusts only the certificate of 2023, which older installers are not signed with."""
     secure = facts.the(SecureBoot)
@@ -44,114 +45,99 @@ def only_new_signature(facts: HostFacts) -> str | None:
     return f"db has {THIRD_PARTY[1]} alone" if secure.state == "on" and trusted == {THIRD_PARTY[1]} else None
 
 
+@rule("dual-boot.on-battery", "bare-metal.on-battery")
 def on_battery(facts: HostFacts) -> str | None:
     """The host runs on a battery."""
     return "on battery" if facts.the(PowerSource).on_battery else None
 
 
-ask("dual-boot.not-uefi", not_uefi, unsupported, unknown=BLOCKS)
-ask("dual-boot.secure-boot-trust", nobody_signs, unsupported, unknown=BLOCKS)
-ask("dual-boot.secure-boot-2023", only_new_signature, note, unknown=NOTES)
-ask("dual-boot.on-battery", on_battery, unsupported, unknown=NOTES)
-ask("dual-boot.firmware-forgets", common.forgetful_firmware, note, unknown=NOTES)
-ask("bare-metal.not-uefi", not_uefi, unsupported, unknown=BLOCKS)
-ask("bare-metal.secure-boot-trust", nobody_signs, unsupported, unknown=BLOCKS)
-ask("bare-metal.secure-boot-2023", only_new_signature, note, unknown=NOTES)
-ask("bare-metal.on-battery", on_battery, unsupported, unknown=NOTES)
-ask("bare-metal.firmware-forgets", common.forgetful_firmware, note, unknown=NOTES)
-
-
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def bitlocker_on(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.bitlocker")
+def bitlocker_on(facts: HostFacts) -> str | None:
     """BitLocker protects a volume, so boot changes can trigger recovery, and nobody has proven that its key is kept."""
     volumes = ", ".join(volume for volume in _protected(facts) if volume not in _proven(facts))
-    return unverified("dual-boot.bitlocker", observed=f"protected: {volumes}") if volumes else None
+    return f"protected: {volumes}" if volumes else None
 
 
-@rule("dual-boot", unknown=NOTES)
-def bitlocker_kept(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.bitlocker-kept")
+def bitlocker_kept(facts: HostFacts) -> str | None:
     """BitLocker protects a volume, and it is proven that its recovery key is kept elsewhere."""
     proven = _proven(facts)
     told = ", ".join(f"{volume} by {proven[volume]}" for volume in _protected(facts) if volume in proven)
-    return note("dual-boot.bitlocker-kept", observed=f"proven: {told}") if told else None
+    return f"proven: {told}" if told else None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def no_recovery_password(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.no-recovery-password")
+def no_recovery_password(facts: HostFacts) -> str | None:
     """A protected volume has no recovery password: nothing opens it if the TPM does not."""
     volumes = _named(facts, lambda v: v.protection == "on" and RECOVERY_PASSWORD not in _kinds(v))
-    return unsupported("dual-boot.no-recovery-password", observed=f"of {volumes}") if volumes else None
+    return f"of {volumes}" if volumes else None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def encryption_moves(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.encryption-moves")
+def encryption_moves(facts: HostFacts) -> str | None:
     """A volume is being encrypted or decrypted, or that was paused."""
     moving = [v for v in facts.all(BitLocker) if not v.state.conversion.startswith("fully-")]
     if moving:
-        told = ", ".join(f"{v.key['volume']} {v.state.conversion}, {v.state.percentage} %" for v in moving)
-        return unsupported("dual-boot.encryption-moves", observed=told)
+        return ", ".join(f"{v.key['volume']} {v.state.conversion}, {v.state.percentage} %" for v in moving)
     return None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def encryption_waits(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.encryption-waits")
+def encryption_waits(facts: HostFacts) -> str | None:
     """Device encryption waits for its owner: encrypted, with a key that lies open and nothing else to open it with."""
     volumes = _named(facts, lambda v: v.conversion == "fully-encrypted" and not v.protectors)
-    return unsupported("dual-boot.encryption-waits", observed=f"{volumes} without a protector") if volumes else None
+    return f"{volumes} without a protector" if volumes else None
 
 
-@rule("dual-boot", unknown=NOTES)
-def bitlocker_unsettled(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.bitlocker-unsettled")
+def bitlocker_unsettled(facts: HostFacts) -> str | None:
     """A volume's BitLocker status is unknown: it is locked."""
     volumes = _named(facts, lambda volume: volume.protection == "unknown")
-    return unverified("dual-boot.bitlocker-unsettled", observed=f"protection unknown: {volumes}") if volumes else None
+    return f"protection unknown: {volumes}" if volumes else None
 
 
-@rule("dual-boot", unknown=NOTES)
-def other_registers(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.pcrs")
+def other_registers(facts: HostFacts) -> str | None:
     """A volume is bound to more of the TPM than Secure Boot: a new boot entry alone may ask for recovery."""
     bound = {each for volume in facts.all(BitLocker) for each in volume.state.pcrs if volume.state.protection == "on"}
     if bound - USUAL_PCRS:
-        return note("dual-boot.pcrs", observed=f"bound to PCR {', '.join(map(str, sorted(bound)))}")
+        return f"bound to PCR {', '.join(map(str, sorted(bound)))}"
     return None
 
 
-@rule("dual-boot", unknown=NOTES)
-def leaves_volumes_in_use(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.fast-startup")
+def leaves_volumes_in_use(facts: HostFacts) -> str | None:
     """Hibernation or Fast Startup leave the volumes of Windows in use while it is off."""
     sleep = facts.the(FastStartup)
     if not sleep.hibernation:
         return None
-    told = "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
-    return note("dual-boot.fast-startup", observed=told)
+    return "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
 
 
-@rule("dual-boot", unknown=NOTES)
-def clock_in_local_time(facts: HostFacts) -> Finding | None:
+@rule("dual-boot.local-time")
+def clock_in_local_time(facts: HostFacts) -> str | None:
     """Windows takes the hardware clock for local time, and Linux for UTC."""
-    return (
-        None if facts.the(HardwareClock).utc else note("dual-boot.local-time", observed="RealTimeIsUniversal is not 1")
-    )
+    return None if facts.the(HardwareClock).utc else "RealTimeIsUniversal is not 1"
 
 
 # --- Instead of Windows --------------------------------------------------------------------------------------------
 
 
-@rule("bare-metal", unknown=NOTES)
-def volumes_lost(facts: HostFacts) -> Finding | None:
+@rule("bare-metal.bitlocker")
+def volumes_lost(facts: HostFacts) -> str | None:
     """BitLocker protects a volume: what is taken off it has to be taken while Windows runs."""
     volumes = _named(facts, lambda volume: volume.protection == "on")
-    return note("bare-metal.bitlocker", observed=f"protected: {volumes}") if volumes else None
+    return f"protected: {volumes}" if volumes else None
 
 
-@rule("bare-metal", unknown=NOTES)
-def keys_in_the_tpm(facts: HostFacts) -> Finding | None:
+@rule("bare-metal.tpm")
+def keys_in_the_tpm(facts: HostFacts) -> str | None:
     """Keys of this Windows are sealed in the TPM, and open nothing for another system."""
     volumes = _named(facts, lambda volume: any(kind.startswith("tpm") for kind in _kinds(volume)))
-    return note("bare-metal.tpm", observed=f"keys of {volumes} are sealed in it") if volumes else None
+    return f"keys of {volumes} are sealed in it" if volumes else None
 
 
 # --- What they share -----------------------------------------------------------------------------------------------

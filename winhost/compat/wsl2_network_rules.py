@@ -2,9 +2,8 @@
 
 from packaging.version import Version
 
-from winhost.compat.builds import WINDOWS_10_21H2, WINDOWS_11, WINDOWS_11_22H2
-from winhost.compat.common import CLIENTS, SERVERS
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.compat.common import CLIENTS, WINDOWS_10_21H2, WINDOWS_11
+from winhost.compat.rule import rule
 from winhost.compat.wsl2 import version
 from winhost.knowledge.versions import revision
 from winhost.resources.host import HostFacts
@@ -32,146 +31,101 @@ WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that 
 # --- Bridged -------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2/bridged", unknown=BLOCKS)
-def windows_10_cannot_bridge(facts: HostFacts) -> Finding | None:
+@rule("wsl2.no-bridge")
+def windows_10_cannot_bridge(facts: HostFacts) -> str | None:
     """On Windows 10 `networkingMode=bridged` fails: the Host Network Service refuses the endpoint."""
     if facts.os.family in CLIENTS and WINDOWS_10_21H2 <= facts.os.build < WINDOWS_11:
-        return unsupported("wsl2.no-bridge", observed=facts.os.named)
+        return facts.os.named
     return None
 
 
-@rule("wsl2/bridged", unknown=BLOCKS)
-def home_has_no_switch(facts: HostFacts) -> Finding | None:
-    """`networkingMode=bridged` needs a Hyper-V switch, which Windows Home has not."""
-    if facts.os.sku in HOME_SKUS:
-        return unsupported("wsl2.home", observed=facts.os.named)
-    return None
-
-
-@rule("wsl2/bridged", unknown=BLOCKS)
-def server_bridges_doubtfully(facts: HostFacts) -> Finding | None:
-    """Two user reports about bridged networking on Windows Server contradict each other."""
-    if facts.os.family in SERVERS:
-        return unverified("wsl2.bridge-on-server", observed=facts.os.named)
-    return None
-
-
-@rule("wsl2/bridged", unknown=BLOCKS)
-def bridge_removed(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-removed")
+def bridge_removed(facts: HostFacts) -> str | None:
     """WSL 2.5.4 and 2.5.5 have no bridged networking."""
     found = version(facts)
     if found and BRIDGE_GONE <= found < BRIDGE_BACK:
-        return unsupported("wsl2.bridge-removed", observed=f"WSL {found}")
+        return f"WSL {found}"
     return None
 
 
-@rule("wsl2/bridged", unknown=BLOCKS)
-def bridge_warned(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-warned")
+def bridge_warned(facts: HostFacts) -> str | None:
     """WSL 2.4.5 to 2.5.3 warn at each start that bridged networking will be removed, which was revoked."""
     found = version(facts)
     if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
-        return degraded("wsl2.bridge-warned", observed=f"WSL {found}")
+        return f"WSL {found}"
     return None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def bridge_unpromised(facts: HostFacts) -> Finding | None:
-    """Microsoft's pages call bridged networking deprecated, while its developers keep it. This holds on every host."""
-    return note("wsl2.bridge-unpromised", observed=facts.os.named)
-
-
-@rule("wsl2/bridged", unknown=NOTES)
-def same_address_everywhere(facts: HostFacts) -> Finding | None:
-    """Without macAddress every bridged WSL has the same MAC: its random generator is never seeded."""
-    return note("wsl2.same-mac", observed="5e:bb:f6:9e:ee:fa unless macAddress is set")
-
-
-@rule("wsl2/bridged", unknown=NOTES)
-def bridge_needs_hyper_v(facts: HostFacts) -> Finding | None:
-    """New-VMSwitch is part of the Hyper-V role, which is not installed."""
-    if facts.role.role != INSTALLED:
-        return note("wsl2.bridge-needs-hyper-v", observed=f"Hyper-V is {facts.role.role}")
-    return None
-
-
-@rule("wsl2/bridged", unknown=NOTES)
-def no_external_switch(facts: HostFacts) -> Finding | None:
+@rule("wsl2.no-external-switch")
+def no_external_switch(facts: HostFacts) -> str | None:
     """No external virtual switch exists; the Default Switch and internal ones do not reach the LAN."""
     if not _external(facts):
-        seen = ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
-        return note("wsl2.no-external-switch", observed=seen)
+        return ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
     return None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def only_wireless_switches(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-over-wireless")
+def only_wireless_switches(facts: HostFacts) -> str | None:
     """The only adapters to bridge are wireless, by their names, which vendors write in English."""
     adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
     if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
-        return unverified("wsl2.bridge-over-wireless", observed=", ".join(adapters))
+        return ", ".join(adapters)
     return None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def only_a_team(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-over-team")
+def only_a_team(facts: HostFacts) -> str | None:
     """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
     teams = _only(facts, TEAM)
-    return unverified("wsl2.bridge-over-team", observed=", ".join(teams)) if teams else None
+    return ", ".join(teams) if teams else None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def nothing_to_bridge(facts: HostFacts) -> Finding | None:
+@rule("wsl2.no-adapter")
+def nothing_to_bridge(facts: HostFacts) -> str | None:
     """No network adapter has a link, so a new switch would reach nothing."""
     if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
-        return unsupported("wsl2.no-adapter", observed=", ".join(a.name for a in _adapters(facts)) or "no adapter")
+        return ", ".join(a.name for a in _adapters(facts)) or "no adapter"
     return None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def moves_the_management(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-moves-management")
+def moves_the_management(facts: HostFacts) -> str | None:
     """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
     teams count only where no wired adapter has a link.
     """
     suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
     if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
-        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, suiting)))
+        return "; ".join(map(_what_moves, suiting))
     return None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def shares_the_switch(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-shared")
+def shares_the_switch(facts: HostFacts) -> str | None:
     """VMs use the external switch; they keep it, and rollback keeps it while they do."""
     used = [f"{each.key['name']}: {each.state.vms}" for each in facts.all(ExternalSwitch) if each.state.vms]
-    return note("wsl2.bridge-shared", observed=", ".join(used)) if used else None
+    return ", ".join(used) if used else None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def filtered(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-filtered")
+def filtered(facts: HostFacts) -> str | None:
     """A third-party firewall filter, recognized by its name, is bound to an adapter."""
     known = _firewalls(facts)
-    return unverified("wsl2.bridge-filtered", observed=", ".join(known)) if known else None
+    return ", ".join(known) if known else None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def bridged_beside_a_vpn(facts: HostFacts) -> Finding | None:
+@rule("wsl2.bridge-beside-vpn")
+def bridged_beside_a_vpn(facts: HostFacts) -> str | None:
     """A VPN is up, and a bridged distro does not use it."""
     tunnels = _tunnels(facts)
-    return note("wsl2.bridge-beside-vpn", observed=", ".join(tunnels)) if tunnels else None
+    return ", ".join(tunnels) if tunnels else None
 
 
 # --- Policies ------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2", unknown=NOTES)
-def policy_forbids(facts: HostFacts) -> Finding | None:
-    """The policy AllowWSL is 0."""
-    if facts.the(WslPolicy).allow_wsl is False:
-        return unsupported("wsl2.policy-forbids", observed="AllowWSL is 0")
-    return None
-
-
-@rule("wsl2", unknown=NOTES)
-def policy_overrides(facts: HostFacts) -> Finding | None:
+@rule("wsl2.policy-overrides")
+def policy_overrides(facts: HostFacts) -> str | None:
     """Policies override keys of .wslconfig; WSL ignores them with a warning."""
     policy = facts.the(WslPolicy)
     settings = {
@@ -183,31 +137,31 @@ def policy_overrides(facts: HostFacts) -> Finding | None:
         "nestedVirtualization": policy.allow_nested,
     }
     fixed = [name for name, allowed in settings.items() if allowed is False]
-    return note("wsl2.policy-overrides", observed=", ".join(fixed)) if fixed else None
+    return ", ".join(fixed) if fixed else None
 
 
-@rule("wsl2/bridged", unknown=NOTES)
-def policy_fixes_the_mode(facts: HostFacts) -> Finding | None:
+@rule("wsl2.policy-no-bridge")
+def policy_fixes_the_mode(facts: HostFacts) -> str | None:
     """A policy fixes the network mode, and no policy value means bridged."""
     if facts.the(WslPolicy).allow_networking is False:
-        return unsupported("wsl2.policy-no-bridge", observed=f"the mode is {_mode(facts)}")
+        return f"the mode is {_mode(facts)}"
     return None
 
 
-@rule("wsl2/mirrored", unknown=NOTES)
-def policy_fixes_another_mode(facts: HostFacts) -> Finding | None:
+@rule("wsl2.policy-no-mirror")
+def policy_fixes_another_mode(facts: HostFacts) -> str | None:
     """A policy fixes the network mode to another one than mirrored."""
     if facts.the(WslPolicy).allow_networking is False and facts.the(WslPolicy).default_networking != MIRRORED:
-        return unsupported("wsl2.policy-no-mirror", observed=f"the mode is {_mode(facts)}")
+        return f"the mode is {_mode(facts)}"
     return None
 
 
-@rule("wsl2/nat", unknown=NOTES)
-def policy_leaves_nat(facts: HostFacts) -> Finding | None:
+@rule("wsl2.policy-no-nat")
+def policy_leaves_nat(facts: HostFacts) -> str | None:
     """A policy fixes the network mode to another one than NAT, which is also the default without a value."""
     policy = facts.the(WslPolicy)
     if policy.allow_networking is False and policy.default_networking not in (None, NAT):
-        return unsupported("wsl2.policy-no-nat", observed=f"the mode is {_mode(facts)}")
+        return f"the mode is {_mode(facts)}"
     return None
 
 
@@ -219,80 +173,42 @@ def _mode(facts: HostFacts) -> str:
 # --- Mirrored, NAT -------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2/mirrored", unknown=BLOCKS)
-def windows_cannot_mirror(facts: HostFacts) -> Finding | None:
-    """Mirrored networking needs Windows 11 22H2; older clients fall back to NAT with a warning."""
-    if facts.os.family in CLIENTS and facts.os.build < WINDOWS_11_22H2:
-        return unsupported("wsl2.no-mirror", observed=facts.os.named)
-    return None
-
-
-@rule("wsl2/mirrored", unknown=BLOCKS)
-def windows_lacks_the_update(facts: HostFacts) -> Finding | None:
+@rule("wsl2.no-mirror-update")
+def windows_lacks_the_update(facts: HostFacts) -> str | None:
     """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
     if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
-        observed = f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
-        return unsupported("wsl2.no-mirror-update", observed=observed)
+        return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
     return None
 
 
-@rule("wsl2/mirrored", unknown=BLOCKS)
-def server_cannot_mirror(facts: HostFacts) -> Finding | None:
-    """Windows Server has no mirrored networking, in any build."""
-    if facts.os.family in SERVERS:
-        return unsupported("wsl2.mirror-on-server", observed=facts.os.named)
-    return None
-
-
-@rule("wsl2/mirrored", unknown=BLOCKS)
-def wsl_cannot_mirror(facts: HostFacts) -> Finding | None:
+@rule("wsl2.mirror-needs-wsl-2-0")
+def wsl_cannot_mirror(facts: HostFacts) -> str | None:
     """Mirrored networking needs WSL 2.0 or newer."""
     found = version(facts)
     if found and found < FIRST_MIRRORED:
-        return unsupported("wsl2.mirror-needs-wsl-2-0", observed=f"WSL {found}")
+        return f"WSL {found}"
     return None
 
 
-@rule("wsl2/mirrored", unknown=BLOCKS)
-def shares_addresses(facts: HostFacts) -> Finding | None:
-    """Mirrored WSL shares Windows' addresses and ports. This holds on every host."""
-    return degraded("wsl2.mirrored", observed="addresses and ports are those of Windows")
-
-
-@rule("wsl2/nat", unknown=BLOCKS)
-def hides_behind_windows(facts: HostFacts) -> Finding | None:
-    """Behind NAT, WSL has a private address that changes at each start. This holds on every host."""
-    return degraded("wsl2.nat", observed="Windows assigns the address, and it changes")
-
-
-@rule("wsl2/nat", unknown=NOTES)
-def behind_a_vpn(facts: HostFacts) -> Finding | None:
+@rule("wsl2.nat-behind-vpn")
+def behind_a_vpn(facts: HostFacts) -> str | None:
     """A VPN is up, recognized by its adapter's driver; behind NAT, WSL often loses its network then."""
     tunnels = _tunnels(facts)
-    return degraded("wsl2.nat-behind-vpn", observed=", ".join(tunnels)) if tunnels else None
+    return ", ".join(tunnels) if tunnels else None
 
 
-@rule("wsl2/mirrored", unknown=NOTES)
-def mirrors_a_vpn(facts: HostFacts) -> Finding | None:
+@rule("wsl2.mirrored-vpn")
+def mirrors_a_vpn(facts: HostFacts) -> str | None:
     """A VPN is up, recognized by its adapter's driver; mirrored networking works with some VPN clients only."""
     tunnels = _tunnels(facts)
-    return note("wsl2.mirrored-vpn", observed=", ".join(tunnels)) if tunnels else None
+    return ", ".join(tunnels) if tunnels else None
 
 
-@rule("wsl2/nat", unknown=NOTES)
-def nat_filtered(facts: HostFacts) -> Finding | None:
+@rule("wsl2.nat-filtered")
+def nat_filtered(facts: HostFacts) -> str | None:
     """A third-party firewall filters an adapter, and some block traffic from behind NAT."""
     known = _firewalls(facts)
-    return note("wsl2.nat-filtered", observed=", ".join(known)) if known else None
-
-
-@rule("wsl2/mirrored", unknown=NOTES)
-@rule("wsl2/nat", unknown=NOTES)
-def home_stays_unbridged(facts: HostFacts) -> Finding | None:
-    """Windows Home has no Hyper-V switches, so no mode gives the distro an address of its own on the LAN."""
-    if facts.os.sku in HOME_SKUS:
-        return note("wsl2.home-unbridged", observed=facts.os.named)
-    return None
+    return ", ".join(known) if known else None
 
 
 def _tunnels(facts: HostFacts) -> list[str]:

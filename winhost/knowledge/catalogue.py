@@ -6,10 +6,11 @@ or evidence lacks, of whatever path or capability. paths.yaml, capabilities/: wh
 supported rests on (grounds). Severity and condition are in the rules.
 """
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
@@ -17,11 +18,7 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
-from winhost.model.reason import Confidence, Evidence, Kind, Remedy
-
-if TYPE_CHECKING:
-    pass
-
+from winhost.model.reason import Confidence, Evidence, Kind, Remedy, Severity
 
 ANY = "*"  # stands for every path and capability
 
@@ -37,13 +34,26 @@ CONFIDENCE: Mapping[Kind, Confidence] = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents."""
+    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
+
+    severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
+    the variants that it is about, none for the whole path; each: what it is asked of; when, observed: the rule itself,
+    and what it says of the facts; asks: a question of compat/common.py in the place of these; case: for tests.
+    """
 
     sentence: str
     means: str
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
+    severity: Severity | None = None
+    unknown: Literal["blocks", "notes"] = "blocks"
+    only: tuple[str, ...] = ()
+    asks: str | None = None
+    each: Literal["host", "card", "vm"] = "host"
+    when: Mapping[str, Any] | None = None
+    observed: str = ""
+    case: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,17 @@ def entries() -> Mapping[str, CatalogueEntry]:
 @once
 def own_entries() -> Mapping[str, CatalogueEntry]:
     """Those with a condition of their own, by code."""
-    return {code: CatalogueEntry(**_tuples(row)) for code, row in _read_all("reasons").items()}
+    return {code: _entry(code, row) for code, row in _read_all("reasons").items()}
+
+
+def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
+    severity, only = row.get("severity"), row.get("only", ())
+    told = {
+        "evidence": cite(code, row.get("evidence", ())),
+        "severity": severity and Severity(severity),
+        "only": (only,) if isinstance(only, str) else only,
+    }
+    return CatalogueEntry(**_tuples({**row, **told}))
 
 
 @once
@@ -115,8 +135,27 @@ def remedies() -> Mapping[str, Remedy]:
 
 @once
 def evidence() -> Mapping[str, Evidence]:
-    """By id."""
-    return {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()}
+    """By id: what several rows share, and what `cite` was given."""
+    return ChainMap(_CITED, {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()})
+
+
+_CITED: dict[str, Evidence] = {}
+
+
+def cite(owner: str, written: Iterable[str | Mapping[str, Any]]) -> tuple[str, ...]:
+    """The ids of evidence as a row names it: an id of shared evidence, or the evidence itself, which belongs to this
+    row alone and is called after its owner.
+    """
+    ids = []
+    for number, each in enumerate(written, start=1):
+        if isinstance(each, str):
+            ids.append(each)
+            continue
+        row = dict(each)
+        key = row.pop("id", f"{owner}#{number}")
+        _CITED[key] = Evidence(key, **_complete(row))
+        ids.append(key)
+    return tuple(ids)
 
 
 def _complete(row: Mapping[str, Any]) -> dict[str, Any]:

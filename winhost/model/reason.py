@@ -17,18 +17,41 @@ HOST = "host"
 PLAN = "plan"  # the subject of what a plan would be refused for in which nothing is chosen
 
 
+class Category(StrEnum):
+    """How a linter counts a finding. A defect keeps the thing from starting, makes it other than written, exposes or
+    destroys something. All else is advice.
+    """
+
+    DEFECT = "defect"
+    ADVICE = "advice"
+
+
 class Severity(StrEnum):
-    """How much a finding weighs, lightest first. A note changes no verdict."""
+    """How much a finding weighs, lightest first, whatever found it. A note changes no verdict.
+
+    dangerous: it works, and opens, loses or destroys something.
+    """
 
     NOTE = "note"
     DEGRADED = "degraded"
     UNVERIFIED = "unverified"
     UNSUPPORTED = "unsupported"
+    DANGEROUS = "dangerous"
 
     @property
     def rank(self) -> int:
         """Heavier is higher."""
         return _SEVERITIES[self]
+
+    @property
+    def category(self) -> Category:
+        """For linters."""
+        return Category.ADVICE if self in (Severity.NOTE, Severity.UNVERIFIED) else Category.DEFECT
+
+    @property
+    def in_file(self) -> str:
+        """The word for it in front of a line of somebody's file."""
+        return _IN_FILE.get(self, self.value)
 
 
 class Verdict(StrEnum):
@@ -47,7 +70,7 @@ class Verdict(StrEnum):
     @classmethod
     def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
         """The worst of the reasons; supported where there are only notes."""
-        return _BY_RANK[max((reason.severity.rank for reason in reasons), default=0)]
+        return _BY_RANK[min(max((reason.severity.rank for reason in reasons), default=0), len(_BY_RANK) - 1)]
 
     @classmethod
     def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
@@ -63,6 +86,7 @@ class Verdict(StrEnum):
 _SEVERITIES = {severity: rank for rank, severity in enumerate(Severity)}
 _VERDICTS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 _BY_RANK = tuple(Verdict)
+_IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 
 @dataclass(frozen=True)

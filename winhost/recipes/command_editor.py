@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from winhost.findings.finding import TextEdit
 from winhost.recipes.recipe_model import NoEditor, RecipeEngine, Setting
-from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, ShellKind
 
 

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 
 from packaging.version import Version
 
+from winhost.findings.finding import Found
 from winhost.recipes.recipe_case import RecipeTarget, version_of
-from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from winhost.findings.finding import Found, TextEdit
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.json_nodes import MARK, json_document
-from winhost.recipes.recipe_findings import Found
-from winhost.recipes.recipe_text import SourceFile, TextEdit
+from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
 from winhost.recipes.yaml_nodes import NotYaml, YamlNode, without
 from winhost.serving.computed import SHM_LEAST

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Finding, Found
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,
@@ -18,9 +19,8 @@ from winhost.recipes.lint_cdi import cdi_findings
 from winhost.recipes.lint_docker_daemon import daemon_findings
 from winhost.recipes.read_recipe import read_recipe
 from winhost.recipes.recipe_case import RecipeCase, RecipeTarget
-from winhost.recipes.recipe_findings import Found, RecipeFinding, told
 from winhost.recipes.recipe_model import Recipe
-from winhost.recipes.recipe_rows import by_rows
+from winhost.recipes.recipe_rows import ROWS, by_rows
 from winhost.recipes.recipe_text import SourceFile, apart
 from winhost.recipes.rules_of_exposure import secrets_of
 
@@ -39,7 +39,7 @@ class LintedRecipe:
 
     form: str | None
     versions: tuple[str | None, ...]
-    findings: tuple[RecipeFinding, ...]
+    findings: tuple[Finding, ...]
     mended: bytes
     secrets: tuple[str, ...] = ()
 
@@ -124,7 +124,7 @@ def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterat
         data = new
 
 
-def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[RecipeFinding, ...]:
+def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[Finding, ...]:
     """What was found first, and what a mend brought to light: `--tensor-parallel-size`, once it is spelt so, needs
     /dev/shm. What is gone at the end is mended.
     """
@@ -143,5 +143,5 @@ def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tupl
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))
 
 
-def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[RecipeFinding]:
-    return [told(each, prefix, where, one.source.position(each.place), secrets) for where, each in one.found]
+def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[Finding]:
+    return [ROWS.tell(prefix, each, one.source.position(each.place), where, secrets) for where, each in one.found]

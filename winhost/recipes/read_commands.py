@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 
+from winhost.findings.finding import TextEdit
 from winhost.recipes.command_editor import CommandEditor
 from winhost.recipes.container_words import IMAGE, TOOLS, read_container, variable
 from winhost.recipes.engine_words import read_engine
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
-from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, Command, ShellKind, Slip, commands, shell_of
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import TextEdit
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
 from winhost.recipes.read_commands import engine_of, with_command
 from winhost.recipes.read_compose import without_comments
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
-from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from winhost.core.dataclass import dataclass
-from winhost.recipes.recipe_text import PlacedText, TextEdit
+from winhost.findings.finding import TextEdit
+from winhost.recipes.recipe_text import PlacedText
 from winhost.recipes.shell_words import Slip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import TextEdit
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -34,15 +35,6 @@ class PlacedText:
     def solid(self) -> bool:
         """Whether it is written in one piece, so that other text can be put in its place."""
         return bool(self.at) and len(self.at) == len(self.value) == self.at[-1] - self.at[0] + 1
-
-
-@dataclass(frozen=True, order=True)
-class TextEdit:
-    """What is written instead of the characters from start to end."""
-
-    start: int
-    end: int
-    text: str
 
 
 @dataclass(frozen=True)

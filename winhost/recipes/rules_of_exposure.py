@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
-from winhost.recipes.recipe_text import TextEdit
 
 _SECRET = re.compile(r"(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY(?:_ID)?)$")
 _OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from winhost.findings.finding import Found
 from winhost.hardware.gpus import Gpu
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_findings import Found
 
 FIRST_CUDA_13 = Version("0.20.0")  # VLLM_MAIN_CUDA_VERSION of its parser
 CUDA_13_DRIVER = Version("580")

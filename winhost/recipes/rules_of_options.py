@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
+from winhost.findings.finding import Found, TextEdit
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
@@ -16,10 +17,8 @@ from winhost.recipes.container_words import is_behind_image
 from winhost.recipes.engine_words import shapes
 from winhost.recipes.misspelt import meant, suggested
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
-from winhost.recipes.recipe_text import TextEdit
 from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
 
 Kind = Literal["engine", "env"]

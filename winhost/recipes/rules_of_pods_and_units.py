@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from winhost.findings.finding import Found
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_findings import Found
 from winhost.recipes.recipe_model import RecipeForm
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer

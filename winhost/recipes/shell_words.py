@@ -10,7 +10,8 @@ from dataclasses import field
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
-from winhost.recipes.recipe_text import PlacedText, TextEdit
+from winhost.findings.finding import TextEdit
+from winhost.recipes.recipe_text import PlacedText
 
 
 class ShellKind(StrEnum):

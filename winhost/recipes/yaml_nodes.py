@@ -6,7 +6,8 @@ from typing import Any
 import yaml
 
 from winhost.core.dataclass import dataclass
-from winhost.recipes.recipe_text import PlacedText, SourceFile, TextEdit
+from winhost.findings.finding import TextEdit
+from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60

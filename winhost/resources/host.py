@@ -83,6 +83,7 @@ class HostFacts:
     def __init__(self, facts: Facts) -> None:
         self.document = facts
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
+        self.kept: dict[Any, Any] = {}  # what rules found in these facts
 
     @property
     def host(self) -> str:
@@ -116,6 +117,14 @@ class HostFacts:
         if len(instances) > 1:
             raise WrongState(state.resource_type.name, f"{len(instances)} records of what a host has once")
         return instances[0].state
+
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """A property of every instance, asked for as `OperatingSystem.build`. Raises MissingFact."""
+        resource, _, name = question.partition(".")
+        kind = RESOURCE_TYPES[resource]
+        if not kind.key:
+            return (getattr(self.the(kind.state), name),)
+        return tuple(getattr(instance.state, name) for instance in self.all(kind.state))
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or of what can yet be made; None where the host has no such instance."""

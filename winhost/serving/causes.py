@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import format_when
 from winhost.serving.profile import profile
-from winhost.serving.when import Case, evaluate, format_when
+from winhost.serving.when import Case, holds
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,6 @@ class Because:
 def causes_of(case: Case, fallback: str) -> Iterator[Because]:
     """Of the fallback's, those that hold or may."""
     for cause in profile(fallback).chosen:
-        found = evaluate(cause.when, case)
+        found = holds(cause.when, case)
         if found.holds is not False:
             yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)

@@ -6,6 +6,8 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import When
+from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
@@ -14,8 +16,6 @@ NAMES = tuple(name for base in BASES for name in (base, f"{base}-no-sleep"))
 
 Kind: TypeAlias = Literal["container", "env", "engine", "wslconfig", "note"]
 KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
-When: TypeAlias = Mapping[str, str | bool]
-"""By what is asked (`winhost.serving.when.ASKED`): a range such as `>=0.24, <0.30`, or true or false. Empty: always."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,18 @@ def profile(name: str) -> Profile:
     added = (*like.get("rows", ()), *read.get("rows", ()))
     chosen = (*like.get("chosen", ()), *read.get("chosen", ()))
     rows = (*(row for row in over if row.name not in without), *map(_row, added))
-    return Profile(name, read["about"], rows, tuple(Cause(**_tuples(cause)) for cause in chosen))
+    return Profile(name, read["about"], rows, tuple(Cause(**_cited(name, cause)) for cause in chosen))
 
 
 def _row(written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
-    return ProfileRow(kind, written[kind], **_tuples({key: value for key, value in written.items() if key != kind}))
+    rest = {key: value for key, value in written.items() if key != kind}
+    return ProfileRow(kind, written[kind], **_cited(f"{kind} {written[kind]}", rest))
 
 
-def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+def _cited(owner: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    cited = {**row, "evidence": catalogue.cite(owner, row["evidence"])}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in cited.items()}
 
 
 def _read(name: str) -> dict[str, Any]:

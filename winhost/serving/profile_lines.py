@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import format_when
 from winhost.serving.computed import COMPUTED
 from winhost.serving.profile import Kind, Profile, ProfileRow
 from winhost.serving.vllm_options import changed_default, knows
-from winhost.serving.when import Case, evaluate, format_when
+from winhost.serving.when import Case, holds
 
 UNKNOWN_WORD = "this version of vLLM does not know it"
 _TAKE_SEVERAL = ("--allowed-media-domains",)
@@ -60,7 +61,7 @@ def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[Pr
 
 def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
     """None where the row is not for this case."""
-    found = evaluate(row.when, case)
+    found = holds(row.when, case)
     if found.holds is False:
         return None
     value, how, doubt = row.value, None, found.doubt
@@ -84,4 +85,4 @@ def _as_known(line: ProfileLine, case: Case) -> ProfileLine:
 
 
 def _undecided(row: ProfileRow, case: Case) -> bool:
-    return not evaluate(row.when, case).unknown.keys().isdisjoint(row.must_know)
+    return not holds(row.when, case).unknown.keys().isdisjoint(row.must_know)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
+from winhost.model.reason import Severity
 from winhost.model.served import UnitState
 from winhost.symptoms.diagnosis import FoundSymptom, diagnosis
 
@@ -25,7 +26,7 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
         meaning = "\n".join(_last(lines)) or None
     else:
         why, cause = found.says, found.causes[0]
-        first = _first_error(lines) if found.weight == "consequence" else None
+        first = _first_error(lines) if found.severity is Severity.UNVERIFIED else None
         meaning = f"{cause.cause}\nIts log says: {first or found.text[:_LONGEST]}\nHow to tell: {cause.tell}"
         log = f"{cause.remedy}\n{log}; more: winhost explain {found.symptom}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
@@ -34,7 +35,7 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
 def told_by(lines: Sequence[str]) -> FoundSymptom | None:
     """The symptom that tells most; one that only says that something failed, where no other does."""
     found = diagnosis([f"{line}\n" for line in lines], "log").found
-    return next((each for each in found if each.weight != "harmless"), None)
+    return next((each for each in found if each.severity is not Severity.NOTE), None)
 
 
 def _first_error(lines: Sequence[str]) -> str | None:

@@ -1,8 +1,6 @@
 """What rows and causes ask: versions, the model, the cards. What nobody tells is unknown, and never guessed."""
 
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from packaging.version import Version
 
@@ -12,21 +10,13 @@ from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import ConditionResult, When, evaluate
 from winhost.hardware.cards import card_name
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
-from winhost.serving.profile import When
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import RAM
 
 Answer = Version | int | bool
-_BOUND = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")
-COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 @dataclass(frozen=True)
@@ -119,50 +109,6 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 }
 
 
-@dataclass(frozen=True)
-class ConditionResult:
-    """Whether a condition holds; None where unknown values decide. unknown: those, by condition."""
-
-    holds: bool | None
-    unknown: Mapping[str, MissingFact]
-
-    @property
-    def doubt(self) -> str | None:
-        return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
-
-
-def evaluate(when: When, case: Case) -> ConditionResult:
-    """Whether all conditions hold; one that does not is enough, even if others are unknown."""
-    unknown: dict[str, MissingFact] = {}
-    for asked, wanted in when.items():
-        try:
-            if not _meets(ASKED[asked](case), wanted):
-                return ConditionResult(False, {})
-        except MissingFact as missing:
-            unknown[asked] = missing
-    return ConditionResult(None if unknown else True, unknown)
-
-
-def _meets(answer: Answer, wanted: str | bool) -> bool:
-    if isinstance(wanted, bool) or isinstance(answer, bool):
-        return answer is wanted
-    found = answer if isinstance(answer, Version) else Version(str(answer))
-    return all(COMPARE[sign](found, bound) for sign, bound in bounds(wanted))
-
-
-def bounds(wanted: str) -> Iterator[tuple[str, Version]]:
-    """`>=0.24, <0.30`. Raises ValueError."""
-    for part in wanted.split(","):
-        match = _BOUND.fullmatch(part.strip())
-        if match is None:
-            raise ValueError(f"{part!r} is no bound of a range")
-        yield match[1], Version(match[2])
-
-
-def format_when(when: When) -> str:
-    """For people: `vllm >=0.24, <0.30; cards >1; not lmcache`."""
-    words = (
-        f"{asked} {wanted}" if isinstance(wanted, str) else "not " * (not wanted) + asked
-        for asked, wanted in when.items()
-    )
-    return "; ".join(words) or "always"
+def holds(when: When, case: Case) -> ConditionResult:
+    """Whether a condition of a profile holds for a model on a target."""
+    return evaluate(when, lambda asked: (ASKED[asked](case),))

@@ -6,12 +6,12 @@ from winhost.core.answers import RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.masking import masked
-from winhost.model.reason import Evidence, Mender
+from winhost.model.reason import Evidence, Mender, Severity
 from winhost.resources.host import HostFacts
 from winhost.symptoms.codes import told
 from winhost.symptoms.ruling import OPEN, HostRulings, Ruling, Standing
 from winhost.symptoms.scan import Hit, scan
-from winhost.symptoms.table import KnownCause, Weight, symptoms
+from winhost.symptoms.table import KnownCause, symptoms
 
 LONGEST = 400  # characters of a line that are shown
 _ORDER: tuple[Standing, ...] = ("shown", "possible", "ruled-out")
@@ -36,15 +36,15 @@ class LikelyCause:
 
 @dataclass(frozen=True)
 class FoundSymptom:
-    """line: the first that says it, from 1; text: that line, without secrets; count: how many say it; all three are
-    empty where a symptom was asked for by name. signs: what logs have of it; causes: the likeliest first, those that
-    the facts contradict last.
+    """severity: as of Symptom; line: the first that says it, from 1; text: that line, without secrets; count: how many
+    say it; all three are empty where a symptom was asked for by name. signs: what logs have of it; causes: the
+    likeliest first, those that the facts contradict last.
     """
 
     symptom: str
     program: str
     says: str
-    weight: Weight
+    severity: Severity
     line: int
     count: int
     text: str
@@ -106,7 +106,7 @@ def _found(hit: Hit, rulings: HostRulings | None) -> FoundSymptom:
         symptom=symptom.id,
         program=symptom.program,
         says=symptom.says,
-        weight=symptom.weight,
+        severity=symptom.severity,
         line=hit.line,
         count=hit.count,
         text=_shown(hit.text, hit.literal),

@@ -10,8 +10,9 @@ from functools import cached_property
 
 from winhost.core.dataclass import dataclass
 from winhost.model.once import once
+from winhost.model.reason import Severity
 from winhost.symptoms.codes import spellings, written_in
-from winhost.symptoms.table import WEIGHTS, Sign, Symptom, symptoms
+from winhost.symptoms.table import Sign, Symptom, symptoms
 
 BEGINNING = 4  # letters that many literals have in common
 NEAR = 1500  # characters before and after, in which what is `near` stands
@@ -56,9 +57,10 @@ class Scan:
 
         A line that says what is wrong needs nobody to say that something is: such consequences are left out.
         """
-        told = {line for hit in self.hits.values() if hit.symptom.weight == "cause" for line in hit.lines}
-        kept = (hit for hit in self.hits.values() if hit.symptom.weight == "cause" or not hit.lines <= told)
-        return sorted(kept, key=lambda hit: (WEIGHTS.index(hit.symptom.weight), hit.line))
+        wrong = [hit for hit in self.hits.values() if hit.symptom.severity is Severity.UNSUPPORTED]
+        told = {line for hit in wrong for line in hit.lines}
+        kept = (hit for hit in self.hits.values() if hit in wrong or not hit.lines <= told)
+        return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line))
 
 
 @once

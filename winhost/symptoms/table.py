@@ -7,16 +7,13 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 from collections.abc import Mapping
 from dataclasses import field
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
-
-# What a line says: what is wrong; only that something is, which other lines tell better; or nothing to worry about.
-Weight: TypeAlias = Literal["cause", "consequence", "harmless"]
-WEIGHTS: tuple[Weight, ...] = get_args(Weight)
+from winhost.model.reason import Severity
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class KnownCause:
     """One thing that may be behind a symptom.
 
     cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
-    do: what to do; needs: facts without which it cannot be this; reason: the code of a reason that says the same of a
+    do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
     host, and whose sentence, remedy and evidence stand for what is not written here.
     """
 
@@ -46,20 +43,24 @@ class KnownCause:
     evidence: tuple[str, ...]
     remedy: str | None = None
     do: str = ""
-    needs: Mapping[str, Any] = field(default_factory=dict)
+    when: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """program: who prints it; says: what it means, in a sentence."""
+    """program: who prints it; says: what it means, in a sentence; severity: unsupported if the line says what is wrong,
+    unverified if it only says that something is, which other lines tell better, a note if it is harmless; case: a text
+    as people paste it, for tests.
+    """
 
     id: str
     program: str
     says: str
     signs: tuple[Sign, ...]
     causes: tuple[KnownCause, ...]
-    weight: Weight = "cause"
+    severity: Severity = Severity.UNSUPPORTED
+    case: Mapping[str, Any] = field(default_factory=dict)
 
 
 @once
@@ -77,8 +78,9 @@ def symptoms() -> Mapping[str, Symptom]:
 
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
     signs = tuple(map(_sign, row["signs"]))
-    causes = tuple(map(_cause, row["causes"]))
-    return Symptom(name, row["program"], row["says"], signs, causes, row.get("weight", "cause"))
+    causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
+    severity = Severity(row.get("severity", Severity.UNSUPPORTED))
+    return Symptom(name, row["program"], row["says"], signs, causes, severity, row.get("case", {}))
 
 
 def _sign(written: str | int | Mapping[str, Any]) -> Sign:
@@ -90,7 +92,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
     return Sign(**{**written, "near": (near,) if isinstance(near, str) else tuple(near)})
 
 
-def _cause(written: Mapping[str, Any]) -> KnownCause:
+def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
     """With what its reason says, where it does not say it itself."""
     code = written.get("reason")
     said = catalogue.entry(code) if code else None
@@ -100,7 +102,7 @@ def _cause(written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    return KnownCause(**{**filled, "evidence": tuple(filled["evidence"])})
+    return KnownCause(**{**filled, "evidence": catalogue.cite(owner, filled["evidence"])})
 
 
 def said_of(reason: str) -> tuple[str, ...]:

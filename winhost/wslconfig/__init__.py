@@ -1,7 +1,6 @@
 """What WSL reads on a machine: .wslconfig of an account, and /etc/wsl.conf of a distro."""
 
 from winhost.wslconfig.change import changed
-from winhost.wslconfig.findings import LintFinding, LintSeverity
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, Dialect, parse
 from winhost.wslconfig.lint_file import lint
 from winhost.wslconfig.values_in_effect import effective
@@ -11,8 +10,6 @@ __all__ = [
     "WSLCONFIG",
     "ConfigFile",
     "Dialect",
-    "LintFinding",
-    "LintSeverity",
     "changed",
     "effective",
     "lint",

@@ -6,12 +6,19 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.wslconfig.findings import LintFinding, finding
-from winhost.wslconfig.format import ConfigFile, ConfigLine
+from winhost.findings.finding import Finding, Found, Rows
+from winhost.wslconfig.format import ConfigFile, ConfigLine, Dialect
 from winhost.wslconfig.host_limits import HostLimits
 from winhost.wslconfig.key_values import Value
 from winhost.wslconfig.known_keys import Key
 from winhost.wslconfig.values_in_effect import counted, valid
+
+ROWS = Rows(__package__)
+
+
+def finding(dialect: Dialect, code: str, position: tuple[int, int], /, **words: object) -> Finding:
+    """A finding at this line and column."""
+    return ROWS.tell(dialect.name, Found(code, 0, words), position)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,6 @@ class LintContext:
         """The network mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
-    def found(self, line: ConfigLine, code: str, **words: object) -> LintFinding:
+    def found(self, line: ConfigLine, code: str, **words: object) -> Finding:
         """A finding at this line."""
         return finding(self.file.dialect, code, line.position, **words)

@@ -2,11 +2,11 @@
 
 from packaging.version import Version
 
+from winhost.findings.finding import Finding
 from winhost.wslconfig import lint_host, lint_lines, lint_settings
-from winhost.wslconfig.findings import LintFinding, finding
 from winhost.wslconfig.format import WSLCONFIG, Dialect, parse
 from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
-from winhost.wslconfig.lint_context import LintContext
+from winhost.wslconfig.lint_context import LintContext, finding
 
 RULES = (
     *(lint_lines.unreadable, lint_lines.sections, lint_lines.keys, lint_lines.duplicates),
@@ -18,7 +18,7 @@ RULES = (
 
 def lint(
     data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, host: HostLimits = NOTHING_KNOWN
-) -> list[LintFinding]:
+) -> list[Finding]:
     """All findings of a file, by line and column.
 
     version: of the WSL that will read it, else that of the host; host: the machine that it is on.
@@ -29,7 +29,7 @@ def lint(
     return sorted(found, key=lambda each: (each.line, each.column))
 
 
-def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[LintFinding]]:
+def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Finding]]:
     """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), else as its byte order mark says."""
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean
 from winhost.model.units import size
-from winhost.wslconfig.findings import LintFinding, finding
-from winhost.wslconfig.lint_context import LintContext
+from winhost.wslconfig.lint_context import LintContext, finding
 
 EXTERNAL = "external"
 _DRIVE = re.compile(r"([A-Za-z]):")
@@ -15,20 +15,20 @@ _KERNELS = ("wsl2.kernel", "wsl2.kernelModules")
 _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark", "a byte order mark")}
 
 
-def unknown(context: LintContext) -> Iterator[LintFinding]:
+def unknown(context: LintContext) -> Iterator[Finding]:
     """What of the host could not be read, and so is not checked."""
     for what in context.host.unknown:
         yield finding(context.file.dialect, "host-unknown", (1, 1), what=what)
 
 
-def mode(context: LintContext) -> Iterator[LintFinding]:
+def mode(context: LintContext) -> Iterator[Finding]:
     """A network mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.mode)
     if line is not None and why is not None:
         yield context.found(line, "no-bridge" if context.mode == "bridged" else "no-mirror", why=why)
 
 
-def switch(context: LintContext) -> Iterator[LintFinding]:
+def switch(context: LintContext) -> Iterator[Finding]:
     """A switch that is not there, or that leads nowhere."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
@@ -41,7 +41,7 @@ def switch(context: LintContext) -> Iterator[LintFinding]:
         yield context.found(line, "switch-within", name=repr(name), kind=switches[name])
 
 
-def sizes(context: LintContext) -> Iterator[LintFinding]:
+def sizes(context: LintContext) -> Iterator[Finding]:
     """More memory or processors than there are."""
     host = context.host
     for name, there, shown in (
@@ -55,7 +55,7 @@ def sizes(context: LintContext) -> Iterator[LintFinding]:
             yield context.found(line, "little-left", there=shown)
 
 
-def drives(context: LintContext) -> Iterator[LintFinding]:
+def drives(context: LintContext) -> Iterator[Finding]:
     """Files on a drive that is not there."""
     letters = context.host.drives
     for key, line in context.keys:
@@ -66,7 +66,7 @@ def drives(context: LintContext) -> Iterator[LintFinding]:
         yield context.found(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
 
 
-def in_box(context: LintContext) -> Iterator[LintFinding]:
+def in_box(context: LintContext) -> Iterator[Finding]:
     """What the WSL that Windows brings does not know, or does not read."""
     if not context.host.in_box:
         return

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
+from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean
-from winhost.wslconfig.findings import LintFinding
 from winhost.wslconfig.format import HARMLESS, ConfigFile, ConfigLine, Dialect, LineKind
 from winhost.wslconfig.known_keys import key_of, keys_of, other, sections_of
 from winhost.wslconfig.lint_context import LintContext
 
 
-def unreadable(context: LintContext) -> Iterator[LintFinding]:
+def unreadable(context: LintContext) -> Iterator[Finding]:
     """Lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
@@ -22,7 +22,7 @@ def unreadable(context: LintContext) -> Iterator[LintFinding]:
 _FIRST = {";": "semicolon", "\ufeff": "byte-order-mark"}
 
 
-def sections(context: LintContext) -> Iterator[LintFinding]:
+def sections(context: LintContext) -> Iterator[Finding]:
     """Sections that WSL does not know, each reported once instead of once per key."""
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
@@ -36,7 +36,7 @@ def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
     return [line for line in file.lines if line.kind is LineKind.SECTION and line.section.lower() not in known]
 
 
-def keys(context: LintContext) -> Iterator[LintFinding]:
+def keys(context: LintContext) -> Iterator[Finding]:
     """Keys that WSL does not know in their section."""
     dialect = context.file.dialect
     reported = {line.section.lower() for line in _unknown_sections(context.file)}
@@ -69,7 +69,7 @@ def _belongs(dialect: Dialect) -> str:
     return ": it belongs in /etc/wsl.conf of a distro." if dialect.windows else ": it belongs in .wslconfig of Windows."
 
 
-def duplicates(context: LintContext) -> Iterator[LintFinding]:
+def duplicates(context: LintContext) -> Iterator[Finding]:
     """Keys that are set twice: WSL takes the first."""
     first = {str(key): line for key, line in context.keys}
     for line in context.file.keys:

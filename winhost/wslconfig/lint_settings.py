@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from winhost.wslconfig.findings import LintFinding
+from winhost.findings.finding import Finding
 from winhost.wslconfig.key_values import read
 from winhost.wslconfig.known_keys import Key
 from winhost.wslconfig.lint_context import LintContext
@@ -13,7 +13,7 @@ from winhost.wslconfig.values_in_effect import valid
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")  # microsoft/WSL #13211
 
 
-def values(context: LintContext) -> Iterator[LintFinding]:
+def values(context: LintContext) -> Iterator[Finding]:
     """Values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
@@ -38,7 +38,7 @@ def _default(key: Key) -> str:
     return f" ({key.default})" if key.default else ""
 
 
-def versions(context: LintContext) -> Iterator[LintFinding]:
+def versions(context: LintContext) -> Iterator[Finding]:
     """Keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
         word = str(valid(key, line))
@@ -54,7 +54,7 @@ def versions(context: LintContext) -> Iterator[LintFinding]:
             yield context.found(line, "too-new", what=what, since=since_text, version=context.version)
 
 
-def policies(context: LintContext) -> Iterator[LintFinding]:
+def policies(context: LintContext) -> Iterator[Finding]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
         if key.policy in context.forbidden and valid(key, line) not in (None, *key.allowed):
@@ -64,7 +64,7 @@ def policies(context: LintContext) -> Iterator[LintFinding]:
 # --- Settings together -----------------------------------------------------------------------------------------------
 
 
-def without_effect(context: LintContext) -> Iterator[LintFinding]:
+def without_effect(context: LintContext) -> Iterator[Finding]:
     """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         if key.modes and context.mode not in key.modes:
@@ -79,7 +79,7 @@ def without_effect(context: LintContext) -> Iterator[LintFinding]:
             yield context.found(line, "beware", key=key, value=str(value).lower(), what=key.beware[value])
 
 
-def bridged(context: LintContext) -> Iterator[LintFinding]:
+def bridged(context: LintContext) -> Iterator[Finding]:
     """A bridge lacks a switch, an address of its own, or a WSL that can bridge."""
     line = context.line("wsl2.networkingMode")
     if line is None or context.mode != "bridged":
@@ -95,7 +95,7 @@ def bridged(context: LintContext) -> Iterator[LintFinding]:
         yield context.found(line, "bridged-warned", version=version)
 
 
-def lifetime(context: LintContext) -> Iterator[LintFinding]:
+def lifetime(context: LintContext) -> Iterator[Finding]:
     """A VM kept alive whose distro is not: it ends with the last Windows process on it (microsoft/WSL #8654, #8854)."""
     line = context.line("wsl2.vmIdleTimeout")
     if line and _never(context, "wsl2.vmIdleTimeout") and not _never(context, "general.instanceIdleTimeout"):

@@ -4,7 +4,7 @@ from packaging.version import Version
 
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.gpu_cards import named, several
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
+from winhost.compat.rule import BLOCKS, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 
 # NVIDIA/cuda-checkpoint, README; checkpoint-restore/criu, plugins/cuda
@@ -24,10 +24,10 @@ RESUMES_AT = 7.6
 # --- CUDA's own ----------------------------------------------------------------------------------------------------
 
 
-@capability("cuda-checkpoint", on=SHARED, unknown=BLOCKS)
-def driver_is_windows(target: Target) -> Finding | None:
+@capability("cuda-checkpoint.behind-windows", on=SHARED)
+def driver_is_windows(target: Target) -> str | None:
     """Suspending CUDA processes needs NVIDIA's Linux driver, which is not there behind the Windows driver."""
-    return unsupported("cuda-checkpoint.behind-windows", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
@@ -44,18 +44,18 @@ def driver_suspends(target: Target) -> Finding | None:
     return None
 
 
-@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
-def engines_over_several_cards(target: Target) -> Finding | None:
+@capability("cuda-checkpoint.several-cards", on=WHOLE_CARD)
+def engines_over_several_cards(target: Target) -> str | None:
     """Processes that share GPU memory are suspended with restrictions, if at all."""
     if several(target):
-        return degraded("cuda-checkpoint.several-cards", observed=named(several(target)))
+        return named(several(target))
     return None
 
 
-@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=NOTES)
-def never_suspended(target: Target) -> Finding | None:
+@capability("cuda-checkpoint.never", on=WHOLE_CARD)
+def never_suspended(target: Target) -> str | None:
     """Managed memory, MIG and MPS are never supported."""
-    return note("cuda-checkpoint.never", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
 @measure("cuda-checkpoint")
@@ -69,51 +69,51 @@ def suspends_at(target: Target) -> str | None:
 # --- CRIU ----------------------------------------------------------------------------------------------------------
 
 
-@capability("criu", on=SHARED, unknown=BLOCKS)
-def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
+@capability("criu.dxg", on=SHARED)
+def gpu_is_a_file_of_windows(target: Target) -> str | None:
     """CRIU cannot save the state behind /dev/dxg, which is in the Windows driver."""
-    return degraded("criu.dxg", observed=f"/dev/dxg on {target.path}")
+    return f"/dev/dxg on {target.path}"
 
 
-@capability("criu", on=("wsl2/mirrored",), unknown=BLOCKS)
-def every_process_is_filtered(target: Target) -> Finding | None:
+@capability("criu.mirrored", on=("wsl2/mirrored",))
+def every_process_is_filtered(target: Target) -> str | None:
     """Mirrored networking puts a seccomp filter on every process, and CRIU fails on it."""
-    return unsupported("criu.mirrored", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("criu", on=SHARED, unknown=BLOCKS)
-def kernel_is_unread(target: Target) -> Finding | None:
+@capability("criu.kernel-unread", on=SHARED)
+def kernel_is_unread(target: Target) -> str | None:
     """The configuration of this WSL kernel was not examined; those before and after it support CRIU."""
     first, after = KERNELS_UNREAD
     if first <= target.kernel < after:
-        return unverified("criu.kernel-unread", observed=f"kernel {target.kernel}")
+        return f"kernel {target.kernel}"
     return None
 
 
-@capability("criu", on=WHOLE_CARD, unknown=BLOCKS)
-def no_plugin_for_cuda(target: Target) -> Finding | None:
+@capability("criu.no-cuda-plugin", on=WHOLE_CARD)
+def no_plugin_for_cuda(target: Target) -> str | None:
     """CRIU's CUDA plugin needs driver R555 or newer."""
     if target.driver < DRIVER_WITH_PLUGIN:
-        return degraded("criu.no-cuda-plugin", observed=f"driver {target.driver}")
+        return f"driver {target.driver}"
     return None
 
 
-@capability("criu", on=WHOLE_CARD, unknown=NOTES)
-def containers_differ(target: Target) -> Finding | None:
+@capability("criu.containers", on=WHOLE_CARD)
+def containers_differ(target: Target) -> str | None:
     """Whether CRIU can restore a container depends on the runtime that started it."""
-    return note("criu.containers", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
 # --- vLLM's --------------------------------------------------------------------------------------------------------
 
 
-@capability("vllm-snapshot", on=SHARED, unknown=BLOCKS)
-def snapshot_behind_windows(target: Target) -> Finding | None:
+@capability("vllm-snapshot.behind-windows", on=SHARED)
+def snapshot_behind_windows(target: Target) -> str | None:
     """vLLM's snapshot needs CRIU and its CUDA plugin, which do not work behind the Windows driver."""
-    return unsupported("vllm-snapshot.behind-windows", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("vllm-snapshot", on=EVERYWHERE, unknown=BLOCKS)
+@capability("vllm-snapshot.old-vllm", on=EVERYWHERE)
 def vllm_without_snapshot(target: Target) -> Finding | None:
     """vLLM has snapshots from 0.32 on; 0.31 was not examined."""
     if target.vllm >= VLLM_WITH_SNAPSHOT:
@@ -122,21 +122,21 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
     return say("vllm-snapshot.old-vllm", observed=f"vLLM {target.vllm}")
 
 
-@capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
-def plugin_of_a_kind(target: Target) -> Finding | None:
+@capability("vllm-snapshot.plugin", on=WHOLE_CARD)
+def plugin_of_a_kind(target: Target) -> str | None:
     """vLLM's snapshot was shown with a patched CRIU plugin, not with the released one."""
-    return unverified("vllm-snapshot.plugin", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
-def snapshot_of_one_card(target: Target) -> Finding | None:
+@capability("vllm-snapshot.one-card", on=WHOLE_CARD)
+def snapshot_of_one_card(target: Target) -> str | None:
     """vLLM's snapshot supports one GPU and no parallelism."""
     if several(target):
-        return degraded("vllm-snapshot.one-card", observed=named(several(target)))
+        return named(several(target))
     return None
 
 
-@capability("vllm-snapshot", on=WHOLE_CARD, unknown=NOTES)
-def bound_to_the_machine(target: Target) -> Finding | None:
+@capability("vllm-snapshot.bound", on=WHOLE_CARD)
+def bound_to_the_machine(target: Target) -> str | None:
     """A snapshot is valid only for the same machine, GPU, driver, kernel and versions."""
-    return note("vllm-snapshot.bound", observed=f"on {target.path}")
+    return f"on {target.path}"

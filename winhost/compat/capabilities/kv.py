@@ -7,7 +7,6 @@ from packaging.version import Version
 from winhost.compat.capabilities import links
 from winhost.compat.capability import EVERYWHERE, RULES, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.gpu_cards import linked, several
-from winhost.compat.rule import BLOCKS, NOTES, Finding, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.gpus import NvLink
 
@@ -18,30 +17,30 @@ VLLM_WITHOUT_PEER_COPIES = Version("0.24.0")  # its wheel has no P2pNcclConnecto
 # --- Written through to files --------------------------------------------------------------------------------------
 
 
-@capability("kv-write-through", on=EVERYWHERE, unknown=BLOCKS)
-def vllm_without_tiers(target: Target) -> Finding | None:
+@capability("kv-write-through.old-vllm", on=EVERYWHERE)
+def vllm_without_tiers(target: Target) -> str | None:
     """vLLM before 0.22 offloads KV blocks to host memory only, which is lost with the engine."""
     if target.vllm < VLLM_WITH_TIERS:
-        return unsupported("kv-write-through.old-vllm", observed=f"vLLM {target.vllm}")
+        return f"vLLM {target.vllm}"
     return None
 
 
-@capability("kv-write-through", on=SHARED, unknown=BLOCKS)
-def tier_is_not_pinned(target: Target) -> Finding | None:
+@capability("kv-write-through.unpinned", on=SHARED)
+def tier_is_not_pinned(target: Target) -> str | None:
     """The tier in host memory is larger than what can be pinned behind the Windows driver."""
-    return unverified("kv-write-through.unpinned", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
-def never_with_sleep(target: Target) -> Finding | None:
+@capability("kv-write-through.no-sleep", on=EVERYWHERE)
+def never_with_sleep(target: Target) -> str | None:
     """KV offloading together with sleep mode ended an engine; nobody has shown the two work."""
-    return note("kv-write-through.no-sleep", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
-def mirror_takes_settings(target: Target) -> Finding | None:
+@capability("kv-write-through.settings", on=EVERYWHERE)
+def mirror_takes_settings(target: Target) -> str | None:
     """vLLM's default settings are those of a cache, not of a mirror."""
-    return note("kv-write-through.settings", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
 @measure("kv-write-through")
@@ -55,51 +54,51 @@ def blocks_leave_at(target: Target) -> str | None:
 # --- LMCache -------------------------------------------------------------------------------------------------------
 
 
-@capability("kv-lmcache", on=EVERYWHERE, unknown=BLOCKS)
-def layouts_of_vllm_moved_on(target: Target) -> Finding | None:
+@capability("kv-lmcache.pair", on=EVERYWHERE)
+def layouts_of_vllm_moved_on(target: Target) -> str | None:
     """Each LMCache release works with certain vLLM releases; from 0.20 on vLLM needs a newer LMCache."""
     if target.vllm >= VLLM_OF_NEW_LAYOUTS:
-        return unverified("kv-lmcache.pair", observed=f"vLLM {target.vllm}")
+        return f"vLLM {target.vllm}"
     return None
 
 
-@capability("kv-lmcache", on=SHARED, unknown=BLOCKS)
-def server_maps_the_engine(target: Target) -> Finding | None:
+@capability("kv-lmcache.behind-windows", on=SHARED)
+def server_maps_the_engine(target: Target) -> str | None:
     """The LMCache server maps the engine's memory by CUDA IPC, which is limited behind the Windows driver."""
-    return unverified("kv-lmcache.behind-windows", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("kv-lmcache", on=EVERYWHERE, unknown=NOTES)
-def sleep_clears(target: Target) -> Finding | None:
+@capability("kv-lmcache.sleep-clears", on=EVERYWHERE)
+def sleep_clears(target: Target) -> str | None:
     """An engine that goes to sleep clears the LMCache server for every engine that uses it."""
-    return note("kv-lmcache.sleep-clears", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
 # --- NIXL ----------------------------------------------------------------------------------------------------------
 
 
-@capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
-def pulled_when_asked_for(target: Target) -> Finding | None:
+@capability("kv-nixl.pull", on=EVERYWHERE)
+def pulled_when_asked_for(target: Target) -> str | None:
     """NIXL transfers KV blocks on request; it keeps no copy."""
-    return note("kv-nixl.pull", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
-def sleeps_with_ucx_only(target: Target) -> Finding | None:
+@capability("kv-nixl.sleep", on=EVERYWHERE)
+def sleeps_with_ucx_only(target: Target) -> str | None:
     """With sleep mode enabled, vLLM accepts NIXL with UCX only."""
-    return note("kv-nixl.sleep", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("kv-nixl", on=SHARED, unknown=BLOCKS)
-def transports_behind_windows(target: Target) -> Finding | None:
+@capability("kv-nixl.behind-windows", on=SHARED)
+def transports_behind_windows(target: Target) -> str | None:
     """Behind the Windows driver NIXL has neither peer-to-peer nor RDMA."""
-    return unverified("kv-nixl.behind-windows", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("kv-nixl", on=("wsl2/nat",), unknown=BLOCKS)
-def nobody_reaches_it(target: Target) -> Finding | None:
+@capability("kv-nixl.nat", on=("wsl2/nat",))
+def nobody_reaches_it(target: Target) -> str | None:
     """Behind NAT, engines of other hosts cannot connect to the address that this engine announces."""
-    return unverified("kv-nixl.nat", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
 # --- From card to card ---------------------------------------------------------------------------------------------
@@ -109,11 +108,11 @@ _PEERS = [rule for rule in RULES if (rule.judge.__module__, rule.capability) == 
 RULES.extend(replace(rule, capability="kv-peer-copies") for rule in _PEERS)
 
 
-@capability("kv-peer-copies", on=EVERYWHERE, unknown=BLOCKS)
-def connector_is_gone(target: Target) -> Finding | None:
+@capability("kv-peer-copies.connector-gone", on=EVERYWHERE)
+def connector_is_gone(target: Target) -> str | None:
     """vLLM removed P2pNcclConnector in 0.24, and no other connector pushes copies."""
     if target.vllm >= VLLM_WITHOUT_PEER_COPIES:
-        return unsupported("kv-peer-copies.connector-gone", observed=f"vLLM {target.vllm}")
+        return f"vLLM {target.vllm}"
     return None
 
 

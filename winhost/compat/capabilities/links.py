@@ -14,7 +14,7 @@ from winhost.compat.gpu_cards import (
     untold,
     without_peers,
 )
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
+from winhost.compat.rule import Finding, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.hardware.gpus import NvLink
 
@@ -23,76 +23,76 @@ DRIVER_OF_LEGACY_IPC = Version("510")  # NVIDIA, CUDA on WSL User Guide
 # --- Peer-to-peer --------------------------------------------------------------------------------------------------
 
 
-@capability("gpu-p2p", on=EVERYWHERE, unknown=BLOCKS)
-def no_other_gpu(target: Target) -> Finding | None:
+@capability("gpu-p2p.one-card", on=EVERYWHERE)
+def no_other_gpu(target: Target) -> str | None:
     """Peer-to-peer needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("gpu-p2p.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
+        return f"{len(gpus(target))} GPU(s) with CUDA"
     return None
 
 
-@capability("gpu-p2p", on=SHARED, unknown=BLOCKS)
-def peers_are_hidden(target: Target) -> Finding | None:
+@capability("gpu-p2p.behind-windows", on=SHARED)
+def peers_are_hidden(target: Target) -> str | None:
     """The Windows driver exposes no peer-to-peer to Linux."""
     if several(target):
-        return unsupported("gpu-p2p.behind-windows", observed=named(gpus(target)))
+        return named(gpus(target))
     return None
 
 
-@capability("gpu-p2p", on=WHOLE_CARD, unknown=BLOCKS)
-def peers_are_refused(target: Target) -> Finding | None:
+@capability("gpu-p2p.refused", on=WHOLE_CARD)
+def peers_are_refused(target: Target) -> str | None:
     """NVIDIA's driver refuses peer-to-peer to these GeForce GPUs."""
     refused = without_peers(several(target))
     if refused:
-        return unsupported("gpu-p2p.refused", observed=named(refused))
+        return named(refused)
     return None
 
 
-@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
-def peers_are_untold(target: Target) -> Finding | None:
+@capability("gpu-p2p.card-untold", on=NATIVE)
+def peers_are_untold(target: Target) -> str | None:
     """No report shows whether these GPUs have peer-to-peer on Linux."""
     cards = untold(several(target))
     if cards:
-        return unverified("gpu-p2p.card-untold", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
-def peers_by_bridge(target: Target) -> Finding | None:
+@capability("gpu-p2p.bridge", on=NATIVE)
+def peers_by_bridge(target: Target) -> str | None:
     """These GPUs have peer-to-peer over an NVLink bridge only, which Windows does not report."""
     cards = by_bridge(several(target))
     if cards:
-        return unverified("gpu-p2p.bridge", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
-def peers_hung(target: Target) -> Finding | None:
+@capability("gpu-p2p.hung", on=NATIVE)
+def peers_hung(target: Target) -> str | None:
     """The driver offers these GPUs peer-to-peer, and transfers hung on one board."""
     cards = hung(several(target))
     if cards:
-        return unverified("gpu-p2p.hung", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("gpu-p2p", on=NATIVE, unknown=NOTES)
-def firmware_redirects(target: Target) -> Finding | None:
+@capability("gpu-p2p.iommu", on=NATIVE)
+def firmware_redirects(target: Target) -> str | None:
     """IOMMU and ACS redirect peer traffic over PCI Express; NVLink is not affected."""
     cards = several(target)
     if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD):
-        return note("gpu-p2p.iommu", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("gpu-p2p", on=("dda", "linux"), unknown=BLOCKS)
-def peers_in_a_guest(target: Target) -> Finding | None:
+@capability("gpu-p2p.assigned", on=("dda", "linux"))
+def peers_in_a_guest(target: Target) -> str | None:
     """In a Hyper-V guest each GPU is on a virtual bus of its own; nobody has shown peer-to-peer there."""
     if several(target) and in_a_guest(target):
-        return unverified("gpu-p2p.assigned", observed=named(gpus(target)))
+        return named(gpus(target))
     return None
 
 
-@capability("gpu-p2p", on=("gpu-p",), unknown=BLOCKS)
+@capability("gpu-p2p.partition", on=("gpu-p",))
 def peers_of_partitions(target: Target) -> Finding | None:
     """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
     cards = several(target)
@@ -105,94 +105,94 @@ def peers_of_partitions(target: Target) -> Finding | None:
 # --- NVLink --------------------------------------------------------------------------------------------------------
 
 
-@capability("nvlink", on=EVERYWHERE, unknown=BLOCKS)
-def nothing_to_link(target: Target) -> Finding | None:
+@capability("nvlink.one-card", on=EVERYWHERE)
+def nothing_to_link(target: Target) -> str | None:
     """NVLink needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("nvlink.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
+        return f"{len(gpus(target))} GPU(s) with CUDA"
     return None
 
 
-@capability("nvlink", on=SHARED, unknown=BLOCKS)
-def nvlink_is_hidden(target: Target) -> Finding | None:
+@capability("nvlink.behind-windows", on=SHARED)
+def nvlink_is_hidden(target: Target) -> str | None:
     """The Windows driver exposes no NVLink to Linux."""
     if several(target):
-        return unsupported("nvlink.behind-windows", observed=f"on {target.path}")
+        return f"on {target.path}"
     return None
 
 
-@capability("nvlink", on=(*WHOLE_CARD, "gpu-p"), unknown=BLOCKS)
-def no_nvlink(target: Target) -> Finding | None:
+@capability("nvlink.none", on=(*WHOLE_CARD, "gpu-p"))
+def no_nvlink(target: Target) -> str | None:
     """The GPU's chip or board has no NVLink."""
     cards = linked(several(target), NvLink.NONE)
     if cards:
-        return unsupported("nvlink.none", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("nvlink", on=NATIVE, unknown=BLOCKS)
-def bridge_is_not_seen(target: Target) -> Finding | None:
+@capability("nvlink.bridge", on=NATIVE)
+def bridge_is_not_seen(target: Target) -> str | None:
     """NVLink needs a bridge, which is bought separately and which Windows does not report."""
     cards = linked(several(target), NvLink.BRIDGE)
     if cards:
-        return unverified("nvlink.bridge", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("nvlink", on=NATIVE, unknown=BLOCKS)
-def nvlink_is_untold(target: Target) -> Finding | None:
+@capability("nvlink.card-untold", on=NATIVE)
+def nvlink_is_untold(target: Target) -> str | None:
     """The GPU catalogue does not say whether the GPU has NVLink."""
     cards = linked(several(target), None)
     if cards:
-        return unverified("nvlink.card-untold", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("nvlink", on=WHOLE_CARD, unknown=NOTES)
-def switches_need_a_manager(target: Target) -> Finding | None:
+@capability("nvlink.fabric-manager", on=WHOLE_CARD)
+def switches_need_a_manager(target: Target) -> str | None:
     """HGX boards connect their GPUs by NVSwitches, which need NVIDIA's Fabric Manager."""
     cards = linked(several(target), NvLink.BOARD)
     if cards:
-        return note("nvlink.fabric-manager", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("nvlink", on=("dda", "linux"), unknown=BLOCKS)
-def nvlink_in_a_guest(target: Target) -> Finding | None:
+@capability("nvlink.assigned", on=("dda", "linux"))
+def nvlink_in_a_guest(target: Target) -> str | None:
     """DDA assigns GPUs one by one, and NVSwitches not at all; nobody has shown NVLink there."""
     cards = several(target)
     if cards and not linked(cards, NvLink.NONE) and in_a_guest(target):
-        return unverified("nvlink.assigned", observed=named(cards))
+        return named(cards)
     return None
 
 
-@capability("nvlink", on=("gpu-p",), unknown=BLOCKS)
-def nvlink_of_partitions(target: Target) -> Finding | None:
+@capability("nvlink.partition", on=("gpu-p",))
+def nvlink_of_partitions(target: Target) -> str | None:
     """vGPUs have NVLink only on hypervisors that NVIDIA lists, and Hyper-V is not shown."""
     cards = several(target)
     if cards and not linked(cards, NvLink.NONE):
-        return unverified("nvlink.partition", observed=named(cards))
+        return named(cards)
     return None
 
 
 # --- CUDA IPC ------------------------------------------------------------------------------------------------------
 
 
-@capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
-def legacy_ipc_only(target: Target) -> Finding | None:
+@capability("cuda-ipc.legacy-only", on=SHARED)
+def legacy_ipc_only(target: Target) -> str | None:
     """Behind the Windows driver only the legacy CUDA IPC calls work."""
-    return degraded("cuda-ipc.legacy-only", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
-@capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
-def driver_without_ipc(target: Target) -> Finding | None:
+@capability("cuda-ipc.old-driver", on=SHARED)
+def driver_without_ipc(target: Target) -> str | None:
     """CUDA IPC in WSL needs driver R510 or newer."""
     if target.driver < DRIVER_OF_LEGACY_IPC:
-        return unsupported("cuda-ipc.old-driver", observed=f"driver {target.driver}")
+        return f"driver {target.driver}"
     return None
 
 
-@capability("cuda-ipc", on=("wslc",), unknown=BLOCKS)
-def containers_stay_apart(target: Target) -> Finding | None:
+@capability("cuda-ipc.container-alone", on=("wslc",))
+def containers_stay_apart(target: Target) -> str | None:
     """wslc cannot give two containers a common IPC namespace, which CUDA IPC needs."""
-    return degraded("cuda-ipc.container-alone", observed="wslc run has no --ipc")
+    return "wslc run has no --ipc"

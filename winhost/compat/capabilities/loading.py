@@ -2,7 +2,6 @@
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE_DOWN, PINNED_DOWN
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
-from winhost.compat.rule import BLOCKS, NOTES, Finding, note, unverified
 from winhost.compat.target import Target
 
 PAYS_BELOW = 10  # GB/s of storage; above, reading is no longer what loading waits for
@@ -10,22 +9,22 @@ PAYS_BELOW = 10  # GB/s of storage; above, reading is no longer what loading wai
 # --- Formats and loaders of vLLM -----------------------------------------------------------------------------------
 
 
-@capability("sharded-state", on=EVERYWHERE, unknown=NOTES)
-def split_for_one_number_of_cards(target: Target) -> Finding | None:
+@capability("sharded-state.same-split", on=EVERYWHERE)
+def split_for_one_number_of_cards(target: Target) -> str | None:
     """Sharded-state files hold the weights of each rank, so they fit one number of GPUs."""
-    return note("sharded-state.same-split", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
-def installed_apart(target: Target) -> Finding | None:
+@capability("tensorizer.extra", on=EVERYWHERE)
+def installed_apart(target: Target) -> str | None:
     """Tensorizer is installed separately, and models have to be converted for it."""
-    return note("tensorizer.extra", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("streaming-loaders", on=SHARED, unknown=BLOCKS)
-def no_direct_storage(target: Target) -> Finding | None:
+@capability("streaming-loaders.no-direct-storage", on=SHARED)
+def no_direct_storage(target: Target) -> str | None:
     """Direct storage does not work behind the Windows driver, and its library was seen to abort there."""
-    return unverified("streaming-loaders.no-direct-storage", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
 @measure("streaming-loaders")
@@ -39,16 +38,16 @@ def to_be_beaten(target: Target) -> str | None:
 # --- Compressed ----------------------------------------------------------------------------------------------------
 
 
-@capability("compressed-checkpoints", on=EVERYWHERE, unknown=BLOCKS)
-def no_loader_unpacks(target: Target) -> Finding | None:
+@capability("compressed-checkpoints.no-loader", on=EVERYWHERE)
+def no_loader_unpacks(target: Target) -> str | None:
     """nvCOMP can decompress on the GPU, but no vLLM loader uses it."""
-    return unverified("compressed-checkpoints.no-loader", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("compressed-checkpoints", on=EVERYWHERE, unknown=NOTES)
-def pays_on_slow_storage(target: Target) -> Finding | None:
+@capability("compressed-checkpoints.pays", on=EVERYWHERE)
+def pays_on_slow_storage(target: Target) -> str | None:
     """Compression reduces reading only, so it pays on slow storage."""
-    return note("compressed-checkpoints.pays", observed=f"below about {PAYS_BELOW} GB/s")
+    return f"below about {PAYS_BELOW} GB/s"
 
 
 @measure("compressed-checkpoints")
@@ -63,16 +62,16 @@ def ratios(_: Target) -> str | None:
 # --- Of training ---------------------------------------------------------------------------------------------------
 
 
-@capability("async-checkpoints", on=EVERYWHERE, unknown=NOTES)
-def takes_host_memory(target: Target) -> Finding | None:
+@capability("async-checkpoints.host-memory", on=EVERYWHERE)
+def takes_host_memory(target: Target) -> str | None:
     """Asynchronous saving takes host memory for each training process."""
-    return note("async-checkpoints.host-memory", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("async-checkpoints", on=SHARED, unknown=BLOCKS)
-def little_to_stage_in(target: Target) -> Finding | None:
+@capability("async-checkpoints.little-pinned", on=SHARED)
+def little_to_stage_in(target: Target) -> str | None:
     """Asynchronous saving stages in pinned memory, which is scarce behind the Windows driver."""
-    return unverified("async-checkpoints.little-pinned", observed=f"on {target.path}")
+    return f"on {target.path}"
 
 
 @measure("async-checkpoints")

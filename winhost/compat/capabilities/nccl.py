@@ -16,7 +16,6 @@ from winhost.compat.gpu_cards import (
     untold,
     without_peers,
 )
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, size
@@ -85,59 +84,59 @@ def which(target: Target) -> str | None:
     return str(found) if found else None
 
 
-@capability("nccl-transport", on=EVERYWHERE, unknown=NOTES)
-def nothing_to_carry(target: Target) -> Finding | None:
+@capability("nccl-transport.one-card", on=EVERYWHERE)
+def nothing_to_carry(target: Target) -> str | None:
     """One GPU needs no NCCL."""
     if not several(target):
-        return note("nccl-transport.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
+        return f"{len(gpus(target))} GPU(s) with CUDA"
     return None
 
 
-@capability("nccl-transport", on=SHARED, unknown=BLOCKS)
-def through_host_memory(target: Target) -> Finding | None:
+@capability("nccl-transport.behind-windows", on=SHARED)
+def through_host_memory(target: Target) -> str | None:
     """Behind the Windows driver there is no peer-to-peer."""
     if several(target):
-        return degraded("nccl-transport.behind-windows", observed=SHM)
+        return SHM
     return None
 
 
-@capability("nccl-transport", on=SHARED, unknown=BLOCKS)
-def little_to_pin(target: Target) -> Finding | None:
+@capability("nccl-transport.many-behind-windows", on=SHARED)
+def little_to_pin(target: Target) -> str | None:
     """Each pair of GPUs needs pinned buffers, and WSL can pin too few for more than two GPUs."""
     if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
-        return unverified("nccl-transport.many-behind-windows", observed=named(gpus(target)))
+        return named(gpus(target))
     return None
 
 
-@capability("nccl-transport", on=("dda", "linux"), unknown=BLOCKS)
-def until_peers_are_shown(target: Target) -> Finding | None:
+@capability("nccl-transport.assigned", on=("dda", "linux"))
+def until_peers_are_shown(target: Target) -> str | None:
     """In a guest winhost configures host memory, until peer-to-peer is shown."""
     if several(target) and in_a_guest(target):
-        return degraded("nccl-transport.assigned", observed=SHM)
+        return SHM
     return None
 
 
-@capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
-def without_peers_on_linux(target: Target) -> Finding | None:
+@capability("nccl-transport.no-peers", on=NATIVE)
+def without_peers_on_linux(target: Target) -> str | None:
     """These GPUs have no usable peer-to-peer on Linux either."""
     cards = {card.location: card for card in (*without_peers(several(target)), *hung(several(target)))}
     if cards:
-        return degraded("nccl-transport.no-peers", observed=f"{SHM}: {named(cards.values())}")
+        return f"{SHM}: {named(cards.values())}"
     return None
 
 
-@capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
-def decided_by_the_driver(target: Target) -> Finding | None:
+@capability("nccl-transport.card-untold", on=NATIVE)
+def decided_by_the_driver(target: Target) -> str | None:
     """The driver decides at run time whether these GPUs have peer-to-peer."""
     cards = (*untold(several(target)), *by_bridge(several(target)))
     if cards and not without_peers(several(target)):
-        return unverified("nccl-transport.card-untold", observed=f"{EITHER}: {named(cards)}")
+        return f"{EITHER}: {named(cards)}"
     return None
 
 
-@capability("nccl-transport", on=("gpu-p",), unknown=BLOCKS)
-def partitions_without_unified_memory(target: Target) -> Finding | None:
+@capability("nccl-transport.partition", on=("gpu-p",))
+def partitions_without_unified_memory(target: Target) -> str | None:
     """NCCL did not start on vGPUs without unified memory."""
     if several(target):
-        return unverified("nccl-transport.partition", observed=named(gpus(target)))
+        return named(gpus(target))
     return None

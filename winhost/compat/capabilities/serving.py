@@ -1,8 +1,9 @@
 """Capabilities that need a CUDA GPU, whatever else they need: sleep, checkpoints, loaders, KV mirrors."""
 
+from dataclasses import replace
+
 from winhost.compat.capabilities.gpu import no_cuda, no_gpu
-from winhost.compat.capability import EVERYWHERE, capability
-from winhost.compat.rule import BLOCKS
+from winhost.compat.capability import RULES
 
 # CRIU has no need of it; for several GPUs there are reasons of their own.
 ON_CUDA = (
@@ -20,6 +21,5 @@ ON_CUDA = (
     "async-checkpoints",
 )
 
-for name in ON_CUDA:
-    for judge in (no_gpu, no_cuda):
-        capability(name, on=EVERYWHERE, unknown=BLOCKS)(judge)
+_OF_GPUS = [rule for rule in RULES if rule.judge in (no_gpu, no_cuda)]
+RULES.extend(replace(rule, capability=name) for name in ON_CUDA for rule in _OF_GPUS)

@@ -69,11 +69,11 @@ def starts_only_with_pinned_memory(target: Target) -> Finding | None:
     return None
 
 
-@capability("sleep-l1", on=SHARED, unknown=BLOCKS)
-def adapters_wake_corrupted(target: Target) -> Finding | None:
+@capability("sleep-l1.adapters-corrupted", on=SHARED)
+def adapters_wake_corrupted(target: Target) -> str | None:
     """In WSL, vLLM before 0.33 answers wrongly after waking with LoRA adapters, without an error."""
     if target.vllm < VLLM_KEEPS_ADAPTERS:
-        return degraded("sleep-l1.adapters-corrupted", observed=f"vLLM {target.vllm}")
+        return f"vLLM {target.vllm}"
     return None
 
 
@@ -101,10 +101,10 @@ def wakes_at(target: Target) -> str | None:
 # --- Level 2: weights come from disk again -------------------------------------------------------------------------
 
 
-@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
-def wakes_in_three_steps(target: Target) -> Finding | None:
+@capability("sleep-l2.three-steps", on=EVERYWHERE)
+def wakes_in_three_steps(target: Target) -> str | None:
     """Waking from level 2 takes three calls; the first alone leaves an engine without weights."""
-    return note("sleep-l2.three-steps", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
@@ -115,16 +115,16 @@ def reloads_with_some_loaders(target: Target) -> Finding | None:
     return note("sleep-l2.loaders", observed=f"on {target.variant}")
 
 
-@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
-def reloads_plain_models(target: Target) -> Finding | None:
+@capability("sleep-l2.plain-models", on=EVERYWHERE)
+def reloads_plain_models(target: Target) -> str | None:
     """Level 2 loses what vLLM computes from the weights while loading, such as quantization scales."""
-    return note("sleep-l2.plain-models", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
-@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
-def reloads_no_adapters(target: Target) -> Finding | None:
+@capability("sleep-l2.no-adapters", on=EVERYWHERE)
+def reloads_no_adapters(target: Target) -> str | None:
     """Reloading weights after level 2 ends an engine with LoRA adapters."""
-    return note("sleep-l2.no-adapters", observed=f"on {target.variant}")
+    return f"on {target.variant}"
 
 
 @measure("sleep-l2")

@@ -1,0 +1,145 @@
+"""What a rule finds in a file, and the rows that say it: sentence, severity, what to do and evidence in one place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+from winhost.core.dataclass import dataclass
+from winhost.findings.condition import When
+from winhost.knowledge import catalogue
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import visible
+from winhost.model.masking import masked
+from winhost.model.reason import Category, Evidence, Severity
+
+OWN = "instead"  # the word of a finding that is a sentence of ours, and is neither escaped nor cut
+_LONGEST = 200
+
+
+@dataclass(frozen=True, order=True)
+class TextEdit:
+    """What is written instead of the characters from start to end."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule found, before it is told. place: an offset in the text; words: what its sentence names; edits: what
+    --fix writes; doubt: what is not known and could make it untrue here.
+    """
+
+    code: str
+    place: int
+    words: Mapping[str, object] = field(default_factory=dict)
+    edits: Sequence[TextEdit] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing in a file. Line and column count from 1.
+
+    where: the engine, or the path of the key; do: what to do, empty if the sentence says it; fixed: --fix does it;
+    unverified: what is not known and could make it untrue.
+    """
+
+    code: str
+    category: Category
+    severity: Severity
+    line: int
+    column: int
+    where: str
+    sentence: str
+    do: str
+    fixed: bool
+    unverified: str | None
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A finding as its catalogue has it. find, when: see docs/conditions.md; mend: what --fix writes; case: a file in
+    which it is found, for tests.
+    """
+
+    code: str
+    severity: Severity
+    says: str
+    do: str = ""
+    evidence: tuple[str, ...] = ()
+    find: Mapping[str, Any] = field(default_factory=dict)
+    when: When = field(default_factory=dict)
+    mend: Mapping[str, Any] = field(default_factory=dict)
+    case: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a linter: `findings.yaml` in its package. `_all` is there what a row has unless it says otherwise,
+    `_basis` the same of evidence that is written within a row.
+    """
+
+    package: str
+
+    @cached_property
+    def _read(self) -> Mapping[str, Row]:
+        read: dict[str, dict[str, Any]] = load_catalogue(files(self.package).joinpath("findings.yaml"))
+        shared, basis = read.pop("_all", {}), read.pop("_basis", {})
+        return {code: _row(code, {**shared, **row}, basis) for code, row in read.items()}
+
+    def __getitem__(self, code: str) -> Row:
+        return self._read[code]
+
+    def all(self) -> Mapping[str, Row]:
+        """By code, in their order."""
+        return self._read
+
+    def tell(
+        self,
+        prefix: str,
+        found: Found,
+        position: tuple[int, int],
+        where: str = "",
+        secrets: Sequence[str] = (),
+    ) -> Finding:
+        """For people and programs: secrets are masked, and nothing in it moves a cursor."""
+        row = self[found.code]
+        words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
+        return Finding(
+            code=f"{prefix}.{found.code}",
+            category=row.severity.category,
+            severity=row.severity,
+            line=position[0],
+            column=position[1],
+            where=hidden(visible(where)[:_LONGEST], secrets),
+            sentence=row.says.format(**words),
+            do=row.do.format(**words),
+            fixed=bool(found.edits),
+            unverified=found.doubt or None,
+            evidence=tuple(catalogue.evidence()[key] for key in row.evidence),
+        )
+
+
+def _row(code: str, written: Mapping[str, Any], basis: Mapping[str, Any]) -> Row:
+    cited = [each if isinstance(each, str) else {**basis, **each} for each in written.get("evidence", ())]
+    severity, evidence = Severity(written["severity"]), catalogue.cite(code, cited)
+    return Row(code, **{**written, "severity": severity, "evidence": evidence})
+
+
+def _shown(word: object, secrets: Sequence[str]) -> object:
+    if isinstance(word, int | float):
+        return word
+    text = visible(hidden(str(word), secrets))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def hidden(text: str, secrets: Sequence[str] = ()) -> str:
+    """Without what looks like a secret, and without those that the file sets."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return masked(text)
