@@ -15,6 +15,7 @@ from winhost.engine.journal import read_journal
 
 pytestmark = pytest.mark.timeout(7200)  # a world is killed at each of its hundred moments in one test
 
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`make test` kills one world of each kind, which the first word of its name says. The commit decides which one."""
     if "straight" not in metafunc.fixturenames:
