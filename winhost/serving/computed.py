@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from winhost.compat.workload_rules import CONVERTED
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib, gib_range
-from winhost.model.workload import Model
+from winhost.model.workload import Model, is_folder
 from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, socket, socket_folder
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
@@ -160,6 +161,13 @@ def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:
     return lambda case: Computed(str(said(case.model)), "as the workload says")
 
 
+def _loader(case: Case) -> Computed:
+    model = case.model
+    unconverted = model.load_format in CONVERTED and not is_folder(model.id)
+    doubt = f"winhost converts nothing: {model.id} must have files in this format already" if unconverted else None
+    return Computed(str(model.load_format), "as the workload says", doubt)
+
+
 def _named(said: Callable[[str], str], how: str) -> Callable[[Case], Computed]:
     return lambda case: Computed(said(case.model.name), how)
 
@@ -206,6 +214,6 @@ COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "model.data": _of_model(lambda model: model.data),
     "media.domains": _media,
     "model.context": _of_model(lambda model: model.context),
-    "model.loader": _of_model(lambda model: model.load_format),
+    "model.loader": _loader,
     "model.adapters": _of_model(lambda model: model.lora and model.lora.adapters),
 }
