@@ -274,7 +274,7 @@ def _row(streams: int, beside: int, way: Way, taken: Sequence[Taken], direct: Se
         str(beside),
         way.name,
         f"{median(median(each.first) for each in taken):.2f} ms"
-        + (f", +{added:.2f}{'' if beside else judged(added <= _FIRST_MS)}" if way.pid else ""),
+        + (f", {added:+.2f}{'' if beside else judged(added <= _FIRST_MS)}" if way.pid else ""),
         f"{late:.1f} ms"
         + (f", {late / late_direct:.1f} x{'' if beside else judged(late <= _LATE * late_direct)}" if way.pid else ""),
         f"{median(each.rate for each in taken):,.0f}",
