@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import socket
 import socketserver
 import stat
@@ -78,6 +80,17 @@ def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_p
     for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
         said = line("host", "add", text, *words)
         assert (said.code, "'admin@[fd00::5]'" in said.err) == (2, True), said.err
+
+
+def test_up_without_a_terminal_leads_to_a_command_that_takes_the_password(
+    line: Line, lab: Lab, desk: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(line.folder))
+    monkeypatch.setenv("NAME", (lab.folder / "password").read_text())
+    said = line("up", "--on", f"{USER}@{desk.address}:{desk.transport.port}", "--fleet", "other.yaml")
+    assert said.code == 2
+    command = shlex.split(re.sub(r"\s+", " ", said.err).partition("SERVICE/USER: winhost ")[2])
+    assert line(*command, "--fleet", "other.yaml").code == 0
 
 
 @contextmanager
@@ -210,7 +223,7 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
 ) -> None:
     assert desk.transport.password
     typed = TypedSecret("typed", "password", Secret(desk.transport.password.resolve().reveal()))
-    monkeypatch.setattr(host_add, "_typed", lambda question: typed)
+    monkeypatch.setattr(host_add, "_typed", lambda question, new: typed)
     monkeypatch.setitem(sys.modules, "keyring", None)
     new = NewHost(f"LAB\\admin@{desk.address}", "mine-2", port=desk.transport.port)
     added = add_host(new, Path("mine.yaml"))

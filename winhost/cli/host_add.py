@@ -16,6 +16,7 @@ import click
 from winhost.cli.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
+from winhost.cli.shells import command_line, own_shell
 from winhost.connect.guard import place
 from winhost.connect.host_keys import known_keys
 from winhost.connect.own_key import fingerprint, public_data
@@ -124,7 +125,7 @@ def _refuse_known(file: Path, name: str, named: bool) -> None:
 
 
 def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
-    password = _given(new) or _typed(f"Password of {visible(user)} on {visible(address)}")
+    password = _given(new) or _typed(f"Password of {visible(user)} on {visible(address)}", new)
     verify: bool | Path = new.ca.expanduser().absolute() if new.ca else True
     ways = (
         _WAYS
@@ -189,7 +190,7 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
         host = LinuxHost(name, replace(login, **proof), sudo=None if user == "root" else Sudo())
         tested = check_host(host, new=True)
         if tested.error is not None and tested.error.code == "SudoNeedsPassword":
-            own = host.login.password or _typed(f"Password of {visible(user)} for sudo")
+            own = host.login.password or _typed(f"Password of {visible(user)} for sudo", new)
             host = replace(host, sudo=Sudo(own))
             tested = check_host(host, new=True)
         if tested.error is None or tested.error.code not in ("KeyRefused", "KeyUnusable"):
@@ -249,7 +250,7 @@ def _proofs(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
     for each in _KEYS:
         if Path("~/.ssh", each).expanduser().is_file():
             yield {"key": SecretRef.parse(f"file:~/.ssh/{each}")}
-    yield {"password": _typed(f"Password of {visible(user)} on {visible(address)}")}
+    yield {"password": _typed(f"Password of {visible(user)} on {visible(address)}", new)}
 
 
 # ---- secrets
@@ -264,15 +265,23 @@ def _given(new: NewHost) -> SecretRef | None:
         raise click.BadParameter(str(wrong), param_hint="'--password'") from None
 
 
-def _typed(question: str) -> SecretRef:
+def _typed(question: str, new: NewHost) -> SecretRef:
     """Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
     if not sys.stdin.isatty():
         raise UsageError(
             "NobodyTypes",
             what="nobody is there to type the password",
-            hint="Say where it is: --password env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER",
+            hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
+            + _again(new),
         )
     return TypedSecret("typed", "password", Secret(str(click.prompt(question, hide_input=True, err=True))))
+
+
+def _again(new: NewHost) -> str:
+    """`winhost host add` with a reference to the password, also for who typed `winhost up`."""
+    port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
+    words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
+    return command_line((*words, "--password", "env:NAME"), own_shell())
 
 
 def _with_reference(entry: Entry, host: AnyHost, name: str, new: NewHost) -> Entry:

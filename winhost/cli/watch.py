@@ -192,7 +192,8 @@ class Watch:
         """How far many hosts are, in a line."""
         at = [f"{host} ({doing.text})" for host, doing in self._at.items()]
         more = f" and {len(at) - 3} more" if len(at) > 3 else ""
-        self._write(f"{self._read} of {self.hosts} read; now: {', '.join(at[:3])}{more}")
+        count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
+        self._write(f"{count}now: {', '.join(at[:3])}{more}")
 
     def _note(self, event: ProgressEvent) -> None:
         before = self._at.get(event.host)
