@@ -7,24 +7,21 @@ incorrect" is reported, and that Windows supports one is Microsoft's word.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.network_adapters import Switch
-from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
 from winhost.resources.windows.own_vm import NAME
 
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
-
 
 class HostNats(Part):
     """prefixes: of the NATs of a host, by their names."""
 
-    def __init__(self, host: "Machine", network: Network, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, network: Network, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._network = network
         found = {record.key["name"]: record.state["network"] for record in initial.get("NatSwitch", ())}

@@ -8,19 +8,16 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.parts import Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"
 ADMINISTRATORS = "S-1-5-32-544"
@@ -68,7 +65,7 @@ class Account:
 class LocalAccounts(Part):
     """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}

@@ -7,17 +7,14 @@ A task is a generator: each `yield` is a second in which it sleeps.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json
 from winhost.lab.physics.network_adapters import Adapter
-from winhost.lab.physics.parts import SetCall
+from winhost.lab.physics.parts import Host, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.windows_network import Network
 
 TASK = "winhost-switch"
 FOLDER = f"{DATA}\\switch"
@@ -74,7 +71,7 @@ def in_flight(record: Mapping[str, Any] | None) -> bool:
 # ---- a set
 
 
-def set_switch(network: "Network", asked: SetCall) -> None:
+def set_switch(network: Host, asked: SetCall) -> None:
     """Begin, or go on with, the task for a switch. Raises CmdletError."""
     name, adapter, ours = asked.key["name"], asked.desired["adapter"], network.ours
     if not _NAME.fullmatch(name):
@@ -101,7 +98,7 @@ def set_switch(network: "Network", asked: SetCall) -> None:
     _forget(ours, *([] if ours.all() else [FOLDER]))
 
 
-def _begin(network: "Network", asked: SetCall, name: str, adapter: Json) -> None:
+def _begin(network: Host, asked: SetCall, name: str, adapter: Json) -> None:
     seconds = int(asked.within) if asked.within >= _LEAST_WITHIN else _WITHIN
     record: SwitchRecord = {"name": name, "adapter": adapter or "", "make": adapter is not None, "seconds": seconds}
     record |= {"switch": "", "begun": False, "told": False, "phase": "pending", "detail": None}
@@ -122,7 +119,7 @@ def _forget(ours: SwitchRecords, *folders: str) -> None:
         ours.files.remove(path)
 
 
-def _check_free(network: "Network", name: str, guid: str) -> None:
+def _check_free(network: Host, name: str, guid: str) -> None:
     adapter = _adapter(network, guid)
     if not network.is_up(adapter):
         raise wrong_place(f"{adapter.state['name']} has no link.")
@@ -133,7 +130,7 @@ def _check_free(network: "Network", name: str, guid: str) -> None:
             raise wrong_place(f"Switch {switch.state['name']} has this adapter.")
 
 
-def _made_by_us(network: "Network", name: str) -> SwitchRecord:
+def _made_by_us(network: Host, name: str) -> SwitchRecord:
     known = network.ours.of(name)
     found = next((each for each in network.external() if known and each.guid == known["switch"]), None)
     if known is None or found is None:
@@ -151,19 +148,20 @@ def _undone_error(record: SwitchRecord) -> CmdletError:
     return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
 
 
-def _wait(network: "Network", asked: SetCall, name: str, *, committed: bool) -> SwitchRecord | None:
+def _wait(network: Host, asked: SetCall, name: str, *, committed: bool) -> SwitchRecord | None:
     for _ in range(_SILENT_AFTER):
         network.wait(1.0, asked.stop)
         record = network.ours.of(name)
         if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not committed):
-            return record
+            given: dict[str, Any] | None = record
+            return given
     raise own_error("SwitchSilent", "OperationTimeout", "The scheduled task does not come to an end.")
 
 
 # ---- the task
 
 
-def switch_task(network: "Network") -> Iterator[None]:
+def switch_task(network: Host) -> Iterator[None]:
     """Every record in flight, to its end; then the task is gone."""
     for record in filter(in_flight, network.ours.all()):
         why = yield from _change(network, record)
@@ -178,7 +176,7 @@ def switch_task(network: "Network") -> Iterator[None]:
     network.host.tasks.pop(TASK, None)
 
 
-def _change(network: "Network", record: SwitchRecord) -> Any:
+def _change(network: Host, record: SwitchRecord) -> Any:
     """Nothing, or why it has to be undone."""
     if record["begun"]:
         yield
@@ -201,7 +199,7 @@ def _change(network: "Network", record: SwitchRecord) -> Any:
     return f"Nobody came back within {record['seconds']} s."
 
 
-def _move(network: "Network", record: SwitchRecord, *, make: bool) -> Iterator[None]:
+def _move(network: Host, record: SwitchRecord, *, make: bool) -> Iterator[None]:
     """The switch comes or goes, and its end gets the addressing of before. Raises CmdletError."""
     there = [each for each in network.external() if each.guid == record["switch"]]
     if make and not there:
@@ -222,7 +220,7 @@ def _move(network: "Network", record: SwitchRecord, *, make: bool) -> Iterator[N
         yield from _give_profile(end, kept["network"])
 
 
-def _linked(network: "Network", record: SwitchRecord, kept: Mapping[str, Any], *, made: bool) -> Any:
+def _linked(network: Host, record: SwitchRecord, kept: Mapping[str, Any], *, made: bool) -> Any:
     """The adapter or the host's port, once it has a link. Raises CmdletError."""
     for _ in range(_LINK_SECONDS):
         yield
@@ -232,7 +230,7 @@ def _linked(network: "Network", record: SwitchRecord, kept: Mapping[str, Any], *
     raise own_error("NoLink", "OperationTimeout", f"{end.state['name']} has no link.")
 
 
-def _end(network: "Network", record: SwitchRecord, *, made: bool) -> Adapter:
+def _end(network: Host, record: SwitchRecord, *, made: bool) -> Adapter:
     if not made:
         return _adapter(network, record["adapter"])
     for switch in network.switches:
@@ -241,14 +239,15 @@ def _end(network: "Network", record: SwitchRecord, *, made: bool) -> Adapter:
     raise not_found(f"The host has no port on switch {record['name']}.")
 
 
-def _adapter(network: "Network", guid: str) -> Adapter:
+def _adapter(network: Host, guid: str) -> Adapter:
     found = network.adapters.get(guid)
     if found is None:
         raise not_found(f"There is no network adapter {guid}.")
-    return found
+    given: Adapter = found
+    return given
 
 
-def _addressing(network: "Network", end: Adapter) -> dict[str, Any]:
+def _addressing(network: Host, end: Adapter) -> dict[str, Any]:
     """What somebody set of it by hand, and its profile."""
     manual = [{"address": each["address"], "prefix": each["prefix"]} for each in end.manual()]
     families = {":" in str(each["address"]) for each in manual}

@@ -5,12 +5,12 @@ import re
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 from winhost.core.answers import Json, Key, Record
 from winhost.images.seed import HOST_KEYS, filled
-from winhost.lab.physics.parts import Change, Part, SetCall
+from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error, wrong_place
@@ -19,9 +19,6 @@ from winhost.resources.values import is_device
 from winhost.resources.windows.own_vm import NAME, NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
 from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 Kept = dict[str, Any]
@@ -33,7 +30,7 @@ _START_DELAY = 60
 class OwnVms(Part):
     """Of one host. Records are in the registry, under `vm NAME`, `disk NAME` and `seed NAME`."""
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         for path in host.lab.new_vms.taken:
             host.files.write(path, b"somebody's")
@@ -238,7 +235,8 @@ class OwnVms(Part):
     def made(self, name: str, record: Kept) -> VirtualMachine | None:
         """By the id in the record; where that is not noted, by a folder where nobody else makes any."""
         if record["id"] is not None:
-            return self.host.vms.get(record["id"])
+            given: VirtualMachine | None = self.host.vms.get(record["id"])
+            return given
         folder = f"{self.store}\\{name}".casefold()
         begun = (vm for vm in self.host.vms.values() if vm.name.casefold() == name and vm.path.casefold() == folder)
         return next(begun, None)

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import wraps
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.windows_errors import CmdletError
 
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
+Host = Any
+"""The machine: its module imports those of its parts, so that they cannot name its class."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,11 +100,12 @@ class Part:
     for_administrators: ClassVar[tuple[str, ...]] = ()
     administrators_set: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:
-        return self.host.changing(cmdlet)
+        given: AbstractContextManager[None] = self.host.changing(cmdlet)
+        return given
 
     # ---- what winhost notes in the registry, of each kind by name
 

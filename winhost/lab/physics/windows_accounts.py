@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.local_accounts import (
@@ -24,7 +24,7 @@ from winhost.lab.physics.local_accounts import (
     new_secret,
     no_local_accounts,
 )
-from winhost.lab.physics.parts import Change, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import (
     DISABLED,
     NOBODY,
@@ -44,9 +44,6 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
-
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 _SET_FIRST = {
@@ -61,7 +58,7 @@ class Accounts(LocalAccounts):
 
     for_administrators = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host, initial)
         host.files.links |= {path.casefold() for path in host.lab.accounts.links}
         host.files.taken |= {path.casefold() for path in host.lab.accounts.taken}

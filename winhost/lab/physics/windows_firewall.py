@@ -3,18 +3,11 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.resources.windows.hyperv_firewall import WSL
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 HYPER_V_FIREWALL = 22621  # the first build that has it
 ANY = "Any"  # of a firewall rule: everybody
@@ -27,7 +20,7 @@ class Firewalls(Part):
 
     administrators_set = ("PortForward",)
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.proxies = dict(host.lab.port_proxies)  # listening port to address/port, as the registry has it
         self.rules: dict[str, list[str]] = {}  # by our names: who may come in; nobody where one is off

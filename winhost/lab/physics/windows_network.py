@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -15,14 +15,11 @@ from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.network_adapters import ADDRESSING, BLANK, Adapter, Switch, adapter_of, port_name
 from winhost.lab.physics.own_switches import TASK as TASK
 from winhost.lab.physics.own_switches import SwitchRecords, in_flight, set_switch, switch_task
-from winhost.lab.physics.parts import Change, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, as_cmdlet
 from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.resources.windows.network_adapter import VIRTUAL
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 FIRST_INDEX = 4
 APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
@@ -32,7 +29,7 @@ BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter chan
 class Network(Firewalls):
     """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.now = 0.0
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
@@ -153,7 +150,8 @@ class Network(Firewalls):
 
     def found_users(self, switch: Switch) -> int:
         """Those of VMs that were there from the beginning."""
-        return self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
+        given: int = self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
+        return given
 
     def restarted(self) -> bool:
         """Where the task was cut off, it begins again and finds that it was."""
@@ -257,7 +255,8 @@ class Network(Firewalls):
 
     def physics(self, adapter: str) -> AdapterPhysics:
         """What the facts do not tell of an adapter."""
-        return self.host.lab.adapters.get(adapter, AdapterPhysics())
+        given: AdapterPhysics = self.host.lab.adapters.get(adapter, AdapterPhysics())
+        return given
 
     # ---- cmdlets
 

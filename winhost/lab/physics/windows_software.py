@@ -6,17 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
-from typing import TYPE_CHECKING
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
-from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -41,7 +37,7 @@ class Software(Part):
     for_administrators = ("StagedFile",)
     administrators_set = ("Wsl", "GpuDriverModel")
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._initial = initial
         self.platform = self._first_platform()
@@ -181,7 +177,8 @@ class Software(Part):
             self.record[name] = value
 
     def _source(self, source: str) -> SourcePhysics:
-        return self.host.lab.sources.get(source, SourcePhysics())
+        given: SourcePhysics = self.host.lab.sources.get(source, SourcePhysics())
+        return given
 
     def signature(self, path: str) -> tuple[str, str]:
         """Get-AuthenticodeSignature: its status and the subject of the signer."""

@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.local_accounts import check_account_name
-from winhost.lab.physics.parts import Change, SetCall
+from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
@@ -18,9 +18,6 @@ from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 DATA, STOP = "data", "vm-stop"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -33,7 +30,7 @@ class Distros(WslExe):
 
     for_administrators = DISTRO_RESOURCES
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         for record in initial.get("WslDistro", ()):
             self._take_over(record)

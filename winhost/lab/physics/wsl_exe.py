@@ -7,18 +7,15 @@ documentation, and public reports of WSL in session 0.
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from winhost.core.answers import Json
 from winhost.lab.physics.lab_section import ImagePhysics
-from winhost.lab.physics.parts import Part
+from winhost.lab.physics.parts import Host, Part
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.resources.windows.windows_scripts import inside_script
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
@@ -42,7 +39,7 @@ class WslFailure(Exception):
 class WslExe(Part):
     """wsl.exe, and the sessions that its service keeps, by account."""
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.sessions: dict[str, WslSession] = {}
 
@@ -53,7 +50,8 @@ class WslExe(Part):
         return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
 
     def _physics(self, distro: Distro) -> ImagePhysics:
-        return self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
+        given: ImagePhysics = self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
+        return given
 
     def config(self, account: str) -> Json:
         """What the account's .wslconfig says now, or why that cannot be read."""

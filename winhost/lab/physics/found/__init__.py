@@ -3,17 +3,13 @@
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from winhost.core.answers import Record
-from winhost.lab.physics.parts import Part
+from winhost.lab.physics.parts import Host, Part
 from winhost.model.once import once
 
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
-
-def found_parts(host: "Machine", initial: Mapping[str, Sequence[Record]]) -> list[Part]:
+def found_parts(host: Host, initial: Mapping[str, Sequence[Record]]) -> list[Part]:
     """One part from the function `part` of each module here. given: the instances that the host begins with."""
     return [import_module(name).part(host, initial) for name in _modules()]
 

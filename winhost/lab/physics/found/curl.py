@@ -3,16 +3,12 @@
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from winhost.core.answers import Record
-from winhost.lab.physics.parts import Part
+from winhost.lab.physics.parts import Host, Part
 from winhost.model.closed import Closed
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
 
@@ -28,7 +24,7 @@ class CurlPhysics(Closed):
 class Curl(Part):
     """The program."""
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from winhost.lab.physics.disk_layouts import (
     whole_disk,
 )
 from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
-from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
@@ -27,9 +27,6 @@ from winhost.model.closed import Closed
 from winhost.model.units import MiB
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
 from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
@@ -89,7 +86,7 @@ class Disks(Part):
     for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
     administrators_set = ("Partition", "OwnPartition")
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]

@@ -2,19 +2,16 @@
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.firmware_format import authorities, load_option, numbers, read_load_option, revoked
-from winhost.lab.physics.parts import Change, Part, SetCall, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.model.closed import Closed
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
@@ -51,7 +48,7 @@ class FirmwarePart(Part):
 
     for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit

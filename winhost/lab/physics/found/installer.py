@@ -7,20 +7,17 @@ import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
-from winhost.lab.physics.parts import Change, Part, SetCall
+from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.model.closed import Closed
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 MARK = "EFI\\ubuntu\\winhost.txt"
 TICKET = "winhost\\fetch.json"
@@ -45,7 +42,7 @@ class InstallerPart(Part):
 
     for_administrators = ("RunningSystem", "UbuntuInstaller")
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
         self.mounted: set[str] = set()  # paths of images
@@ -153,7 +150,8 @@ class InstallerPart(Part):
 
     @property
     def _disks(self) -> Disks:
-        return self.host.part(Disks)
+        given: Disks = self.host.part(Disks)
+        return given
 
     def _running(self) -> Record:
         firmware = self.host.part(FirmwarePart)
@@ -182,7 +180,8 @@ class InstallerPart(Part):
         for record in self.host.instances("EfiVolume"):
             guid = record.key["partition"]
             if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
-                return guid
+                given: str | None = guid
+                return given
         return None
 
     def _installers(self) -> Iterator[Record]:

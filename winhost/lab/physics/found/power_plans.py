@@ -1,18 +1,14 @@
 """Power plans of a simulated host: two CIM classes that tell of them, and powercfg.exe, which changes them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from winhost.core.answers import Record
-from winhost.lab.physics.parts import Change, Part, SetCall
+from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
 from winhost.model.closed import Closed
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {
@@ -34,7 +30,7 @@ class PowerPlans(Part):
 
     administrators_set = ("PowerPlan",)
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._physics = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {}))
         self._plans = {record.key["scheme"]: dict(record.state) for record in initial.get("PowerPlan", ())}

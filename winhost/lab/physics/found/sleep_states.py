@@ -1,18 +1,14 @@
 """Fast Startup, hibernation, the power source and the hardware clock of a simulated host."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.parts import Change, Part, SetCall
+from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.closed import Closed
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
@@ -30,7 +26,7 @@ class SleepStates(Part):
 
     administrators_set = ("FastStartup",)
 
-    def __init__(self, host: "Machine", initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._physics = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {}))
         self._inner = host.programs["powercfg.exe"]
@@ -68,7 +64,8 @@ class SleepStates(Part):
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints; the rest is of power plans."""
         if arguments[0] != "/hibernate":
-            return self._inner(arguments)
+            given: tuple[int, str] = self._inner(arguments)
+            return given
         with self.host.changing("powercfg.exe"):
             if self._physics.refuses:
                 return _REFUSED
