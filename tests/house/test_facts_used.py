@@ -82,14 +82,16 @@ def read_beside(resource: str) -> frozenset[str]:
 
 @cache
 def data() -> str:
-    """Playbooks, and what symptoms ask of facts."""
-    found = [*(ROOT / "playbooks").rglob("*.yaml"), *(ROOT / "winhost" / "symptoms" / "known").glob("*.yaml")]
+    """Playbooks, and what rows of rules and symptoms ask of facts."""
+    rows = (ROOT / "winhost" / folder for folder in ("symptoms/known", "knowledge/reasons"))
+    found = [*(ROOT / "playbooks").rglob("*.yaml"), *(file for folder in rows for file in folder.glob("*.yaml"))]
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
 def uses(state: type[State], name: str) -> bool:
     resource = state.resource_type.name
-    if name in read_beside(resource) or f"{resource}.{name}" in data():
+    asked = {"PciDevice": "gpu", "Vm": "vm"}.get(resource, resource)  # as rows ask a GPU or a VM
+    if name in read_beside(resource) or f"{resource}.{name}" in data() or f"{asked}.{name}" in data():
         return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
     own = Path(getfile(state)).read_text(encoding="utf-8")
