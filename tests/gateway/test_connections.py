@@ -235,7 +235,7 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
                 made.set_result(None)
                 transport.close()
 
-        monkeypatch.setattr(program.socket, "socket", Full)
+        monkeypatch.setattr(socket, "socket", Full)
         listening = await program._listening(settings, Accepts)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
