@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import settings_for
+from tests.processes import PATIENCE_S
 from winhost.gateway import program
 from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients, Request
 from winhost.gateway.gateway_settings import parse_settings
@@ -129,12 +130,12 @@ def test_a_client_whose_body_nobody_reads_is_paused() -> None:
             self.paused = False
 
     async def told() -> list[bool]:
-        may = asyncio.Event()
+        may = asyncio.get_running_loop().create_future()
         taken = 0
 
         async def answer(request: Request) -> bool:
             nonlocal taken
-            await may.wait()
+            await may
             while part := await request.more():
                 taken += len(part)
             return True
@@ -146,7 +147,7 @@ def test_a_client_whose_body_nobody_reads_is_paused() -> None:
         found = [transport.paused]
         made.data_received(b"x" * 60_000)
         found.append(transport.paused)
-        may.set()
+        may.set_result(None)
         while taken < 120_000:
             await asyncio.sleep(0)
         found.append(transport.paused)
@@ -227,19 +228,19 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
 
     async def told() -> None:
         settings = parse_settings(json.dumps(settings_for(short)))
-        made = asyncio.Event()
+        made = asyncio.get_running_loop().create_future()
 
         class Accepts(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                made.set()
+                made.set_result(None)
                 transport.close()
 
-        monkeypatch.setattr(program.socket, "socket", Full)
+        monkeypatch.setattr(socket, "socket", Full)
         listening = await program._listening(settings, Accepts)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
-            await made.wait()
+            await asyncio.wait_for(made, PATIENCE_S)
         listening.close()
 
     asyncio.run(told())
