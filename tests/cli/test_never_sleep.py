@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.running_lab import Lab
 
@@ -100,7 +102,7 @@ def test_what_somebody_set_since_stays(sleepy: tuple[str, Lab], line: Line) -> N
     assert line("plan", name, *PATHS[base], "--set", "never_sleep=true", "-o", "plans").code == 0
     assert line("apply", "plans", *ACCEPT).code == 0
     machine = machine_of(lab)
-    machine.changes["PowerPlan"]({"scheme": BALANCED}, {"standby": 60})
+    machine.changes["PowerPlan"](SetCall({"scheme": BALANCED}, {"standby": 60}, frozenset(), 60, Event()))
     assert line("verify", "plans").code == 4
     (journal,) = (line.folder / "state" / "runs").glob("*.jsonl")
     line("rollback", journal.stem, *ACCEPT)

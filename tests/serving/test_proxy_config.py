@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.rows import each_row
+from winhost.gateway.connections import _IDLE_S
 from winhost.gateway.gateway_settings import Limits
-from winhost.gateway.program import _IDLE_S
 from winhost.model.workload import Workload
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.proxy_config import KEPT_S, PROXIES, ProxyRequest, proxy_config

@@ -11,7 +11,7 @@ from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60
-MOST = 256 * 1024  # characters; the parser that knows places is slow
+MOST = 512 * 1024  # characters; the parser that knows places is slow
 
 
 class NotYaml(Exception):

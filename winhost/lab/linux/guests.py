@@ -54,7 +54,8 @@ def linux_gpu(device: Device) -> Mapping[str, Json] | None:
     ids = str(device.key["device"]).split("&")
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
-    return {**_NO_DRIVER, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
+    told = {"vram": device.known_or("vram", None)}  # the driver of Linux will say what that of Windows said
+    return {**_NO_DRIVER, **told, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
 
 
 _NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
