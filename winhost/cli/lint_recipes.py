@@ -33,7 +33,7 @@ from winhost.resources.windows.operating_system import OsFamily
 STDIN, COMMAND = "-", "command"
 T = TypeVar("T")
 _SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
-_MOST = 256 * KiB  # of a file that people write
+_MOST = 512 * KiB  # a rendered project with its gateway has half of it
 
 
 @dataclass(frozen=True)
