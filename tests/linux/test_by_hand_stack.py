@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.world import World
 from tests.engine.wsl2_world import wsl2_world
 from tests.hub.stand_in_hub import StandInHub
 from tests.linux.by_hand import InLinux, OnOwnLinux, with_windows_done
@@ -20,6 +21,11 @@ from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.workload import ModelState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
+
+
+def texts(here: World) -> dict[str, str]:
+    """Of all files but the marks, which name the run."""
+    return {path: text for path, text in inside(here).texts().items() if not path.endswith("/winhost/marks.txt")}
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
     here = wsl2_world(tmp_path / "store")
     join(here, tmp_path, hub)
     hand = InLinux(with_windows_done(here), tmp_path / "journals", monkeypatch)
-    found, files = hand.linux_state(), dict(inside(here).files)
+    found, files = hand.linux_state(), texts(here)
     plan, bundles = hand.plan(unpack_linux(here.plan(), tmp_path / "reader")), []
     while list(plan.steps):
         made = unpack_linux(plan, tmp_path / f"linux-{len(bundles)}")
@@ -48,14 +54,11 @@ def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
         assert hand.run(made, "verify").code == 0
         plan = hand.plan(made)
     assert inside(here).part(ServedEngines).serves()
-    assert (here.state(), inside(here).files) == (other.state(), inside(other).files)
+    assert (here.state(), texts(here)) == (other.state(), texts(other))
     for made in reversed(bundles):
         done = hand.run(made, "rollback", "--accept", ",".join(CONSENTS))
         assert (done.document.get("outcome"), done.document.get("kept")) == ("rolled back", []), done.document
-    assert (hand.linux_state(), {path: text for path, text in inside(here).files.items() if text["text"]}) == (
-        found,
-        files,
-    )
+    assert (hand.linux_state(), texts(here)) == (found, files)
 
 
 def test_engines_that_take_turns_are_waited_for_after_a_bundle_replaced_them(

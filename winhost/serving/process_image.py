@@ -314,13 +314,14 @@ class Engine:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._pass_on)
         copying = loop.run_in_executor(None, _copy, self._reader)
-        async with self._with_criu:
-            await loop.run_in_executor(None, self._begin)
-        os.close(self._writer)
         control = self._images.folder / "control"
         control.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._answer, str(control))
-        control.chmod(0o600)
+        async with self._with_criu:
+            # Before: a restored engine answers at once, and whoever sees that asks how it began.
+            server = await asyncio.start_unix_server(self._answer, str(control))
+            control.chmod(0o600)
+            await loop.run_in_executor(None, self._begin)
+        os.close(self._writer)
         loop.add_signal_handler(signal.SIGCHLD, lambda: loop.create_task(self._reap()))
         await self._reap()
         code = await self._ended
@@ -382,7 +383,8 @@ class Engine:
         try:
             asked = json.loads(await reader.readline())["do"]
             if asked == "look":
-                answer: dict[str, Any] = {"began": self._began, "image": self._images.image.exists()}
+                async with self._with_criu:
+                    answer: dict[str, Any] = {"began": self._began, "image": self._images.image.exists()}
             elif asked == "confirm":
                 self._images.confirm()
                 answer = {"done": asked}
