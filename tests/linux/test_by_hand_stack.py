@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, an
 
 
 def texts(here: World) -> dict[str, str]:
-    """Of all files but the marks, which name the run."""
-    return {path: text for path, text in inside(here).texts().items() if not path.endswith("/winhost/marks.txt")}
+    """Of all files but the agent's own notes, which name the run and places on the disk."""
+    return {path: text for path, text in inside(here).texts().items() if not path.startswith("/var/lib/winhost/")}
 
 
 @pytest.fixture

@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE_S
 from winhost.serving import process_image
 from winhost.serving.process_image import Images, NoImage
 
@@ -139,3 +142,49 @@ def test_files_in_memory_come_back_before_a_restore(images: Images, tmp_path: Pa
     with pytest.raises(NoImage):
         images.restore(GONE, 1)
     assert (tmp_path / "shm/psm_1").read_text() == "queue"
+
+
+BEGINNING = """
+import asyncio, sys, threading
+from pathlib import Path
+from winhost.serving.process_image import Engine, Images
+
+release = threading.Event()
+
+
+class Slow(Engine):
+    def _begin(self):
+        print("begins", flush=True)
+        release.wait()
+        self._began = "restored"
+
+
+async def main():
+    engine = Slow(Images(Path(sys.argv[1]), Path("model"), ["vllm"], (0, 0)))
+    running = asyncio.ensure_future(engine.run())
+    reader, writer = None, None
+    while reader is None:
+        await asyncio.sleep(0.01)
+        if Path(sys.argv[1], "control").exists():
+            reader, writer = await asyncio.open_unix_connection(sys.argv[1] + "/control")
+    writer.write(b'{"do": "look"}\\n')
+    asked = asyncio.ensure_future(reader.readline())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    print("early" if asked.done() else "waits", flush=True)
+    release.set()
+    print((await asked).decode().strip(), flush=True)
+    engine._ended.set_result(0)
+    await running
+
+
+asyncio.run(main())
+"""
+
+
+def test_whoever_sees_a_restored_engine_can_ask_how_it_began(tmp_path: Path) -> None:
+    """The engine answers as soon as it is restored: its program has to listen before."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert done.stdout.split("\n")[:3] == ["begins", "waits", '{"began": "restored", "image": false}']
