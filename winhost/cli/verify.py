@@ -139,8 +139,8 @@ def _notes(facts: HostFacts) -> Iterator[str]:
         return
     if updates in LACKING_UPDATES:
         yield (
-            f"Security updates of python3-aiohttp, with which the gateway runs: {LACKING_UPDATES[updates]}. Or plan "
-            "its workload again with --gateway-wheels, which gives the gateway locked wheels"
+            "Security updates of python3-aiohttp, which a plan brings and the gateway does not use: "
+            f"{LACKING_UPDATES[updates]}. Or plan its workload again with --gateway-wheels, which brings locked wheels"
         )
 
 

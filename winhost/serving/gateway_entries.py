@@ -124,7 +124,7 @@ def _entries(
             "AptPackages",
             {"packages": _PACKAGE},
             {"installed": True, **nothing_else},
-            "The gateway runs with this library.",
+            "A library that gateways used before; this one does without.",
         )
     yield _entry(
         "LinuxGroup",
