@@ -138,10 +138,39 @@ def test_files_in_memory_come_back_before_a_restore(images: Images, tmp_path: Pa
         held.write("queue")
         held.flush()
         taken(images)
-    shutil.rmtree(tmp_path / "shm")
+    (tmp_path / "shm/psm_1").unlink()
     with pytest.raises(NoImage):
         images.restore(GONE, 1)
     assert (tmp_path / "shm/psm_1").read_text() == "queue"
+
+
+def test_a_link_in_the_place_of_such_a_file_is_not_followed(images: Images, tmp_path: Path) -> None:
+    (tmp_path / "shm").mkdir()
+    with (tmp_path / "shm/psm_1").open("w+") as held:
+        held.write("queue")
+        held.flush()
+        taken(images)
+    (tmp_path / "shm/psm_1").unlink()
+    (tmp_path / "victim").write_text("root's own")
+    (tmp_path / "shm/psm_1").symlink_to(tmp_path / "victim")
+    with pytest.raises(NoImage):
+        images.restore(GONE, 1)
+    assert (tmp_path / "victim").read_text() == "root's own"
+    assert (tmp_path / "shm/psm_1").read_text() == "queue"
+
+
+def test_a_file_of_somebody_else_stays(images: Images, tmp_path: Path) -> None:
+    (tmp_path / "shm").mkdir()
+    with (tmp_path / "shm/psm_1").open("w+") as held:
+        held.flush()
+        taken(images)
+    manifest = json.loads((images.image / "manifest.json").read_text())
+    manifest["kept"][0]["owner"] = [os.getuid() + 1, os.getgid()]
+    (images.image / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "shm/psm_1").write_text("theirs")
+    with pytest.raises(NoImage, match="somebody else's"):
+        images.restore(GONE, 1)
+    assert (tmp_path / "shm/psm_1").read_text() == "theirs"
 
 
 BEGINNING = """

@@ -67,11 +67,11 @@ class Images:
     """
 
     def __init__(self, folder: Path, model: Path, command: list[str], user: tuple[int, int]) -> None:
-        self.folder, self._model, self._command, self._user = folder, model, command, user
+        self.folder, self.model, self.command, self.user = folder, model, command, user
         self.image, self._new, self._trying = folder / "image", folder / "new", folder / "trying"
 
     def drop(self, why: str) -> None:
-        _LOG.info("the image goes: %s", why)
+        _LOG.info("%s: %s", "the image goes" if self.image.exists() else "cold", why)
         shutil.rmtree(self.image, ignore_errors=True)
         self._trying.unlink(missing_ok=True)
 
@@ -163,17 +163,17 @@ class Images:
         environment = {name: text for name, text in os.environ.items() if not _OF_THE_START.fullmatch(name)}
         return {
             "format": FORMAT,
-            "command": self._command,
+            "command": self.command,
             "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
-            "user": list(self._user),
+            "user": list(self.user),
             "machine": _text("/etc/machine-id"),
             "kernel": f"{platform.release()} {platform.version()}",
             "processor": hashlib.sha256(_flags().encode()).hexdigest(),
             "driver": _text("/proc/driver/nvidia/version").partition("\n")[0],
             "GPUs": gpus(),
             "CRIU": list(criu_version()),
-            "files of the model": _listing(self._model),
-            "program": _listing(Path(self._command[0]).resolve()),
+            "files of the model": _listing(self.model),
+            "program": _listing(Path(self.command[0]).resolve()),
         }
 
 
@@ -228,7 +228,7 @@ def _held(pids: list[int]) -> list[str]:
     found: set[str] = set()
     for pid in pids:
         for links in (Path(f"/proc/{pid}/map_files"), Path(f"/proc/{pid}/fd")):
-            found |= {path for link in links.iterdir() if (path := _target(link)).startswith(_IN_MEMORY)}
+            found |= {path for path in map(_target, links.iterdir()) if f"{Path(path).parent}/" in _IN_MEMORY}
     return sorted(found)
 
 
@@ -241,20 +241,30 @@ def _links() -> Iterator[str]:
 def _keep(paths: list[str], folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     kept: list[dict[str, Any]] = []
-    for path in filter(os.path.isfile, paths):
-        found = Path(path).stat()
-        shutil.copyfile(path, folder / str(len(kept)))
-        kept.append({"path": path, "mode": found.st_mode & 0o7777, "owner": [found.st_uid, found.st_gid]})
+    for path in paths:
+        with suppress(OSError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source:
+            found = os.fstat(source.fileno())
+            with (folder / str(len(kept))).open("wb") as target:
+                shutil.copyfileobj(source, target)
+            kept.append({"path": path, "mode": found.st_mode & 0o7777, "owner": [found.st_uid, found.st_gid]})
     return kept
 
 
 def _put_back(folder: Path, kept: list[dict[str, Any]]) -> None:
+    """Everybody may write where these files were, so no link is followed, and nobody else's file replaced. Raises
+    NoImage.
+    """
     for number, each in enumerate(kept):
         path = Path(each["path"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / str(number), path)
-        os.chown(path, *each["owner"])
-        path.chmod(each["mode"])
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid != each["owner"][0]:
+                raise NoImage(f"{path} is somebody else's")
+            path.unlink()
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(made, "wb") as target, (folder / str(number)).open("rb") as source:
+            shutil.copyfileobj(source, target)
+            os.fchown(made, *each["owner"])
+            os.fchmod(made, each["mode"])
 
 
 def _target(link: Path) -> str:
@@ -333,7 +343,7 @@ class Engine:
         try:
             pid = self._images.check()
         except NoImage as error:
-            self._images.drop(str(error)) if self._images.image.exists() else _LOG.info("cold: %s", error)
+            self._images.drop(str(error))
         else:
             try:
                 began = time.monotonic()
@@ -342,10 +352,12 @@ class Engine:
                 _LOG.info("restored in %.1f s", time.monotonic() - began)
                 return
             except (NoImage, OSError) as error:
-                _kill(pid)
+                for left in _below(os.getpid()):  # and no process that only has its id
+                    with suppress(OSError):
+                        os.kill(left, signal.SIGKILL)
                 self._images.drop(f"it was not restored: {error}")
         lift_pids()
-        uid, gid = self._images._user
+        uid, gid = self._images.user
         drop = [
             "setpriv",
             f"--reuid={uid}",
@@ -355,15 +367,16 @@ class Engine:
             "--inh-caps=-all",
         ]
         self._pid = subprocess.Popen(  # noqa: S603 - the command of the unit
-            [*drop, "--no-new-privs", *self._images._command],
+            [*drop, "--no-new-privs", *self._images.command],
             stdin=subprocess.DEVNULL, stdout=self._writer, stderr=self._writer, start_new_session=True,
             preexec_fn=filter_calls,
         ).pid  # fmt: skip
 
     def _pass_on(self) -> None:
         self._stopping = True
-        with suppress(OSError):
-            os.kill(self._pid, signal.SIGTERM)
+        if self._pid and not self._ended.done():
+            with suppress(OSError):
+                os.kill(self._pid, signal.SIGTERM)
 
     async def _reap(self) -> None:
         async with self._with_criu:
@@ -409,18 +422,6 @@ class Engine:
         self._images.confirm()
         _LOG.info("image of %d MiB in %.1f s", taken["bytes"] >> 20, taken["seconds"])
         return {"taken": taken}
-
-
-def _kill(pid: int) -> None:
-    for each in [*_alive(pid)]:
-        with suppress(OSError):
-            os.kill(each, signal.SIGKILL)
-
-
-def _alive(pid: int) -> Iterator[int]:
-    if Path(f"/proc/{pid}").exists():
-        yield pid
-        yield from _below(pid)
 
 
 def lift_pids() -> None:
