@@ -242,8 +242,12 @@ def _keep(paths: list[str], folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     kept: list[dict[str, Any]] = []
     for path in paths:
-        with suppress(OSError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source:
-            found = os.fstat(source.fileno())
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:  # it lost its name: CRIU has its contents
+            continue
+        with os.fdopen(opened, "rb") as source:
+            found = os.fstat(opened)
             with (folder / str(len(kept))).open("wb") as target:
                 shutil.copyfileobj(source, target)
             kept.append({"path": path, "mode": found.st_mode & 0o7777, "owner": [found.st_uid, found.st_gid]})
@@ -405,7 +409,7 @@ class Engine:
                 answer = await self._take()
             else:
                 answer = {"error": "look, take or confirm is expected"}
-        except NoImage as error:
+        except (NoImage, OSError) as error:
             answer = {"error": str(error)}
         except (ValueError, KeyError, TypeError):
             answer = {"error": "not understood"}
