@@ -314,7 +314,7 @@ class Engine:
     def __init__(self, images: Images) -> None:
         self._images = images
         self._pid = 0
-        self._stopping = False
+        self._stopping = self._taken = False
         self._began = "cold"
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._with_criu = asyncio.Lock()  # CRIU is a child as well, and not to be reaped here
@@ -393,8 +393,9 @@ class Engine:
                     return
                 if pid == self._pid and not self._ended.done():
                     code = os.waitstatus_to_exitcode(status)
-                    # An engine that does not catch SIGTERM obeyed it all the same.
-                    self._ended.set_result(0 if self._stopping and code == -signal.SIGTERM else code & 0xFF)
+                    # An engine that does not catch SIGTERM obeyed it all the same, and CRIU ends what it has written.
+                    fine = self._taken or (self._stopping and code == -signal.SIGTERM)
+                    self._ended.set_result(0 if fine else code & 0xFF)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -417,12 +418,13 @@ class Engine:
         with suppress(OSError):
             await writer.drain()
         writer.close()
-        if "taken" in answer:
+        if self._taken and not self._ended.done():
             self._ended.set_result(0)
 
     async def _take(self) -> dict[str, Any]:
         async with self._with_criu:
             taken = await asyncio.get_running_loop().run_in_executor(None, self._images.take, self._pid, self._pipe)
+            self._taken = True
         self._images.confirm()
         _LOG.info("image of %d MiB in %.1f s", taken["bytes"] >> 20, taken["seconds"])
         return {"taken": taken}
