@@ -46,6 +46,15 @@ def taken(images: Images) -> dict[str, Any]:
     return found
 
 
+def taken_with_a_queue(images: Images, folder: Path) -> None:
+    """Of a process that holds a file in memory."""
+    (folder / "shm").mkdir()
+    with (folder / "shm/psm_1").open("w+") as held:
+        held.write("queue")
+        held.flush()
+        taken(images)
+
+
 def why_not(images: Images) -> str:
     with pytest.raises(NoImage) as caught:
         images.check()
@@ -93,6 +102,13 @@ def test_a_damaged_image_is_not_used(images: Images) -> None:
         assert "is damaged" in why_not(images)
 
 
+def test_a_manifest_that_is_none_ends_in_a_cold_start(images: Images) -> None:
+    taken(images)
+    for text in ("[]", "{}", '{"made_in": {}}', "{"):
+        (images.image / "manifest.json").write_text(text)
+        assert "its manifest" in why_not(images)
+
+
 def test_one_that_nobody_confirmed_is_not_used_again(images: Images) -> None:
     taken(images)
     with pytest.raises(NoImage, match="restored nothing"):
@@ -133,11 +149,7 @@ def test_it_is_refused_before_anything_is_written(images: Images, monkeypatch: p
 
 
 def test_files_in_memory_come_back_before_a_restore(images: Images, tmp_path: Path) -> None:
-    (tmp_path / "shm").mkdir()
-    with (tmp_path / "shm/psm_1").open("w+") as held:
-        held.write("queue")
-        held.flush()
-        taken(images)
+    taken_with_a_queue(images, tmp_path)
     (tmp_path / "shm/psm_1").unlink()
     with pytest.raises(NoImage):
         images.restore(GONE, 1)
@@ -145,11 +157,7 @@ def test_files_in_memory_come_back_before_a_restore(images: Images, tmp_path: Pa
 
 
 def test_a_link_in_the_place_of_such_a_file_is_not_followed(images: Images, tmp_path: Path) -> None:
-    (tmp_path / "shm").mkdir()
-    with (tmp_path / "shm/psm_1").open("w+") as held:
-        held.write("queue")
-        held.flush()
-        taken(images)
+    taken_with_a_queue(images, tmp_path)
     (tmp_path / "shm/psm_1").unlink()
     (tmp_path / "victim").write_text("root's own")
     (tmp_path / "shm/psm_1").symlink_to(tmp_path / "victim")
@@ -160,10 +168,7 @@ def test_a_link_in_the_place_of_such_a_file_is_not_followed(images: Images, tmp_
 
 
 def test_a_file_of_somebody_else_stays(images: Images, tmp_path: Path) -> None:
-    (tmp_path / "shm").mkdir()
-    with (tmp_path / "shm/psm_1").open("w+") as held:
-        held.flush()
-        taken(images)
+    taken_with_a_queue(images, tmp_path)
     manifest = json.loads((images.image / "manifest.json").read_text())
     manifest["kept"][0]["owner"] = [os.getuid() + 1, os.getgid()]
     (images.image / "manifest.json").write_text(json.dumps(manifest))

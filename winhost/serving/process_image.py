@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+_MANIFEST = {"made_in", "pid", "pids", "pipe", "kept", "files"}
 OLDEST_CRIU = (4, 1)
 _LOG = logging.getLogger("image")
 _CAPACITY_MARGIN = 2 << 30
@@ -103,6 +104,8 @@ class Images:
             raise NoImage("there is none") from None
         except (OSError, ValueError) as error:
             raise NoImage(f"its manifest cannot be read: {error}") from None
+        if not isinstance(manifest, dict) or not manifest.keys() >= _MANIFEST:
+            raise NoImage("its manifest is damaged")
         return manifest
 
     def restore(self, pid: int, log: int) -> None:
@@ -335,6 +338,8 @@ class Engine:
             server = await asyncio.start_unix_server(self._answer, str(control))
             control.chmod(0o600)
             await loop.run_in_executor(None, self._begin)
+        if self._stopping:  # asked for while nothing could be told to end
+            self._pass_on()
         os.close(self._writer)
         loop.add_signal_handler(signal.SIGCHLD, lambda: loop.create_task(self._reap()))
         await self._reap()
