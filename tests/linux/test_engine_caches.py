@@ -1,4 +1,4 @@
-"""The cache of an engine, which systemd keeps for a dynamic user, goes with its unit."""
+"""The cache of an engine and the image of its process go with its unit."""
 
 import shutil
 from pathlib import Path
@@ -22,6 +22,9 @@ def test_it_goes_with_the_unit_and_no_other_does(tmp_path: Path) -> None:
         (cache / "private" / name).mkdir(parents=True)
         (cache / "private" / name / "graph").touch()
         (cache / name).symlink_to(f"private/{name}")
+    images = tmp_path / "var/lib/winhost-images"
+    for name in ("a", "b"):
+        (images / name / "image").mkdir(parents=True)
     unit = Path(moved(agent["engine_file"](UNIT)))
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\n")
@@ -39,3 +42,4 @@ def test_it_goes_with_the_unit_and_no_other_does(tmp_path: Path) -> None:
     assert not unit.exists()
     assert sorted(each.name for each in cache.iterdir()) == ["private", "winhost-engine-b"]
     assert [each.name for each in (cache / "private").iterdir()] == ["winhost-engine-b"]
+    assert [each.name for each in images.iterdir()] == ["b"]

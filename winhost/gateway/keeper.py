@@ -22,12 +22,12 @@ from .gateway_settings import GatewaySettings, parse_settings
 from .gpu_calls import GpuLibrary, NoDriver, is_suspended, resume, suspend
 from .program import CannotStart, tell_systemd
 from .settings_values import WrongSettings
+from .turn_settings import IMAGES
 
 _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
 _CGROUPS = Path("/sys/fs/cgroup")
-IMAGES = Path("/var/lib/winhost-images")
 _NOT_INSTALLED = 5  # systemctl's exit code
 
 
@@ -167,7 +167,7 @@ async def _runs(unit: str) -> bool:
 
 async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
     """What the program of a unit answers that starts its engine from an image. Raises CannotDo."""
-    control = IMAGES / unit[len("winhost-engine-") : -len(".service")] / "control"
+    control = Path(IMAGES, unit[len("winhost-engine-") : -len(".service")], "control")
     try:
         reader, writer = await asyncio.open_unix_connection(str(control))
         try:

@@ -13,6 +13,8 @@ _SAFE_SLEEP = (0, 17)  # before, a request to a sleeping engine ends it
 _MOST_MIB = 16_777_216
 _MOST_S = 86_400
 SLEEP, STOP = "sleep", "stop"
+IMAGES = "/var/lib/winhost-images"
+"""A folder for each engine whose process is written to disk, by the name in its unit's."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.core.dataclass import dataclass
+from winhost.gateway.turn_settings import IMAGES
 from winhost.model.workload import Mirror
 from winhost.serving.choice import Served
 from winhost.serving.command import START
@@ -18,7 +19,6 @@ from winhost.serving.profile_lines import ProfileLine
 CACHE = "winhost-vllm"
 """The volume with compiled graphs."""
 _READY, _IMAGE = "ready.py", "process_image.py"
-IMAGES = "/var/lib/winhost-images"
 START_SECONDS = 3600
 """For an engine to start: to load a model and to compile its graphs."""
 

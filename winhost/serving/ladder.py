@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from winhost.core.dataclass import dataclass
 from winhost.model.workload import Model
 
-MEASURED = "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs"
+MEASURED = (
+    "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
+    "1.75B, 3.26 GiB, one H100"
+)
 _WEIGHTS_GIB = 14.29
 _LOADING = 10  # seconds of a start
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
@@ -15,7 +16,7 @@ from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
-from winhost.serving.engine_files import IMAGES, START_SECONDS, ServedEngine
+from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
