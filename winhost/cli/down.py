@@ -37,8 +37,8 @@ def down(word: str | None, options: RunOptions) -> int:
     """Undo what `winhost up` did on a HOST."""
     store = Store()
     host = _host(word, store, options.fleet_file)
-    store.refuse_held(host.name)
     with store.lock(host.name, "winhost down", command=True):
+        store.refuse_held(host.name)
         runs = [each for each in standing_runs(store, host.name) if each.ours]
         forget_unused(store, host.name)
         if not runs:

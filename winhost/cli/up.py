@@ -122,8 +122,8 @@ def up(
     host = host_of(on, options.fleet_file)
     check_rights(host)
     store = Store()
-    store.refuse_held(host.name)
     with store.lock(host.name, "winhost up", command=True):
+        store.refuse_held(host.name)
         return _up(host, store, asked)
 
 
