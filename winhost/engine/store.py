@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from winhost.engine.private import private_folder
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.files import write_whole
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 
 class HostBusy(WinhostError):
@@ -104,13 +108,11 @@ class Store:
 
         Raises UsageError (NoStore), and HostBusy, which names the holder.
         """
-        from filelock import FileLock, Timeout
+        from filelock import Timeout
 
-        path = self._own("locks") / f"{_safe(host)}{'.up' if command else ''}.lock"
+        lock = self._file_lock(f"{_safe(host)}{'.up' if command else ''}")
+        path = Path(lock.lock_file)
         note = path.with_suffix(".json")
-        lock = FileLock(path, timeout=0, mode=0o600)
-        if path.is_symlink():  # it would be emptied, whatever it leads to
-            raise _no_store(path, "it is a symbolic link")
         try:
             lock.acquire()
         except Timeout:
@@ -132,13 +134,26 @@ class Store:
 
     def held(self, host: str) -> bool:
         """Whether a run is at the host now."""
-        if not (self.folder / "locks" / f"{_safe(host)}.json").exists():
+        from filelock import Timeout
+
+        note = self.folder / "locks" / f"{_safe(host)}.json"
+        if not note.exists():
             return False
         try:
-            with self.lock(host, "look"):
+            with self._file_lock(_safe(host)):
+                note.unlink(missing_ok=True)  # a dead process left it
                 return False
-        except HostBusy:
+        except Timeout:
             return True
+
+    def _file_lock(self, name: str) -> "BaseFileLock":
+        """Whoever only looks holds it for a moment, so it is tried for a second."""
+        from filelock import FileLock
+
+        path = self._own("locks") / f"{name}.lock"
+        if path.is_symlink():  # it would be emptied, whatever it leads to
+            raise _no_store(path, "it is a symbolic link")
+        return FileLock(path, timeout=1, mode=0o600)
 
     def _own(self, name: str) -> Path:
         """Raises UsageError: NoStore, NotPrivate."""
