@@ -323,3 +323,15 @@ class _RestartsWhileAsleep(LabClock):
         machine.clock = LabClock()
         machine.restart_computer()
         machine.settle()
+
+
+def test_a_session_of_an_earlier_boot_changes_and_restarts_nothing(host: Host) -> None:
+    boot, machine = host.machine.boot, host.machine
+    machine.restart_computer()
+    machine.settle()
+    for call in ({"resource": "Boot", "verb": "restart"}, {"resource": "VmPower", "verb": "set", "key": {"vm": VM}}):
+        asked = json.dumps({"calls": [{**call, "desired": {"state": "off"}}]})
+        with machine.for_session(lambda: machine.boot == boot), pytest.raises(HostDown):
+            host.agent.invoke(asked)
+    machine.settle()
+    assert (machine.boot, machine.vms[VM].power) == (boot + 1, "running")

@@ -37,7 +37,8 @@ class AgentAnswers(CallBatch):
         request = json.loads(json_text)
         calls = request.get("calls") or []
         exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
-        with self._mutex(boot, stop) if exclusive else nullcontext():
+        session = self.machine.for_session(lambda: self.machine.boot == boot)
+        with session, self._mutex(boot, stop) if exclusive else nullcontext():
             answers = self._answers(calls, stop)
         if self.machine.boot != boot or not self.machine.accepting():
             raise HostDown
