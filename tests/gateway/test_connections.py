@@ -5,6 +5,8 @@ import errno
 import json
 import socket
 import ssl
+import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, 
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
+
+_CROWD = 20
 
 
 class Transport(asyncio.Transport):
@@ -236,7 +240,7 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
                 transport.close()
 
         monkeypatch.setattr(socket, "socket", Full)
-        listening = await program._listening(settings, Accepts)
+        listening = await program._listening(settings, lambda peer: Accepts())
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
@@ -246,3 +250,33 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
     asyncio.run(told())
     assert len(asked) == 2
     assert asked[1] - asked[0] >= 1
+
+
+def test_of_a_crowd_one_is_accepted_in_a_turn_and_its_address_is_known_although_it_has_gone() -> None:
+    async def told() -> tuple[list[int], list[Any]]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        folder = Path("/nowhere")
+        settings = parse_settings(
+            json.dumps({**settings_for(folder), "listen": {"address": "127.0.0.1", "port": port}})
+        )
+        peers: list[Any] = []
+
+        def accepts(peer: Any) -> asyncio.Protocol:
+            peers.append(peer)
+            return asyncio.Protocol()
+
+        listening = await program._listening(settings, accepts)
+        for _ in range(_CROWD):
+            with socket.create_connection(("127.0.0.1", port)) as to:
+                to.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends with a reset
+        turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
+        while turns[-1] < _CROWD and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0)
+            turns.append(len(peers))
+        listening.close()
+        return [after - before for before, after in pairwise(turns)], peers
+
+    steps, peers = asyncio.run(told())
+    assert max(steps) == 1
+    assert [peer[0] for peer in peers] == ["127.0.0.1"] * _CROWD

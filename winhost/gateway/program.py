@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
@@ -26,6 +27,7 @@ from .turns import Turns
 _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
+Factory = Callable[[Any], asyncio.BaseProtocol]  # takes what `accept` says of the other side
 
 
 class CannotStart(Exception):
@@ -127,7 +129,7 @@ async def serve(
         return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
-    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
+    listening = await _listening(settings, lambda peer: Accepted(client, clients, context, proxies, peer))
     turns.start()
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
@@ -147,14 +149,14 @@ async def serve(
     engines.close()
 
 
-async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> "_Listening":
+async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening":
     listen = settings.listen
     loop = asyncio.get_running_loop()
     try:
         if listen.socket is None:
-            server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
+            server = await loop.create_server(asyncio.Protocol, listen.address, listen.port, start_serving=False)
         else:
-            server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
+            server = await loop.create_unix_server(asyncio.Protocol, listen.socket, start_serving=False)
             Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
         return _Listening(server, factory)
     except OSError as error:
@@ -162,36 +164,51 @@ async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Ba
 
 
 class _Listening:
-    """Accepts one connection in a turn of the event loop, without the task that asyncio's own server has for each."""
+    """Accepts one connection after another, each in a turn of the event loop of its own. asyncio's own server accepts
+    hundreds in a turn, and has a task for each.
+    """
 
-    def __init__(self, server: asyncio.Server, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(self, server: asyncio.Server, factory: Factory) -> None:
         self._server, self._factory = server, factory
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+        self._comes: dict[socket.socket, asyncio.Future[None]] = {}
         for each in self._sockets:
             each.setblocking(False)
             each.listen(_BACKLOG)
-            self._loop.add_reader(each, self._accept, each)
+        self._work = [self._loop.create_task(self._accept_all(each)) for each in self._sockets]
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _wake(self, listening: socket.socket) -> None:
+        if not self._comes[listening].done():
+            self._comes[listening].set_result(None)
+
+    async def _accept_all(self, listening: socket.socket) -> None:
+        while True:
+            self._comes[listening] = self._loop.create_future()
+            # It stays from one connection to the next: to put it there costs as much as to accept one.
+            self._loop.add_reader(listening, self._wake, listening)
+            try:
+                while True:
+                    await self._comes[listening]
+                    await self._accept(listening)
+                    self._comes[listening] = self._loop.create_future()
+            except (OSError, MemoryError) as error:  # no more files, or no memory
+                why = error.strerror if isinstance(error, OSError) else "out of memory"
+                _LOG.error("cannot accept connections for a second: %s", why)
+            self._loop.remove_reader(listening)
+            await asyncio.sleep(1)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        """Returns when its protocol has it. Raises OSError, MemoryError."""
         try:
             accepted, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no more files, or no memory
-            _LOG.error("cannot accept connections for a second: %s", error.strerror)
-            self._loop.remove_reader(listening)
-            self._loop.call_later(1, self._go_on, listening)
-            return
-        accepted.setblocking(False)
-        self._loop._make_socket_transport(accepted, self._factory(), extra={"peername": peer})  # type: ignore[attr-defined]
-
-    def _go_on(self, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:
-            self._loop.add_reader(listening, self._accept, listening)
+        await self._loop.connect_accepted_socket(lambda: self._factory(peer), accepted)
 
     def close(self) -> None:
-        for each in self._sockets:
+        for work, each in zip(self._work, self._sockets, strict=True):
+            work.cancel()
             self._loop.remove_reader(each)
             each.close()
         self._server.close()
