@@ -5,7 +5,7 @@ import errno
 import json
 import socket
 import ssl
-import struct
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -240,7 +240,7 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
                 transport.close()
 
         monkeypatch.setattr(socket, "socket", Full)
-        listening = await program._listening(settings, lambda peer: Accepts())
+        listening = await program._listening(settings, Accepts)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
@@ -252,31 +252,28 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
     assert asked[1] - asked[0] >= 1
 
 
-def test_of_a_crowd_one_is_accepted_in_a_turn_and_its_address_is_known_although_it_has_gone() -> None:
-    async def told() -> tuple[list[int], list[Any]]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        folder = Path("/nowhere")
-        settings = parse_settings(
-            json.dumps({**settings_for(folder), "listen": {"address": "127.0.0.1", "port": port}})
-        )
-        peers: list[Any] = []
+def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
+    class Accepts(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
 
-        def accepts(peer: Any) -> asyncio.Protocol:
-            peers.append(peer)
-            return asyncio.Protocol()
-
-        listening = await program._listening(settings, accepts)
-        for _ in range(_CROWD):
-            with socket.create_connection(("127.0.0.1", port)) as to:
-                to.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends with a reset
+    async def told() -> list[int]:
+        settings = parse_settings(json.dumps(settings_for(short)))
+        listening = await program._listening(settings, Accepts)
         turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
-        while turns[-1] < _CROWD and asyncio.get_running_loop().time() < until:
+        with ExitStack() as opened:
+            for _ in range(_CROWD):
+                opened.enter_context(socket.socket(socket.AF_UNIX)).connect(str(short / "door.sock"))
+            while turns[-1] < _CROWD and asyncio.get_running_loop().time() < until:
+                await asyncio.sleep(0)
+                turns.append(len(made))
+            listening.close()
+            for each in made:
+                each.close()
             await asyncio.sleep(0)
-            turns.append(len(peers))
-        listening.close()
-        return [after - before for before, after in pairwise(turns)], peers
+        return turns
 
-    steps, peers = asyncio.run(told())
-    assert max(steps) == 1
-    assert [peer[0] for peer in peers] == ["127.0.0.1"] * _CROWD
+    made: list[asyncio.BaseTransport] = []
+    turns = asyncio.run(told())
+    assert max(after - before for before, after in pairwise(turns)) == 1
+    assert turns[-1] == _CROWD

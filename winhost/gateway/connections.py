@@ -112,10 +112,8 @@ class Accepted(asyncio.BufferedProtocol):
         clients: Clients,
         tls: "ssl.SSLContext | None",
         proxies: TrustedProxies,
-        peer: object = None,
     ) -> None:
-        """peer: as `accept` says; a connection that is lost by now does not say it any more."""
-        self._make, self._clients, self._tls, self._proxies, self._peer = client, clients, tls, proxies, peer
+        self._make, self._clients, self._tls, self._proxies = client, clients, tls, proxies
         self._handshake: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._header = ProxyHeader()
@@ -130,7 +128,8 @@ class Accepted(asyncio.BufferedProtocol):
         self._transport = transport
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         client.accepted(transport)
-        client.address = str(self._peer[0]) if isinstance(self._peer, tuple) else ""
+        peer = transport.get_extra_info("peername")
+        client.address = peer[0] if isinstance(peer, tuple) else ""
         trusted = self._proxies.has(client.address)
         if not self._clients.enter(client, "" if trusted else client.address):
             transport.abort()

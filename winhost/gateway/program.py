@@ -10,7 +10,6 @@ import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from .api_keys import ApiKeys, WrongKeys, new_key
 from .connections import Accepted, ClientConnection, Clients
@@ -27,7 +26,7 @@ from .turns import Turns
 _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
-Factory = Callable[[Any], asyncio.BaseProtocol]  # takes what `accept` says of the other side
+Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class CannotStart(Exception):
@@ -129,7 +128,7 @@ async def serve(
         return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
-    listening = await _listening(settings, lambda peer: Accepted(client, clients, context, proxies, peer))
+    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
     turns.start()
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
@@ -154,9 +153,9 @@ async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening
     loop = asyncio.get_running_loop()
     try:
         if listen.socket is None:
-            server = await loop.create_server(asyncio.Protocol, listen.address, listen.port, start_serving=False)
+            server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
         else:
-            server = await loop.create_unix_server(asyncio.Protocol, listen.socket, start_serving=False)
+            server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
             Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
         return _Listening(server, factory)
     except OSError as error:
@@ -201,10 +200,10 @@ class _Listening:
     async def _accept(self, listening: socket.socket) -> None:
         """Returns when its protocol has it. Raises OSError, MemoryError."""
         try:
-            accepted, peer = listening.accept()
+            accepted, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        await self._loop.connect_accepted_socket(lambda: self._factory(peer), accepted)
+        await self._loop.connect_accepted_socket(self._factory, accepted)
 
     def close(self) -> None:
         for work, each in zip(self._work, self._sockets, strict=True):
