@@ -51,9 +51,6 @@ all: test crash
 lock:
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
 	  pyproject.toml --group dev -o requirements-dev.txt
-	echo aiohttp | uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate - | \
-	  $(BIN)/python -m tests.hub.lock_gateway > $(VENV)/gateway-requirements.txt
-	mv $(VENV)/gateway-requirements.txt winhost/serving/gateway-requirements.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

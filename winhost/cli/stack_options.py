@@ -59,14 +59,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
         "requirements file with hashes as uv pip compile --generate-hashes writes it.",
     },
-    "--gateway-wheels": {
-        "is_flag": True,
-        "help": "Workload: the gateway with wheels that winhost has locked by hash, in an environment of its own, "
-        "instead of the distribution's python3-aiohttp: where nobody gives security updates for that.",
-    },
     "--python": {
         "metavar": "VERSION",
-        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
+        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For "
+        "--engine-lock.",
     },
     "--index": {"metavar": "URL", "help": "Workload: another index of Python packages than https://pypi.org/simple."},
     "--listen": {
@@ -104,7 +100,6 @@ class StackWords:
     engine_archive: Path | None = None
     engine_program: str | None = None
     engine_lock: Path | None = None
-    gateway_wheels: bool = False
     python: str | None = None
     index: str | None = None
     listen: str | None = None

@@ -102,7 +102,6 @@ class SimulatedServing:
             "engines": [self._engine(socket) for socket in request["sockets"]],
             "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
             "gpus": self._gpus() if request.get("gpus") else None,
-            "library": {"package": "python3-aiohttp", "version": "3.9.1-1", "updates": "community"},
         }
 
     def _go_on(self, unit: str) -> None:
