@@ -42,7 +42,8 @@ def secrets(context: AutoinstallContext) -> Iterator[Finding]:
         found = _by_key(loc, text) or _by_text(text)
         if found:
             what, mend = found
-            yield context.found(loc, "secret", key=_last(loc), what=what, mend=mend)
+            code = "secret-of-install" if _by_key(loc, text) and mend == _TAKE_OUT else "secret"
+            yield context.found(loc, code, key=_last(loc), what=what, mend=mend)
 
 
 def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
