@@ -1,7 +1,7 @@
 """Lint an autoinstall file: what Ubuntu's installer accepts, and what then wipes disks, stops, waits or tells secrets.
 
-The shape of the file comes first (lint_shape.py). The installer's own schema ends there: it says of `storage` that it is
-an object, and allows any other key.
+The shape of the file comes first (lint_shape.py). The installer's own schema ends there: it says of `storage` that it
+is an object, and allows any other key.
 """
 
 from collections.abc import Sequence
