@@ -143,5 +143,7 @@ def _of_wsl(document: YamlNode, nodes: list[YamlNode], mounts: list[YamlNode]) -
         yield Found("not-for-wsl", odd.start, {"value": odd.value})
     elif not any(each.value == "/dev/dxg" for each in nodes):
         yield Found("no-dxg", document.start)
+    elif not any("libdxcore" in each.value for each in mounts):
+        yield Found("no-dxcore", document.start)
     elif not any("libnvidia-encode" in each.value or "libnvcuvid" in each.value for each in mounts):
         yield Found("no-video-libraries", document.start)

@@ -111,7 +111,8 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         edits = _corrected(setting, name, case) if name and knows(kind, name, version) is not False else ()
         option = _option_for(setting.name) if kind == "env" else None
         near = f"; vLLM has the option {option} for this." if option else suggested(setting.name, known_names)
-        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, edits)
+        unknown = f"unknown-{noun}" if name or option or not case.derived else "not-of-vllm"
+        yield Found(unknown, place, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
         yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
     else:
