@@ -155,14 +155,18 @@ def of_text(
         return None
     found, inner = commands(text)
     exported: list[Setting] = []
+    first: RecipeEngine | None = None
     for command in found:
         words = list(_expanded(command.words, following))
         if engine := engine_of(words, form, slips, depth + 1):
+            if first is not None:  # another branch of the script, which may be the one that runs
+                first.options += [each for each in engine.options if first.option(each.name) is None]
+                continue
             engine.variables[:0] = exported
             slips += inner
-            return engine
-        exported += _exported(command.words)
-    return None
+            first = engine
+        exported += _exported(command.words) if first is None else ()
+    return first
 
 
 def _expanded(words: Sequence[PlacedText], following: Sequence[PlacedText]) -> Iterator[PlacedText]:
@@ -254,7 +258,7 @@ def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText
 
 def has_entrypoint(image: str) -> bool:
     """Whether an image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
-    return _name(image) in ("vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu") or is_official(image)
+    return _name(image).startswith("vllm-openai") or is_official(image)
 
 
 def is_official(image: str) -> bool:

@@ -117,6 +117,10 @@ class RecipeCase:
         others = [each for engine in self.recipe.engines for each in (*engine.options, *engine.variables)]
         return any(each.text.at != but.text.at and (each.name == name or one_slip(each.name, name)) for each in others)
 
+    def reads(self, variable: str) -> bool:
+        """Whether the recipe itself uses a variable: then it is its own, and no misspelt one of vLLM."""
+        return re.search(rf"\$\{{?{re.escape(variable)}(?!\w)", self.source.text) is not None
+
     @cached_property
     def other(self) -> OtherEngine | None:
         """Its engine; None for vLLM."""

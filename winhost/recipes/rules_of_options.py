@@ -15,7 +15,7 @@ from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.container_words import is_behind_image
 from winhost.recipes.engine_words import shapes
-from winhost.recipes.misspelt import meant, suggested
+from winhost.recipes.misspelt import CUTOFF, meant, suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
@@ -111,7 +111,9 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         edits = _corrected(setting, name, case) if name and knows(kind, name, version) is not False else ()
         option = _option_for(setting.name) if kind == "env" else None
         near = f"; vLLM has the option {option} for this." if option else suggested(setting.name, known_names)
-        unknown = f"unknown-{noun}" if name or option or not case.derived else "not-of-vllm"
+        slip = did_you_mean(setting.name, known_names, cutoff=CUTOFF)
+        sure = slip or option or (kind == "engine" and not case.derived)
+        unknown = f"unknown-{noun}" if sure and not case.reads(setting.name) else "not-of-vllm"
         yield Found(unknown, place, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
         yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
@@ -250,7 +252,7 @@ def model(case: RecipeCase) -> Iterator[Found]:
     name = engine.option("--served-model-name")
     if name and not told and not engine.leads and engine.entered in ("", "vllm serve"):
         yield Found("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
-    elif engine.known and not told and engine.model is None:
+    elif engine.known and not told and engine.model is None and (engine.entered or not case.derived):
         yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
     if trusts := engine.option("--trust-remote-code"):
         revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
