@@ -18,6 +18,7 @@ from winhost.serving.vllm_options import names
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _SET = ("export", "set", "setx", "declare", "-x", "env", "local")
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+_BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
 DEEPEST = 4  # shells within shells
@@ -82,8 +83,10 @@ def _exported(words: Sequence[PlacedText]) -> Iterator[Setting]:
 def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], depth: int = 0) -> RecipeEngine | None:
     """The engine that a command starts, if it does."""
     before: list[Setting] = []
+    begins = 0  # behind variables, `exec` and the like
     for at, word in enumerate(words):
         name = _program(word.value)
+        begins += at == begins and (bool(_ASSIGNED.match(word.value)) or name in _BEFORE)
         rest = words[at + 1 :]
         if _ASSIGNED.match(word.value):
             before.append(variable(word, (word,)))
@@ -96,7 +99,7 @@ def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], 
             engine = RecipeEngine(form, "command", first, entered=began[0], program=first.value)
             read_engine(words[began[1] :], engine)
             return _with(engine, before)
-        elif at == len(before) and (other := other_engines.began(words[at:])) is not None:
+        elif at == begins and (other := other_engines.began(words[at:])) is not None:
             engine = RecipeEngine(form, "command", word, entered=other[0], program=word.value)
             other_engines.read_other(other[0], words[at + other[1] :], engine)
             return _with(engine, before)
@@ -258,12 +261,12 @@ def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText
 
 def has_entrypoint(image: str) -> bool:
     """Whether an image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
-    return _name(image).startswith("vllm-openai") or is_official(image)
+    return _name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
 
 
 def is_official(image: str) -> bool:
     """An image of vLLM's own."""
-    return image.removeprefix("docker.io/").startswith("vllm/vllm")
+    return image.removeprefix("docker.io/").startswith("vllm/vllm-openai")
 
 
 def is_derived(image: str) -> bool:
