@@ -12,7 +12,7 @@ from winhost.model.errors import did_you_mean
 
 Findings = Iterator[Finding]
 MATCHES = Version("24.04.2")  # of the media; use_gap heeds `match` from there on (LP #2080608)
-_NAMES, _MODES = ("direct", "lvm", "zfs", "hybrid"), ("reformat_disk", "use_gap")
+_NAMES = ("direct", "lvm", "zfs", "hybrid")
 _LAYOUT = ("storage", "layout")
 
 
@@ -48,9 +48,8 @@ def layout(context: AutoinstallContext) -> Findings:
         yield from _gap(context, found)
     elif mode is None:
         yield context.found(_LAYOUT, "layout-no-mode", which=_which(found))
-    else:
-        code = "layout-reformat" if mode in _MODES else "layout-mode"
-        yield context.found((*_LAYOUT, "mode"), code, which=_which(found), found=mode)
+    elif mode == "reformat_disk":
+        yield context.found((*_LAYOUT, "mode"), "layout-reformat", which=_which(found))
     yield from _match(context, (*_LAYOUT, "match"), found.get("match"))
 
 

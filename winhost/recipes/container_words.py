@@ -14,6 +14,11 @@ IMAGE = "image"
 TOOLS = ("docker", "podman", "nerdctl", "wslc")
 
 
+def image_name(image: str) -> str:
+    """Without its registry, tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
 @dataclass(frozen=True)
 class ContainerOptions:
     """See container_options.yaml."""

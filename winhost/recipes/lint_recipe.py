@@ -32,7 +32,7 @@ RULES = (
 # Of engines beside vLLM: what is true of each container with GPUs, each port, each key and each unit.
 COMMON = (
     *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
-    *(rules_of_containers.visible_gpus, rules_of_containers.ports, rules_of_containers.files),
+    *(rules_of_containers.visible_gpus, rules_of_containers.ports),
     *(*rules_of_exposure.RULES, rules_of_pods_and_units.manifest, rules_of_pods_and_units.unit, by_rows),
 )
 PREFIX = "serve"

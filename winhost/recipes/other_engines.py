@@ -9,6 +9,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
+from winhost.recipes.container_words import image_name
 from winhost.recipes.recipe_model import RecipeEngine, Setting
 from winhost.recipes.recipe_text import PlacedText
 
@@ -37,11 +38,7 @@ def other_engines() -> Mapping[str, OtherEngine]:
 
 def kind_of(image: str) -> str | None:
     """The engine in an image."""
-    name = image.partition("@")[0]
-    name = (
-        name.rpartition("/")[0] + name[name.rfind("/") :].partition(":")[0] if "/" in name else name.partition(":")[0]
-    )
-    return next((kind for kind, each in other_engines().items() if re.search(each.image, name)), None)
+    return next((kind for kind, each in other_engines().items() if re.fullmatch(each.image, image_name(image))), None)
 
 
 def has_port(engine: RecipeEngine) -> bool:

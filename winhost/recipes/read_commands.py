@@ -8,7 +8,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from winhost.findings.finding import TextEdit
 from winhost.recipes import other_engines
 from winhost.recipes.command_editor import CommandEditor
-from winhost.recipes.container_words import IMAGE, TOOLS, read_container, variable
+from winhost.recipes.container_words import IMAGE, TOOLS, image_name, read_container, variable
 from winhost.recipes.engine_words import read_engine
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
@@ -261,7 +261,7 @@ def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText
 
 def has_entrypoint(image: str) -> bool:
     """Whether an image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
-    return _name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
+    return image_name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
 
 
 def is_official(image: str) -> bool:
@@ -271,11 +271,7 @@ def is_official(image: str) -> bool:
 
 def is_derived(image: str) -> bool:
     """One that somebody made of vLLM's, by its name: with what options and from which version it does not say."""
-    return "vllm" in _name(image).casefold() and not has_entrypoint(image)
-
-
-def _name(image: str) -> str:
-    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    return "vllm" in image_name(image).casefold() and not has_entrypoint(image)
 
 
 def _options(words: Sequence[PlacedText]) -> list[str]:

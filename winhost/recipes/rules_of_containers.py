@@ -301,22 +301,14 @@ def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[Te
     return case.engine.editor.add_to_container("--stop-timeout", value)
 
 
-def files(case: RecipeCase) -> Iterator[Found]:
-    """Folders of Windows, and caches that go with the container."""
-    engine = case.engine
-    volumes = engine.all_boxed("--volume")
-    for volume in volumes:
-        value = volume.value or ""
-        if (value.startswith("/mnt/") and value[5:6].isalpha() and value[6:7] == "/") or value[1:3] in (":\\", ":/"):
-            yield Found("volume-on-windows", volume.text.start, {"value": value})
-    name = (
-        engine.model.value
-        if engine.model
-        else (engine.option("--model") or Setting("", "", engine.at, None, (), "")).value
-    )
-    remote = bool(name) and not (name or "").startswith(("/", ".", "~", "$", "s3:"))
-    wanted = case.other is None and engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
-    if engine.in_container and wanted and engine.known and remote and not volumes and not engine.boxed("--mount"):
+def no_cache(case: RecipeCase) -> Iterator[Found]:
+    """A model that is fetched anew for each container."""
+    engine, option = case.engine, case.engine.option("--model")
+    name = (engine.model.value if engine.model else option.value if option else None) or ""
+    remote = bool(name) and not name.startswith(("/", ".", "~", "$", "s3:"))
+    wanted = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
+    kept = engine.boxed("--volume") or engine.boxed("--mount")
+    if engine.in_container and wanted and engine.known and remote and not kept:
         yield Found("no-cache", engine.at.start)
 
 
@@ -331,4 +323,4 @@ def outside(case: RecipeCase) -> Iterator[Found]:
             yield Found("not-passed", setting.text.start, {"name": setting.name}, run)
 
 
-RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, files, outside)
+RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, no_cache, outside)

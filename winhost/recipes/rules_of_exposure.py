@@ -56,9 +56,6 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
 def exposed(case: RecipeCase) -> Iterator[Found]:
     """Routes without a key that others reach."""
     engine, how = case.engine, case.open_by
-    network = engine.boxed("--network")
-    if engine.in_container and network is not None and network.value == "host" and not engine.option("--uds"):
-        yield Found("host-network", network.text.start)
     if how is None:
         return
     dev = engine.variable("VLLM_SERVER_DEV_MODE")

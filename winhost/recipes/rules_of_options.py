@@ -241,7 +241,7 @@ def repeated(case: RecipeCase) -> Iterator[Found]:
 
 
 def model(case: RecipeCase) -> Iterator[Found]:
-    """A model is named, once, and its code is not trusted blindly."""
+    """A model is named, once."""
     engine = case.engine
     if engine.entered == "twice" and engine.places.get("again 0"):
         again = [word for name, word in engine.places.items() if name.startswith("again ")]
@@ -254,9 +254,6 @@ def model(case: RecipeCase) -> Iterator[Found]:
         yield Found("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
     elif engine.known and not told and engine.model is None and (engine.entered or not case.derived):
         yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
-    if trusts := engine.option("--trust-remote-code"):
-        revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
-        yield Found("trusts-code", trusts.text.start, {"revision": revision})
 
 
 def slips(case: RecipeCase) -> Iterator[Found]:

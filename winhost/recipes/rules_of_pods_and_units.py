@@ -75,22 +75,10 @@ def _at(case: RecipeCase, name: str) -> int:
 
 
 def unit(case: RecipeCase) -> Iterator[Found]:
-    """What systemd does not do."""
-    engine = case.engine
-    if engine.form is not RecipeForm.SYSTEMD:
-        return
-    first = engine.places.get("command")
+    """A program without its whole path."""
+    first = case.engine.places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
     if first is not None and "/" not in first.value:
         yield Found("not-absolute", first.start, {"word": first.value})
-    for setting in engine.container:
-        if setting.name == "--detach" or setting.written in ("-d", "-itd", "-dit"):
-            yield Found(
-                "detached-in-unit", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
-            )
-        elif setting.name == "--tty" or setting.written in ("-it", "-ti"):
-            yield Found(
-                "tty-without-terminal", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
-            )
 
 
 RULES = (manifest, probes, unit)
