@@ -131,6 +131,13 @@ class RecipeCase:
         """Its engine, for people."""
         return self.other.title if self.other else "vLLM"
 
+    @property
+    def wants_newest(self) -> bool:
+        """Whether its image is whichever is the newest."""
+        found = self.engine.boxed(IMAGE)
+        tag = (found.value or "").rpartition("/")[2].partition(":")[2] if found else "none"
+        return not self.derived and tag.partition("-")[0] in ("", "latest", "nightly")
+
     @cached_property
     def derived(self) -> bool:
         """Whether somebody else's image is between vLLM and this recipe."""
