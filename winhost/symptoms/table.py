@@ -14,6 +14,7 @@ from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Severity
+from winhost.model.wsman import codes_of
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,17 @@ def symptoms() -> Mapping[str, Symptom]:
 
 
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
-    signs = tuple(map(_sign, row["signs"]))
+    signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
     severity = Severity(row.get("severity", Severity.UNSUPPORTED))
     return Symptom(name, row["program"], row["says"], signs, causes, severity, row.get("case", {}))
+
+
+def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
+    """`wsman: busy` stands for all codes of WS-Management of that kind."""
+    if isinstance(written, Mapping) and "wsman" in written:
+        return tuple(Sign(code=code) for code in codes_of(written["wsman"]))
+    return (_sign(written),)
 
 
 def _sign(written: str | int | Mapping[str, Any]) -> Sign:
