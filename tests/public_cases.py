@@ -1,4 +1,4 @@
-"""Public cases put to winhost, and how its answers score. `python -m tests.public_cases` prints a line for each case."""
+"""Public cases put to winhost, and how its answers score. `python -m tests.public_cases` prints the score of each."""
 
 import json
 import re
@@ -101,8 +101,8 @@ def scores(*names: str) -> dict[str, Score]:
 def main(names: Sequence[str]) -> None:
     found = scores(*names)
     for name, got in found.items():
-        print(f"{got:18} {name}")
-    print(json.dumps({"cases": len(found), **Counter(found.values())}))
+        sys.stdout.write(f"{got:18} {name}\n")
+    sys.stdout.write(json.dumps({"cases": len(found), **Counter(found.values())}) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,17 +7,15 @@ from winhost.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class WsmanFault:
-    """name: its constant in wsmerror.h or winerror.h; kind: what it is for a client, `denied`, `busy` (a quota is used up) or `forbidden` (by
-    configuration or policy)."""
+    """name: its constant in wsmerror.h or winerror.h; kind: what it is for a client: `denied`, `busy` (a quota is used
+    up) or `forbidden` (by configuration or policy)."""
 
     name: str
     kind: str
 
 
-ACCESS_DENIED = 5
-
 FAULTS: Mapping[int, WsmanFault] = {
-    ACCESS_DENIED: WsmanFault("ERROR_ACCESS_DENIED", "denied"),
+    5: WsmanFault("ERROR_ACCESS_DENIED", "denied"),
     0x80070005: WsmanFault("E_ACCESSDENIED", "denied"),
     0x803381A5: WsmanFault("ERROR_WSMAN_QUOTA_MAX_SHELLS", "busy"),
     0x803381A6: WsmanFault("ERROR_WSMAN_QUOTA_MAX_OPERATIONS", "busy"),

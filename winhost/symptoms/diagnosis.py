@@ -20,8 +20,8 @@ _ORDER: tuple[Standing, ...] = ("shown", "possible", "ruled-out")
 
 @dataclass(frozen=True)
 class LikelyCause:
-    """standing: what the rest of the text and the facts of the host say of it; because: what of them; by: which of the two
-    says so, None where neither does.
+    """standing: what the rest of the text and the facts of the host say of it; because: what of them; by: which of
+    the two says so, None where neither does.
 
     who: does the remedy; reason: a code that winhost explain knows more of.
     """
@@ -103,7 +103,7 @@ def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom
 
 
 class _Rulings:
-    """By the text and by the facts of a host. What either contradicts is ruled out; what the text shows counts first."""
+    """By text and facts of a host. What either contradicts is ruled out; what the text shows comes first."""
 
     def __init__(self, seen: Mapping[str, str], facts: HostFacts | None) -> None:
         self._text = TextRulings(seen, facts)

@@ -1,7 +1,6 @@
 """What the same text and the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
 
 from collections.abc import Mapping
-
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
@@ -19,8 +18,8 @@ By: TypeAlias = Literal["text", "facts"]
 
 @dataclass(frozen=True)
 class Ruling:
-    """because: what says so, in the facts or in the text; nothing where neither says anything. here: the cause belongs to
-    the place that the text comes from.
+    """because: what says so, in the facts or in the text; nothing where neither says anything. here: the cause belongs
+    to the place that the text comes from.
     """
 
     standing: Standing
@@ -35,8 +34,8 @@ OPEN = Ruling("possible")
 class TextRulings:
     """Rulings by what else the same text shows, and by where it comes from.
 
-    seen: marks of the text, each with its line. A host whose facts are known narrows the places of a text that says nothing
-    of them.
+    seen: marks of the text, each with its line. A host whose facts are known narrows the places of a text that says
+    nothing of them.
     """
 
     def __init__(self, seen: Mapping[str, str], facts: HostFacts | None = None) -> None:

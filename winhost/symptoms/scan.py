@@ -70,7 +70,8 @@ class Scan:
 def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Each literal with the signs that it stands for, by how it begins: most texts have no code in any of its forms."""
     found: dict[str, dict[str, list[tuple[Symptom | Mark, Sign]]]] = {}
-    for known in (*symptoms().values(), *marks().values()):
+    every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
+    for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
                 found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((known, sign))
