@@ -53,8 +53,8 @@ class KnownCause:
     cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
     do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
     host, and whose sentence, remedy and evidence stand for what is not written here. where: the places (PLACES) at
-    which it can be this; beside: marks, of which one in the same text shows that it is this; unless: marks, of which one
-    shows that it is not.
+    which it can be this; beside: marks, of which one in the same text shows that it is this; unless: marks, of which
+    one shows that it is not.
     """
 
     cause: str
@@ -85,8 +85,8 @@ class Symptom:
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Where a text may come from: Windows itself, a Linux in WSL, on a machine of its own, in a VM with an assigned GPU (DDA)
-# or in one with a partition of a GPU.
+# Where a text may come from: Windows itself, a Linux in WSL, on a machine of its own, in a VM with an assigned GPU
+# (DDA) or in one with a partition of a GPU.
 PLACES: Mapping[str, str] = {
     "windows": "Windows",
     "wsl": "WSL",
