@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
 from tests.cases import read_cases
+from tests.processes import PATIENCE_S
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
 from winhost.resources.host import HostFacts
@@ -68,7 +69,9 @@ def commanded(case: Mapping[str, Any], folder: Path) -> Score:
         (folder / "facts.json").write_text(write_document(_facts(case, folder).document), encoding="utf-8")
     named = {"FILE": case.get("name", ""), "FACTS": "facts.json"}
     command = [sys.executable, "-m", "winhost", *(named.get(word, word) for word in words)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=PATIENCE_S
+    )
     said = " ".join((done.stdout + done.stderr).split())
     if any(_matches(each, said) for each in case.get("wrong", ())):
         return "confidently wrong"

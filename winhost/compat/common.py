@@ -143,7 +143,11 @@ def windows_unlisted(facts: HostFacts) -> str | None:
     if os.build < SERVER_2016 or (known and getattr(known, kind)):
         return None
     newer = os.build > windows_builds()[-1].build
-    return f"{os.named}, {checked(f'build {windows_builds()[-1].build}')}" if newer else f"{os.named}: not in the table of builds"
+    return (
+        f"{os.named}, {checked(f'build {windows_builds()[-1].build}')}"
+        if newer
+        else f"{os.named}: not in the table of builds"
+    )
 
 
 def no_card(facts: HostFacts) -> str | None:
