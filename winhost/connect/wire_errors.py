@@ -195,9 +195,9 @@ _DENIED = (
     "of Administrators is refused as well while UAC filters it, where LocalAccountTokenFilterPolicy is not 1."
 )
 _WRONG = (
-    "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked. If they are "
-    "right: the host may refuse NTLM (a policy, Protected Users), know itself by another name than this address, or take "
-    "a local account for one of the domain."
+    "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked. "
+    "If they are right: the host may refuse NTLM (a policy, Protected Users), know itself by another name than this "
+    "address, or take a local account for one of the domain."
 )
 
 
