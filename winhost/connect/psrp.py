@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated
+from winhost.connect.libraries import at, check_bundle, failure_of, only_output, quieten, translated
 from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
 from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
+from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
     from pypsrp.powershell import PowerShell, RunspacePool
@@ -157,11 +158,11 @@ class Pypsrp:
         from pypsrp.exceptions import AuthenticationError, WSManFaultError
         from spnego.exceptions import SpnegoError
 
-        denied = isinstance(error, WSManFaultError) and error.code == ACCESS_DENIED
+        denied = isinstance(error, WSManFaultError) and kind_of(error.code) == "denied"
         return denied or isinstance(error, AuthenticationError | SpnegoError)
 
     def denies(self, error: Exception) -> bool:
-        return getattr(error, "code", None) == ACCESS_DENIED
+        return kind_of(getattr(error, "code", None)) == "denied"
 
     def failure(self, error: Exception) -> Failure:
         from pypsrp.exceptions import WinRMTransportError, WSManFaultError
