@@ -73,7 +73,7 @@ def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: 
             "dda",
             {"vllm": "0.31.0", "driver": "580"},
             "unverified",
-            ("vllm-snapshot.old-vllm", "vllm-snapshot.plugin"),
+            ("vllm-snapshot.plugin", "vllm-snapshot.old-vllm"),
         ),
         ("vllm-snapshot", "dda", {"vllm": "0.32.0", "driver": "580"}, "unverified", ("vllm-snapshot.plugin",)),
         ("vllm-snapshot", "wsl2/nat", {"vllm": "0.33.0"}, "unsupported", ("vllm-snapshot.behind-windows",)),
