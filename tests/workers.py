@@ -62,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    judged = getattr(sys.modules.get("winhost.compat.assess"), "_judged", None)
-    session.config.stash[JUDGED] = judged.cache_info().misses if judged else 0
+    kept = getattr(sys.modules.get("winhost.resources.host"), "_interned", None)  # what answers about a host rest on
+    session.config.stash[JUDGED] = kept.cache_info().misses if kept else 0
 
 
 @pytest.hookimpl(tryfirst=True)
