@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.connect.local_linux import local_linux
+from tests.processes import PATIENCE_S
 from winhost.connect.ssh_logon import SshConnection
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.serving_answers import STAND_IN
@@ -52,7 +53,7 @@ def listening(linux: OwnLinux) -> Iterator[str]:
                 back = threading.Thread(target=_hand_on, args=(found, self.request), daemon=True)
                 back.start()
                 _hand_on(self.request, found)
-                back.join()
+                back.join(PATIENCE_S)
 
     class Listening(socketserver.ThreadingTCPServer):
         daemon_threads = True
