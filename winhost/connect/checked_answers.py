@@ -67,10 +67,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Sent:
-    """How many bytes of a file are there."""
+    """How many bytes of a file are there; and of how many, where a host fetches it and its server told."""
 
     received: Annotated[int, Strict(), Field(ge=0)]
     sha256: str | None
+    whole: Annotated[int, Strict(), Field(ge=0)] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ _SECONDS = {
     "Enable-WindowsOptionalFeature": 60.0,
     "Disable-WindowsOptionalFeature": 30.0,
     "Copy-WinhostSource": 30.0,
+    "Receive-WinhostSlice": 20.0,
     "msiexec.exe": 30.0,
     "nvidia-smi.exe": 1.0,
     "Start-VM": 3.0,
