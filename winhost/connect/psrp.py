@@ -15,7 +15,7 @@ from winhost.model.fleet import Auth, Host
 from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
-    from pypsrp.powershell import PowerShell, RunspacePool
+    from pypsrp.powershell import PowerShell
     from pypsrp.wsman import WSMan
 
 
