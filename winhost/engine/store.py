@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 
-class HostBusy(WinhostError):
+def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
     """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
-
-    def __init__(self, host: str, holder: str, *, command: bool = False) -> None:
-        if command:
-            what = f"{host} is being worked on by another winhost: {holder}"
-            hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
-        else:
-            what = f"{host} is being changed by another run: {holder}"
-            hint = "Wait for it, or look: winhost runs"
-        super().__init__("Busy", what=what, hint=hint, host=host)
+    if command:
+        what = f"{host} is being worked on by another winhost: {_holder(note)}"
+        hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
+    else:
+        what = f"{host} is being changed by another run: {_holder(note)}"
+        hint = "Wait for it, or look: winhost runs"
+    return WinhostError("Busy", what=what, hint=hint, host=host)
 
 
 def _no_store(path: Path, why: str) -> UsageError:
@@ -106,7 +104,7 @@ class Store:
         """Hold the host for this process. A dead process's lock is free. command: hold it for `winhost up` or `down` as
         a whole, within which runs hold it as ever.
 
-        Raises UsageError (NoStore), and HostBusy, which names the holder.
+        Raises UsageError (NoStore), and WinhostError (Busy), which names the holder.
         """
         from filelock import Timeout
 
@@ -116,7 +114,7 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            raise HostBusy(host, _holder(note), command=command) from None
+            raise _busy(host, note, command=command) from None
         except OSError as error:
             raise _no_store(path, error.strerror or str(error)) from error
         try:
@@ -128,9 +126,9 @@ class Store:
             lock.release()
 
     def refuse_held(self, host: str) -> None:
-        """Raises HostBusy, as `lock` does, and leaves nothing behind."""
+        """Raises Busy, as `lock` does, and leaves nothing behind."""
         if self.held(host):
-            raise HostBusy(host, _holder(self.folder / "locks" / f"{_safe(host)}.json"))
+            raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
 
     def held(self, host: str) -> bool:
         """Whether a run is at the host now."""
