@@ -33,20 +33,24 @@ class _ResourceTypes(Mapping[str, ResourceType]):
             name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "__init__.py").is_file()
         }
         self._systems = systems
+        self._found: dict[str, ResourceType | None] = {}  # some hundred look-ups for each call to a host
 
     def __getitem__(self, name: str) -> ResourceType:
-        found = self._module(name)
+        found = self._found[name] if name in self._found else self._module(name)
         if found is None:
             raise KeyError(name)
         return found
 
     def _module(self, name: str) -> ResourceType | None:
         folder = self._modules.get(name.lower())
-        found = _declared(folder).resource_type if folder else None
-        return found if found and found.name == name else None
+        if folder is None:
+            return None  # not kept: names come from files, too, and there is no end of them
+        found = _declared(folder).resource_type
+        self._found[name] = found if found.name == name else None
+        return self._found[name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._module(name) is not None
+        return name in self._found or (isinstance(name, str) and self._module(name) is not None)
 
     def __iter__(self) -> Iterator[str]:
         return (state.resource_type.name for state in self.states)
