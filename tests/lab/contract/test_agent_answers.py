@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rows import each_row
-from winhost.lab.contract.agent_answers import AgentAnswers
-from winhost.lab.contract.call_batch import PipelineStopped
+from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.cmdlet_host import HostDown

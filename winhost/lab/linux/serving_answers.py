@@ -13,7 +13,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.call_batch import failure
+from winhost.lab.contract.agent_answers import failure
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.served_engines import SERVING_FILE as FILE
