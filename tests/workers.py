@@ -112,6 +112,8 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no type
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
+        if node not in self.registered_collections:
+            return  # a new worker in the place of a dead one: it gets work once it has collected
         super()._reschedule(node)
         # A worker begins a test when it knows the next one: one that has a single test would wait for ever.
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
