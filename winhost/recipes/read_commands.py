@@ -163,6 +163,7 @@ def of_text(
         words = list(_expanded(command.words, following))
         if engine := engine_of(words, form, slips, depth + 1):
             if first is not None:  # another branch of the script, which may be the one that runs
+                first.branched = True
                 first.options += [each for each in engine.options if first.option(each.name) is None]
                 continue
             engine.variables[:0] = exported
@@ -215,7 +216,7 @@ def with_entry(
 
 def _take_over(engine: RecipeEngine, found: RecipeEngine) -> None:
     engine.kind, engine.entered, engine.model, engine.leads = found.kind, found.entered, found.model, found.leads
-    engine.words = found.words
+    engine.words, engine.branched = found.words, found.branched
     engine.options, engine.strays = found.options, found.strays
     engine.variables = [*engine.variables, *found.variables]
 

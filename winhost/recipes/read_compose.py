@@ -239,4 +239,6 @@ def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequenc
     last = max(own, key=lambda text: text.end, default=None)
     if command.is_list and (last is None or last.start in {each.node.start_mark.index for each in command.items()}):
         return item_after(command, words)
-    return (TextEdit(last.at[-1] + 1, last.at[-1] + 1, f" {words}"),) if last is not None else ()
+    if last is None or engine.branched:
+        return ()
+    return (TextEdit(last.at[-1] + 1, last.at[-1] + 1, f" {words}"),)
