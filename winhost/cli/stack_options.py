@@ -61,8 +61,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--python": {
         "metavar": "VERSION",
-        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For "
-        "--engine-lock.",
+        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
     },
     "--index": {"metavar": "URL", "help": "Workload: another index of Python packages than https://pypi.org/simple."},
     "--listen": {
