@@ -164,11 +164,13 @@ class HostSession:
         """
         received = self._reading(lambda agent: agent.received(*_of(step), step.before))
         began = (time.monotonic(), received.size)
+        told = False
         slices = self._receiver(step, lambda agent, at: self._slice(agent, step, at, address, at > began[1]))
         try:
             for at, whole in uploads.fetch(received, slices):
-                if at or whole:
+                if (at != whole and (at or whole)) or told:  # what came in one slice is told by its step
                     self._tell_moved(step, "fetched", at, whole, began)
+                    told = True
                 self._put_off_if_asked()
         except RemoteError as error:
             if error.fault.code != NO_RANGE:
