@@ -104,7 +104,7 @@ class StandInEngine:
         for number in range(words):
             await response.write(f'data: {{"choices": [{{"text": "{prompt}/{number} "}}]}}\n\n'.encode())
             await asyncio.sleep(0.1 if prompt.startswith("slow") else 0)
-            if prompt == "held" and number == 0:
+            if prompt.startswith("held") and number == 0:
                 await asyncio.to_thread(self.first_came.wait, PATIENCE_S)
             if prompt == "die" and number == 1:
                 assert request.transport

@@ -214,20 +214,22 @@ def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
 
 
 @pytest.mark.real
-def test_two_hundred_streams_that_are_open_together_are_whole_and_apart(own_door: OwnDoor) -> None:
-    """Each has a prompt of its own, which says the same number."""
-    prompts = [f"slow {'0' * number}8" for number in range(200)]
-    with own_door(connections=512, hold=PATIENCE_S) as door, ExitStack() as closing:
+def test_of_five_hundred_streams_at_once_none_is_refused_and_each_is_whole(own_door: OwnDoor) -> None:
+    """With the limits of a deployment: 256 run and the others wait. Each has a prompt of its own."""
+    with own_door(hold=PATIENCE_S) as door, ExitStack() as closing:
         streams: list[tuple[str, socket.socket]] = []
-        for prompt in prompts:
-            to = closing.enter_context(door.connected())
+        for number in range(500):
+            prompt, to = f"held {number}", closing.enter_context(door.connected())
             to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": prompt, "stream": True}))
             streams.append((prompt, to))
-        assert waited_for(lambda: len(door.engine.requests) == 200)
+        assert waited_for(lambda: metric(door, "winhost_gateway_requests_waiting") == "244")
+        assert waited_for(lambda: len(door.engine.requests) == 256)
+        assert metric(door, "winhost_gateway_requests_running") == "256"
+        door.engine.first_came.set()
         for prompt, to in streams:
             status, _, body = answer_of(rest_of(to))
-            texts = [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:8]]
-            assert (status, texts) == (200, [f"{prompt}/{each} " for each in range(8)])
+            texts = [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:3]]
+            assert (status, texts) == (200, [f"{prompt}/{each} " for each in range(3)])
             assert body.endswith(b"data: [DONE]\n\n")
 
 

@@ -24,6 +24,7 @@ from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
     Availability,
     AvailableMemory,
+    Body,
     KvMirror,
     Lora,
     Mirror,
@@ -174,6 +175,20 @@ def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tu
 
 def _first(wanted: Workload, name: str | None = None) -> Served:
     return serving(shipped(TWO_CARDS), wanted, name).models[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_engine_fetches_media_from_hosts_that_the_workload_names_alone(name: str) -> None:
+    state = ModelState.RESIDENT if name in map(no_sleep, BASES) else ModelState.SLEEPING
+    named = Body(media=("images.example.org", "media.example.org:9000"))
+    for body, words in (
+        (Body(), ("--allowed-media-domains=media.invalid",)),
+        (named, ("--allowed-media-domains", "images.example.org", "media.example.org")),
+    ):
+        host = shipped("server2025-4xh200" if name.startswith("dda") else TWO_CARDS)
+        lines = serving(host, workload(model(body=body, state=state)), name).models[0].lines
+        assert [line.words for line in lines if line.name == "--allowed-media-domains"] == [words]
+        assert [line.text for line in lines if "REDIRECT" in line.name] == ["VLLM_MEDIA_URL_ALLOW_REDIRECTS=0"]
 
 
 def test_between_cards_the_profile_sets_what_assess_names() -> None:
