@@ -4,6 +4,7 @@ whoever sends no key takes no place from those who do.
 
 import asyncio
 import logging
+import os
 import ssl
 from asyncio import sslproto
 from collections import Counter, deque
@@ -25,6 +26,7 @@ _KNOWN = 4_096  # addresses that are remembered for a valid key
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
 # Of one read: asyncio's own 256 KiB would come from the kernel and go back to it each time.
 READ_BYTES = 65_536
+_FIRST_BYTES = 16_384  # far from what pauses reading, which asyncio has not begun yet: Python 3.10 would read all the same
 
 
 @dataclass
@@ -75,11 +77,12 @@ class Clients:
         self.leave(connection)
         return self.enter(connection, address)
 
-    def has_key(self, connection: "ClientConnection") -> None:
-        """Its client sent a valid key."""
+    def has_key(self, connection: "ClientConnection", more: bool = True) -> None:
+        """Its client sent a valid key. more: and something is still to come of it, which is looked at sooner then."""
         if connection in self._without_key:
             del self._without_key[connection]
-            self.limit(connection.number, WITH_KEY)
+            if more:
+                self.limit(connection.number, WITH_KEY)
         if address := self._open.get(connection, ""):
             self._known.pop(address, None)
             self._known[address] = None
@@ -175,6 +178,7 @@ class Accepted(asyncio.BufferedProtocol):
         if self._tls is None:
             transport.set_protocol(client)
             client.connection_made(transport)
+            client.read_now()
         else:
             # start_tls pauses the transport in its first step, before anything is read. Paused here, before asyncio
             # has begun to read, Python 3.10 would read all the same.
@@ -318,6 +322,15 @@ class ClientConnection(asyncio.Protocol):
 
     # ---- what comes in
 
+    def read_now(self) -> None:
+        """What is there when it is accepted, as most requests are, a turn of the event loop before asyncio looks."""
+        try:
+            data = os.read(self.number, _FIRST_BYTES)
+        except OSError:  # nothing yet, or an error for asyncio to find
+            return
+        if data:
+            self.data_received(data)
+
     def data_received(self, data: bytes) -> None:
         """asyncio hands on what comes with the end of the handshake before it says that there is a connection."""
         if self._early is not None:
@@ -411,7 +424,8 @@ class ClientConnection(asyncio.Protocol):
 
     def has_key(self) -> None:
         """Its client sent a valid key."""
-        self._clients.has_key(self)
+        request = self._requests[0]
+        self._clients.has_key(self, more=request.kept or not request.whole)
 
     @property
     def write(self) -> Callable[[bytes], None]:
