@@ -26,7 +26,8 @@ _KNOWN = 4_096  # addresses that are remembered for a valid key
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
 # Of one read: asyncio's own 256 KiB would come from the kernel and go back to it each time.
 READ_BYTES = 65_536
-_FIRST_BYTES = 16_384  # far from what pauses reading, which asyncio has not begun yet: Python 3.10 would read all the same
+# Less than what pauses reading: asyncio has not begun it yet, and Python 3.10 would begin all the same.
+_FIRST_BYTES = 16_384
 
 
 @dataclass
