@@ -50,7 +50,7 @@ def test_of_a_host_the_best_comes_first_and_its_command_works(line: Line, tmp_pa
         words = shown.out.splitlines()[-1].split()[1:]
         assert line(*words, "--hub", hub.url).code == 0
     (model,) = load_workload(line.folder / "workload.yaml").models
-    assert (model.context, model.sequences, model.tensor, model.revision) == (16384, 4, 1, COMMIT)
+    assert (model.context, model.sequences, model.parallel.tensor, model.revision) == (16384, 4, 1, COMMIT)
 
 
 def test_all_shows_also_what_does_not_fit_and_why(line: Line) -> None:

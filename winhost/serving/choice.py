@@ -194,7 +194,7 @@ def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tupl
 
 def _as_served(model: Model, choice: Choice) -> Model:
     """A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory."""
-    return replace(model, sleep_level=0) if _sleepless(choice) else model
+    return replace(model, chosen_level=0) if _sleepless(choice) else model
 
 
 def _sleepless(choice: Choice) -> bool:
@@ -311,7 +311,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         lines=lines,
         left_out=left_out,
         lost=lost,
-        level=case.model.sleep_level,
+        level=case.model.level,
         awake=_awake(case) if case.model.sleeps else None,
         rest=rest,
     )

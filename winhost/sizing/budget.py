@@ -89,7 +89,7 @@ class _Doubts:
     @property
     def backups(self) -> bool:
         """Whether a backup is missing."""
-        return any(e.model.sleeps and e.model.sleep_level == 1 and e.backup is None for e in self.engines)
+        return any(e.model.sleeps and e.model.level == 1 and e.backup is None for e in self.engines)
 
 
 def _places(

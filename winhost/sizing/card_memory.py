@@ -41,13 +41,13 @@ GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of 
 def limit_of(path: str, models: Iterable[Model]) -> _Limit:
     if path not in SHARED_WITH_WINDOWS:
         return NATIVE
-    return WSL_SEVERAL if any(model.engine_cards > 1 for model in models) else WSL
+    return WSL_SEVERAL if any(model.engine_gpus > 1 for model in models) else WSL
 
 
 def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
     """How much of a GPU engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
-    outside = OUTSIDE + (NCCL if any(model.engine_cards > 1 for model in workload.models) else 0)
+    outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
     vram = available_memory.cards[card]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
@@ -98,7 +98,7 @@ def _least_claim(each: Engine) -> Claim:
 
 
 def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
-    name, cards = each.model.name, each.model.cards
+    name, cards = each.model.name, each.model.gpus
     return Claim(name, cards, stays, turn) if each.model.sleeps else Claim(name, cards, stays + turn)
 
 

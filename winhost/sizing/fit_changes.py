@@ -89,9 +89,9 @@ def _with(model: Model, change: FitChange) -> Model:
         case ChangeKind.SLEEP:
             return replace(model, state=ModelState.SLEEPING)
         case ChangeKind.SLEEP_LEVEL:
-            return replace(model, sleep_level=int(change.to))
+            return replace(model, chosen_level=int(change.to))
         case ChangeKind.TENSOR:
-            return replace(model, tensor=int(change.to))
+            return replace(model, parallel=replace(model.parallel, tensor=int(change.to)))
     raise AssertionError(change.kind)
 
 
