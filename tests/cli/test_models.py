@@ -154,7 +154,7 @@ def test_a_refresh_takes_what_the_hub_says_and_keeps_the_rest(line: Line, hub: S
     new, kept = by_id[OTHER], by_id["Qwen/Qwen3-8B-FP8"]
     assert (new.revision, new.weights, new.longest) == (COMMIT, 6_000_000_000, 50_000)
     assert new.download == 6_000_000_000 + 77 + len(hub.files["config.json"])
-    assert new.attention == Attention(37, 2, 128)
+    assert new.shape.attention == Attention(37, 2, 128)
     assert f"{hub.url}/{OTHER} at {COMMIT}" in new.sources["weights"]
     assert kept == next(entry for entry in ENTRIES if entry.id == kept.id)
     assert "from the hub:" in line("models").out

@@ -18,12 +18,12 @@ from winhost.compat.swap import STARTS
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.findings.condition import fault_of, in_range
 from winhost.knowledge import catalogue
+from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
     Availability,
-    AvailableMemory,
     KvMirror,
     Lora,
     Mirror,

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import ALL_VARIANTS, AvailableMemory
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
-    AvailableMemory,
     DType,
     KvMirror,
     Lora,

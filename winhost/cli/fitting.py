@@ -26,11 +26,18 @@ from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import is_meant
+from winhost.model.path import AvailableMemory, is_meant
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory, DType, Model, Needs, Parallel, Quantization, Workload
+from winhost.model.workload import (
+    DType,
+    Model,
+    Needs,
+    Parallel,
+    Quantization,
+    Workload,
+)
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights

@@ -147,7 +147,7 @@ class EnginePod:
         container: dict[str, Json] = {
             "name": "kv-prune",
             "image": self.request.image,
-            "command": ["/bin/sh", "-c", prune, str(mirror.keep), self._kv],
+            "command": ["/bin/sh", "-c", prune, str(mirror.kept), self._kv],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "securityContext": container_security(writes=False),
             "volumeMounts": [

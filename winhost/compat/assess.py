@@ -31,10 +31,9 @@ from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
-from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
+from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
-from winhost.model.workload import AvailableMemory
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm import Vm

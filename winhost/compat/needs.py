@@ -8,10 +8,17 @@ from winhost.compat.rule import degraded, reason_of, unsupported, unverified
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.path import ON_REQUEST
+from winhost.model.path import ON_REQUEST, AvailableMemory
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.units import gib
-from winhost.model.workload import AvailableMemory, Deploy, LoadFormat, Mirror, Model, Needs, Workload
+from winhost.model.workload import (
+    Deploy,
+    LoadFormat,
+    Mirror,
+    Model,
+    Needs,
+    Workload,
+)
 
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget

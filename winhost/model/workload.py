@@ -17,7 +17,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import did_you_mean, visible
-from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import SIZE_PATTERN, Bytes, GiB, parse_size
 from winhost.model.written import NOT_WRITTEN, Duration, Omittable, Text, Written, WrittenAs, text_schema
@@ -559,23 +558,3 @@ class WorkloadFile(Workload):
 
     schema: Literal["winhost.workload/1"]
     """The version of this format."""
-
-
-@dataclass(frozen=True)
-class AvailableMemory:
-    """What a path gives on this host, in bytes. None: not known.
-
-    variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
-    shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
-    """
-
-    variant: str
-    cards: tuple[Bytes, ...]
-    ram: Bytes
-    host_ram: Bytes
-    shm: Bytes | None = None
-    pinned: Bytes | None = None
-
-    @property
-    def path(self) -> str:
-        return path_of(self.variant)

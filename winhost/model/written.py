@@ -11,7 +11,7 @@ from inspect import cleandoc, getsource
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticKnownError, PydanticOmit, core_schema
 
 from winhost.model import durations
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 T = TypeVar("T")
+
+
+class Closed(BaseModel):
+    """A mapping with no unknown keys. What it takes to check one is built when the first one is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Written:

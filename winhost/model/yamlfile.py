@@ -383,7 +383,7 @@ def _finding(detail: ErrorDetails, data: object, model: type[Any]) -> Finding:
         return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
     if detail["type"] == "missing":
         loc = (*loc, detail["loc"][-1])
-    elif detail["input"] is None and isinstance(loc[-1:] and loc[-1], str):
+    elif detail["input"] is None and any(map(_is_written, kinds_at(model, loc[:-1]))):
         return loc, "is empty: give it a value, or leave the key out"
     if detail["type"] == "value_error":
         return loc, str(detail["ctx"]["error"])
@@ -487,11 +487,15 @@ def _keys(kinds: Iterable[object]) -> list[str]:
     return [name for kind in kinds for name, _ in _fields(kind)]
 
 
+def _is_written(kind: object) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, Written)
+
+
 def _fields(kind: object) -> Iterator[tuple[str, Any]]:
     """The keys that a file may have there, each with its annotation."""
     if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
         yield from ((info.alias or name, info.annotation) for name, info in kind.model_fields.items())
-    elif isinstance(kind, type) and issubclass(kind, Written):
+    elif _is_written(kind):
         for each in fields(cast(Any, kind)):
             if NOT_WRITTEN not in getattr(each.type, "__metadata__", ()):
                 yield each.name, each.type

@@ -13,10 +13,14 @@ from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
-from winhost.model.path import PATHS_OF_LINUX, VARIANTS, path_of, variant_name
+from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory, Model, Needs, Workload
+from winhost.model.workload import (
+    Model,
+    Needs,
+    Workload,
+)
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config import WslConfig

@@ -7,8 +7,13 @@ from winhost.compat.capabilities.copies import FROM_DISK, GB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import AvailableMemory, Model, ModelState, Workload
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Workload,
+)
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
     ON_DISK,

@@ -7,8 +7,13 @@ from fractions import Fraction
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Model, Video, Workload
+from winhost.model.workload import (
+    Model,
+    Video,
+    Workload,
+)
 from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_cards

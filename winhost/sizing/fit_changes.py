@@ -5,8 +5,14 @@ from dataclasses import replace
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Quantization,
+    Workload,
+)
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
 
 

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
-from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.model.path import AvailableMemory
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Quantization,
+    Workload,
+)
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import engine
 from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, changed

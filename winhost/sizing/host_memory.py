@@ -3,8 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import AvailableMemory, Mirror, Model, Workload
+from winhost.model.workload import (
+    Mirror,
+    Model,
+    Workload,
+)
 from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
     ALONGSIDE_WINDOWS,
