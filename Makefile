@@ -20,12 +20,12 @@ pictures: $(READY)
 	$(BIN)/python -m tests.pictures
 
 # Files run on all processors at once; what a file shares, such as a lab, stays in one process. The checks run beside
-# the tests, and what they say comes in one piece after them.
+# the tests and print in one piece when they end, so that the last lines name what failed.
 test: $(READY)
-	@$(MAKE) --no-print-directory check > $(VENV)/check.log 2>&1 & checks=$$!; \
-	  $(BIN)/pytest -m "not crash and not real" -n auto --dist loadfile; tests=$$?; \
-	  wait $$checks; checked=$$?; cat $(VENV)/check.log; \
-	  [ $$tests -ne 0 ] || tests=$$checked; exit $$tests
+	@( $(MAKE) --no-print-directory check > $(VENV)/check.log 2>&1; code=$$?; echo; cat $(VENV)/check.log; exit $$code ) & \
+	  checks=$$!; $(BIN)/pytest -m "not crash and not real" -n auto --dist loadfile; tests=$$?; \
+	  wait $$checks || { checked=$$?; echo "make check failed ($(VENV)/check.log has all of it):"; tail -n 20 $(VENV)/check.log; }; \
+	  [ $$tests -ne 0 ] || tests=$${checked:-0}; exit $$tests
 
 check: $(READY)
 	$(BIN)/ruff format --check
@@ -51,9 +51,6 @@ all: test crash
 lock:
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
 	  pyproject.toml --group dev -o requirements-dev.txt
-	echo aiohttp | uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate - | \
-	  $(BIN)/python -m tests.hub.lock_gateway > $(VENV)/gateway-requirements.txt
-	mv $(VENV)/gateway-requirements.txt winhost/serving/gateway-requirements.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

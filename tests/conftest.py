@@ -5,10 +5,14 @@ import logging
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import BaseServer
 
 import pytest
+
+from tests.processes import PATIENCE_S
 
 pytest_plugins = ["tests.costly", "tests.workers"]
 
@@ -38,3 +42,16 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(100_000)  # as commands have it
         gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _servers_end() -> Iterator[None]:
+    """A server that is closed while it runs looks at its socket again and again, and takes a processor from all tests
+    that follow in this process.
+    """
+    yield
+    for thread in threading.enumerate():
+        server = getattr(getattr(thread, "_target", None), "__self__", None)
+        if isinstance(server, BaseServer) and server.fileno() < 0:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), f"{server.RequestHandlerClass} was closed and never shut down"

@@ -1,11 +1,13 @@
 """Programs that tests start: each ends with its test, whatever the test came to."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 # Nothing fails because a machine is slow: a limit only ends what hangs.
@@ -21,6 +23,15 @@ def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
             process.wait(PATIENCE_S)
         finally:
             process.kill()  # Popen's own end waits for as long as the program likes
+
+
+@cache
+def python_of(minor: int) -> str | None:
+    """Where `python3.MINOR` is; a shim of pyenv may be there for one that is not."""
+    found = shutil.which(f"python3.{minor}")
+    code = "import sys; print(sys.version_info[1])"
+    done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    return found if done and done.stdout.strip() == str(minor) else None
 
 
 def exit_code(child: int) -> int:

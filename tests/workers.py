@@ -62,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    judged = getattr(sys.modules.get("winhost.compat.assess"), "_judged", None)
-    session.config.stash[JUDGED] = judged.cache_info().misses if judged else 0
+    kept = getattr(sys.modules.get("winhost.resources.host"), "_interned", None)  # what answers about a host rest on
+    session.config.stash[JUDGED] = kept.cache_info().misses if kept else 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,6 +112,8 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no type
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
+        if node not in self.registered_collections:
+            return  # a new worker in the place of a dead one: it gets work once it has collected
         super()._reschedule(node)
         # A worker begins a test when it knows the next one: one that has a single test would wait for ever.
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:

@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.lab.wire.certificate import make_certificate
+from winhost.web.served import served as running
 
 PASSWORD = "canary-of-the-bmc"
 S1, S2 = "/redfish/v1/Systems/1", "/redfish/v1/Systems/2"
@@ -135,7 +135,6 @@ def served_bmc(bmc: StandInBmc, folder: Path) -> Iterator[StandInBmc]:
     context.load_cert_chain(folder / "pair.pem")
     with _Server(("127.0.0.1", 0), handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        bmc.url, bmc.ca = f"https://127.0.0.1:{server.server_port}", str(folder / "ca.pem")
-        yield bmc
-        server.shutdown()
+        with running(server):
+            bmc.url, bmc.ca = f"https://127.0.0.1:{server.server_port}", str(folder / "ca.pem")
+            yield bmc

@@ -6,16 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
 from tests.processes import PATIENCE_S
 from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
+from winhost.autoinstall.lint_autoinstall import lint_autoinstall
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
 from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.images.seed import GuestSeed
@@ -167,6 +171,57 @@ def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
     parts = [each for each in answer["rendered"]["storage"]["config"] if each["type"] == "partition"]
     assert len(parts) == len(manifest.partitions)
     assert [each["number"] for each in parts if each.get("wipe")] == [4]
+
+
+EVERYTHING = """
+{version: 1, interactive-sections: [network], active-directory: {admin-name: a, domain-name: b},
+ codecs: {install: true},
+ apt: {preserve_sources_list: false, primary: [], geoip: true, sources: {}, disable_components: [universe],
+       fallback: abort,
+       mirror-selection: {primary: [country-mirror, {uri: "http://a", arches: [amd64]}]},
+       preferences: [{package: a, pin: b, pin-priority: 1}]},
+ debconf-selections: a, drivers: {install: false}, early-commands: [a, [b, c]], error-commands: [a], late-commands: [a],
+ identity: {realname: a, username: a, hostname: b, password: c, groups: [d]}, kernel: {package: linux},
+ kernel-crash-dumps: {enabled: true}, keyboard: {layout: us, variant: a, toggle: b}, locale: C, oem: {install: auto},
+ network: {version: 2, ethernets: {match: {name: a}}, wifis: {match: {driver: a}}, bridges: {}, bonds: {}, tunnels: {},
+           vlans: {}},
+ packages: [a], proxy: "http://a", refresh-installer: {update: true, channel: edge}, reporting: {hook: {type: print}},
+ shutdown: reboot, snaps: [{name: a, channel: b, classic: true}], source: {search_drivers: true, id: a}, storage: {},
+ ssh: {install-server: true, authorized-keys: [a], allow-pw: true}, timezone: UTC, updates: all, user-data: {},
+ ubuntu-pro: {token: C1NWcZTHLteJXGVMM6YhvHDpGrhyy7}, zdevs: [{id: a, enabled: true}]}
+"""
+VALUES: list[Any] = ["a word", 7, 1, True, 2.5, [], ["x"], [7], {}, {"x": "y"}]
+SHAPES = {"autoinstall.malformed", "autoinstall.lacks-key", "autoinstall.key-refused"}
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """With one thing in it replaced, left out or added, everywhere in turn."""
+    yield from VALUES
+    if isinstance(value, dict):
+        yield {**value, "another": "key"}
+        for key, inner in value.items():
+            yield {other: it for other, it in value.items() if other != key}
+            yield from ({**value, key: it} for it in changed(inner))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from ([*value[:at], it, *value[at + 1 :]] for it in changed(inner))
+
+
+def test_our_schema_refuses_what_theirs_refuses_and_nothing_else() -> None:
+    """An empty section (null) is left out: the installer passes over most of them, which its schema does not say."""
+    theirs = Draft202012Validator(json.loads((Path(SOURCES[0]) / "autoinstall-schema.json").read_text()))
+    whole = yaml.safe_load(EVERYTHING)
+    differs, refused = [], 0
+    for section, value in whole.items():
+        for it in changed(value):
+            document = {**whole, section: it}
+            valid = theirs.is_valid(document)
+            found = {each.code for each in lint_autoinstall(json.dumps(document).encode())}
+            refused += not valid
+            if valid == bool(found & SHAPES) and not (section == "storage" and valid):  # they look no further there
+                differs.append((section, it, valid))
+    assert differs == []
+    assert refused > 500
 
 
 VALIDATE = "import json, jsonschema, sys; jsonschema.validate(json.load(sys.stdin), json.load(open(sys.argv[1])))"

@@ -32,9 +32,11 @@ ssh: {install-server: true, authorized-keys: [ssh-ed25519 AAAA ada]}
 CONFIG = "storage:\n  config:\n"
 # What a config of one disk lacks, where that is not the question.
 MOUNTS = """\
-  - {type: partition, id: e9, device: nowhere, offset: 1, size: 1, grub_device: true}
+  - {type: device, id: d9}
+  - {type: partition, id: e9, device: d9, offset: 1, size: 1, grub_device: true}
+  - {type: format, id: f8, volume: e9, fstype: vfat}
   - {type: mount, id: m8, device: f8, path: /boot/efi}
-  - {type: mount, id: m9, device: f9, path: /}
+  - {type: mount, id: m9, path: /}
 """
 
 

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.processes import PATIENCE_S
 from winhost.cli.chat import _shown
 from winhost.cli.completion_stream import Asking, NotNow
 from winhost.model.errors import WinhostError
+from winhost.web.served import served as running
 
 KEY = "key-of-alice-that-nobody-guesses"
 
@@ -62,8 +62,7 @@ def gateway(status: int, body: bytes, **headers: str) -> Iterator[tuple[Asking, 
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server, running(server):
 
         def connect(within: float) -> http.client.HTTPConnection:
             connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
@@ -71,7 +70,6 @@ def gateway(status: int, body: bytes, **headers: str) -> Iterator[tuple[Asking, 
             return connection
 
         yield Asking("llm-01", "org/m", connect, KEY, "env:ALICE", 5), asked
-        server.shutdown()
 
 
 HELLO = [{"role": "user", "content": "Say hello"}]

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
+from winhost.web.served import served as running
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["198.51.100.0/24"]
 
@@ -55,9 +55,8 @@ def serving(tls: Path | None = None) -> Iterator[Endpoint]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+        with running(server):
+            yield server
 
 
 def ended(

@@ -9,16 +9,17 @@ from winhost.autoinstall.manifest import written_manifest
 from winhost.autoinstall.storage_section import beside_windows
 
 LVM = "version: 1\nstorage: {layout: {name: lvm}}\n"
+WRONG = "version: 1\nkeyboard: {layou: us}\nstorage: {layout: {name: lvm}}\n"
 
 
 def test_it_exits_by_what_it_finds(line: Line) -> None:
-    Path("autoinstall.yaml").write_text(LVM)
+    Path("autoinstall.yaml").write_text(WRONG)
     said = line("lint", "autoinstall", "autoinstall.yaml")
     assert said.code == 1
     assert "the largest disk is wiped whole" in " ".join(said.out.split())
     answered = json.loads(line("lint", "autoinstall", "autoinstall.yaml", "--json").out)
     found = {each["code"]: each for each in answered["results"][0]["findings"]}
-    assert found["autoinstall.layout-no-mode"]["severity"] == "dangerous"
+    assert found["autoinstall.lacks-key"]["severity"] == "unsupported"
     assert found["autoinstall.layout-no-mode"]["where"] == "storage.layout"
 
 

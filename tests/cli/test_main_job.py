@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,9 @@ def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
         return code
 
     monkeypatch.setattr(demo_steps, "command_line", stopped)
+    before = {*threading.enumerate()}
     said = line("demo")
+    assert not [each for each in threading.enumerate() if each not in before]
     assert (said.code, "ended with" in said.err, said.out.count("$ winhost")) == (130, False, 1), said.err
 
 

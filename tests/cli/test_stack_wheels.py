@@ -1,4 +1,4 @@
-"""winhost plan --gateway-wheels and --engine-lock: environments of wheels, up to an endpoint and back."""
+"""winhost plan --engine-lock: an environment of wheels, up to an endpoint and back."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
-from winhost.cli import stack_wheels
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts
 from winhost.lab.linux.python_venvs import PythonVenvs
@@ -19,7 +18,7 @@ from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
-NAMES = ("aiohttp-3.14.5-cp312-cp312-manylinux_2_28_x86_64.whl", "vllm-0.33.0-cp38-abi3-manylinux_2_31_x86_64.whl")
+NAME = "vllm-0.33.0-cp38-abi3-manylinux_2_31_x86_64.whl"
 UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
 
 
@@ -30,9 +29,8 @@ def hub() -> Iterator[StandInHub]:
 
 
 @pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandInIndex]:
-    with serving_index(StandInIndex({name: made_wheel({"x.py": name}) for name in NAMES})) as made:
-        monkeypatch.setattr(stack_wheels, "gateway_lock", lambda: made.lock(("aiohttp", "3.14.5")))
+def index(tmp_path: Path) -> Iterator[StandInIndex]:
+    with serving_index(StandInIndex({NAME: made_wheel({"x.py": NAME})})) as made:
         (tmp_path / "vllm.txt").write_text(made.lock(("vllm", "0.33.0")))
         yield made
 
@@ -51,27 +49,26 @@ def plan(line: Line, hub: StandInHub, index: StandInIndex, *words: object) -> An
 
 
 @pytest.mark.costly
-def test_both_come_as_wheels_start_from_there_and_go(
+def test_vllm_comes_as_wheels_starts_from_there_and_goes(
     line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path
 ) -> None:
-    said = plan(line, hub, index, "--gateway-wheels", "--engine-lock", tmp_path / "vllm.txt")
+    said = plan(line, hub, index, "--engine-lock", tmp_path / "vllm.txt")
     assert said.code == 0, said.err
     assert "1 wheels of" in said.out
     assert line("fetch", "plan.json", "-o", "offline").code == 0
-    assert {each.name for each in Path("offline/python").rglob("*.whl")} == {*NAMES}
+    assert {each.name for each in Path("offline/python").rglob("*.whl")} == {NAME}
     linux.online = False
     said = line("apply", "offline/plan.json", "--accept", "packages,containers", "--yes")
     assert said.code == 0, said.err + said.out
     made = linux.part(PythonVenvs).venvs
-    assert [each["python"] for each in made.values()] == ["3.12"] * 2
+    assert [each["python"] for each in made.values()] == ["3.12"]
     gateway, engine = linux.texts()[UNIT], next(iter(linux.part(ServedEngines).units.values()))["text"]
-    folders = {"gateway": gateway.partition("ExecStart=")[2], "engine": engine.partition('ExecStart="')[2]}
-    assert {folders["gateway"].partition("/bin/python3 -s")[0], folders["engine"].partition("/bin/vllm")[0]} == {*made}
-    planned = Path("plan.json").read_text("utf-8")
-    assert "python3-aiohttp" not in planned
-    # Nothing there runs in a container.
-    assert not {"AptSource", "DebianPackage", "CdiSpec"} & {
-        each["resource"] for stage in json.loads(planned)["stages"] for each in stage["steps"]
+    assert engine.partition('ExecStart="')[2].partition("/bin/vllm")[0] in made
+    assert "\nExecStart=/usr/bin/python3 -s" in gateway
+    # Nothing there runs in a container, and the gateway wants no package.
+    planned = json.loads(Path("plan.json").read_text("utf-8"))
+    assert not {"AptSource", "AptPackages", "DebianPackage", "CdiSpec"} & {
+        each["resource"] for stage in planned["stages"] for each in stage["steps"]
     }
     assert line("verify", "offline/plan.json").code == 0
     (run,) = line("runs", "--json").results
@@ -107,6 +104,6 @@ def test_the_version_of_vllm_is_that_of_its_lock(tmp_path: Path) -> None:
     file = workload(tmp_path)
     file.write_text(file.read_text("utf-8").replace("versions:\n  vllm: 0.33.0\n", ""), "utf-8")
     assert "0.33" not in file.read_text("utf-8")
-    (tmp_path / "vllm.txt").write_text("aiohttp==3.13.1\nvllm==0.31.1 \\\n    --hash=sha256:00\n")
+    (tmp_path / "vllm.txt").write_text("torch==2.9.0\nvllm==0.31.1 \\\n    --hash=sha256:00\n")
     parts = StackParts(StackWords(file, engine_lock=tmp_path / "vllm.txt"))
     assert str(parts.workload.versions["vllm"]) == "0.31.1"

@@ -154,9 +154,11 @@ def test_of_two_at_once_one_works_and_nothing_is_lost(line: Line, here: Desk, tm
     with started([sys.executable, "-m", "winhost", *words], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         while not (tmp_path / "state/locks/desk.up.json").exists():
             assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)  # it must not end before the others begin
         for other in (("up", *AGREED, *here.serves), down):
             said = line(*other)
             assert (said.code, f"process {process.pid}, winhost {first}" in said.err) == (1, True), said.err
+        process.send_signal(signal.SIGCONT)
         assert process.wait(PATIENCE_S) == 0
     assert len(line("runs", "--json").results) == known + (first == "up")
     if first == "up":

@@ -7,11 +7,12 @@ import pytest
 
 from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered
 from tests.rows import each_row
-from winhost.compat.capabilities.serving import ON_CUDA
 from winhost.compat.capability import MEASURES
+from winhost.knowledge import catalogue
 from winhost.model.path import ALL_VARIANTS
 
 LATEST = {"vllm": "0.33.0", "driver": "610.10", "cuda": "13.0"}
+ON_CUDA = catalogue.entry("gpu-compute.no-cuda").also
 SERVING = (*ON_CUDA, "sleep-data-parallel", "criu", "kv-peer-copies")
 
 
@@ -72,7 +73,7 @@ def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: 
             "dda",
             {"vllm": "0.31.0", "driver": "580"},
             "unverified",
-            ("vllm-snapshot.old-vllm", "vllm-snapshot.plugin"),
+            ("vllm-snapshot.plugin", "vllm-snapshot.old-vllm"),
         ),
         ("vllm-snapshot", "dda", {"vllm": "0.32.0", "driver": "580"}, "unverified", ("vllm-snapshot.plugin",)),
         ("vllm-snapshot", "wsl2/nat", {"vllm": "0.33.0"}, "unsupported", ("vllm-snapshot.behind-windows",)),

@@ -70,7 +70,7 @@ def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    rules = [rule for rule in RULES if rule.path in PATHS_OF_LINUX]
+    rules = [rule for rule in RULES if rule.topic in PATHS_OF_LINUX]
     assert len(rules) == len([code for code in CASES if code != "linux.unknown"])
     assert {code for code in catalogue.own_entries() if code.startswith("linux.")} <= CASES.keys()
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -23,14 +24,17 @@ from tests.compat.test_rules import CASES, HOSTS, SHIPPED
 from tests.house.tree import source
 from tests.rows import each_row
 from winhost import compat, hardware, paths, sizing, wslconfig
+from winhost.compat import rule
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
+from winhost.compat.remedy import as_if
+from winhost.compat.stated_versions import after, as_stated, with_wsl
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
 from winhost.model.path import ALL_VARIANTS
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Remedy, Severity, Verdict
 from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -214,9 +218,9 @@ def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list
     """What is judged better than unverified, and than before, without a note that names what is missing."""
     before = everything(judged(host))
     found = []
-    for what, after in everything(assess(HostFacts(blind))).items():
-        noted = any(r.severity is Severity.NOTE and r.observed.startswith(missing) for r in reasons(after))
-        if not noted and after.verdict.rank < min(before[what].verdict.rank, Verdict.UNVERIFIED.rank):
+    for what, blinded in everything(assess(HostFacts(blind))).items():
+        noted = any(r.severity is Severity.NOTE and r.observed.startswith(missing) for r in reasons(blinded))
+        if not noted and blinded.verdict.rank < min(before[what].verdict.rank, Verdict.UNVERIFIED.rank):
             found.append(what)
     return found
 
@@ -234,6 +238,48 @@ def test_what_is_answered_once_is_what_each_way_alone_answers(
     shared = Target(facts, variants[0], stated)
     for variant in variants:
         assert offers(shared.on(variant)) == offers(Target(facts, variant, stated))
+
+
+REMEDIES = [remedy for remedy in catalogue.remedies().values() if remedy.can_be_judged]
+
+
+def all_that_is_said(judged: Assessment) -> list[Any]:
+    return [(variant, tuple(variant.capabilities)) for path in judged.paths for variant in (path, *path.variants)]
+
+
+@given(some_host, st.sampled_from(REMEDIES), st.sampled_from(({}, STATED)))
+def test_changed_facts_are_judged_as_if_they_had_just_been_read(
+    host: str, remedy: Remedy, stated: Mapping[str, Version]
+) -> None:
+    known, then = as_stated(HostFacts(HOSTS[host]), stated), after(stated, [remedy])
+    all_that_is_said(assess(known))
+    mended = with_wsl(as_if(known.document, [remedy]), then)
+    assert all_that_is_said(assess(known.changed(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
+
+
+def test_a_rule_is_asked_once_of_facts_and_again_only_if_what_it_read_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Counter[Any]()
+
+    def counted(each: rule.Rule, facts: HostFacts, *about: Any) -> Any:
+        asked[(each.judge, *(id(subject) for subject in about))] += 1
+        return ask(each, facts, *about)
+
+    ask = rule._outcome
+    monkeypatch.setattr(rule, "_outcome", counted)
+    document = HOSTS["win11-dual-boot-bitlocker"]
+    facts = HostFacts(document)
+    assess(facts)
+    assess(facts)
+    assert set(asked.values()) == {1}
+    first, state = [*asked], RESOURCE_TYPES["FastStartup"].state
+    reading = {judge for judge, *about in first if not about and state in facts.reads(judge)}
+    asked.clear()
+    awake = {**document.resources, "FastStartup": (Record({"fast_startup": False, "hibernation": False}),)}
+    assess(facts.changed(replace(document, resources=awake)))
+    assert {judge for judge, *_ in asked} == reading
+    assert 0 < len(reading) < 5
 
 
 # --- Purity --------------------------------------------------------------------------------------------------------

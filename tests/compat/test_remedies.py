@@ -100,7 +100,7 @@ def named(reason: Reason) -> str:
 
 def test_a_version_that_nobody_states_is_named_and_can_be_stated() -> None:
     host, needs = HOSTS["server2025-3gpu"], Needs(must=("kv-write-through",))
-    found = remedy.cheapest(host, needs, "dda")
+    found = remedy.cheapest(HostFacts(host), needs, "dda")
     assert found is not None
     assert [mend.id for mend in found.remedies] == ["newer-vllm"]
     for name, key in STATING.items():
@@ -168,7 +168,7 @@ CHEAPEST = {
 
 @pytest.mark.parametrize(("host", "variant"), CHEAPEST)
 def test_the_cheapest_remedies_are_found(host: str, variant: str) -> None:
-    found = remedy.cheapest(HOSTS[host], Needs(), variant)
+    found = remedy.cheapest(HostFacts(HOSTS[host]), Needs(), variant)
     assert found is not None
     assert sorted(mend.id for mend in found.remedies) == sorted(CHEAPEST[host, variant])
     assert found.fit.verdict.rank <= Verdict.DEGRADED.rank
@@ -190,7 +190,7 @@ STATED = {
 @pytest.mark.parametrize(("host", "variant", "need", "name"), STATED)
 def test_a_newer_version_is_found_where_an_older_one_is_stated(host: str, variant: str, need: str, name: str) -> None:
     version, wanted = STATED[host, variant, need, name]
-    found = remedy.cheapest(HOSTS[host], Needs(must=(need,)), variant, stating(**{name: version}))
+    found = remedy.cheapest(HostFacts(HOSTS[host]), Needs(must=(need,)), variant, stating(**{name: version}))
     assert found is not None
     assert [mend.id for mend in found.remedies] == wanted
 
@@ -204,13 +204,13 @@ def test_a_stated_version_of_wsl_counts_for_the_paths() -> None:
 
 @pytest.mark.parametrize("host", ["azure-local", "not-administrator", "policy-forbids-forced"])
 def test_where_only_doubtful_remedies_or_none_help_nothing_is_promised(host: str) -> None:
-    assert remedy.cheapest(HOSTS[host], Needs(), "dda") is None
+    assert remedy.cheapest(HostFacts(HOSTS[host]), Needs(), "dda") is None
 
 
 def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
     small = Remedy("small", "", "admin", effect={"Memory": {"total": 17179869184}})
     host, doubtful = remedy.as_if(HOSTS["win11-pro-1gpu"], [small]), remedy.named("more-memory")
-    before, judged = assess(HostFacts(host)), remedy.assess_as_if(host, [doubtful])
+    before, judged = assess(HostFacts(host)), remedy.assess_as_if(HostFacts(host), [doubtful])
     assert before.path("wsl2").because == ("wsl2.vram-above-memory",)
     assert (judged.path("wsl2").verdict, judged.path("wsl2").because) == (Verdict.UNVERIFIED, ("wsl2.remedy-unseen",))
     assert judged.path("dual-boot").because == before.path("dual-boot").because, "it did not need the remedy"
@@ -218,8 +218,8 @@ def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
 
 def test_a_need_that_nothing_mends_is_not_met() -> None:
     host = HOSTS["win11-pro-1gpu"]
-    assert remedy.cheapest(host, Needs(), "wsl2") is not None
-    assert remedy.cheapest(host, Needs(must=("nvlink",)), "wsl2") is None
+    assert remedy.cheapest(HostFacts(host), Needs(), "wsl2") is not None
+    assert remedy.cheapest(HostFacts(host), Needs(must=("nvlink",)), "wsl2") is None
 
 
 @pytest.mark.parametrize("word", ["firmware-rmr", "accept-force"])

@@ -259,7 +259,7 @@ def test_that_an_older_windows_does_not_tell_of_cables_is_no_more_than_a_note(ho
 
 
 def test_only_rules_that_say_so_let_a_gap_pass() -> None:
-    assert {rule.name for rule in RULES if rule.path == "dda" and rule.unknown is NOTES} == {
+    assert {rule.name for rule in RULES if rule.topic == "dda" and rule.unknown is NOTES} == {
         "assigned_already",
         "boots_windows_only",
         "cluster_before_2025",

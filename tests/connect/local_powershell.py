@@ -12,6 +12,7 @@ from typing import Any
 
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.winrs_shell import RemoteCommand
+from winhost.web.served import served as running
 
 PROGRAM = """#!{python} -IS
 import json, socket, sys
@@ -37,12 +38,11 @@ def local_powershell(folder: Path, host: Any) -> Iterator[list[list[str]]]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        program = folder / "powershell.exe"
-        program.write_text(PROGRAM.format(python=sys.executable, port=server.server_address[1]))
-        program.chmod(0o755)
-        yield calls
-        server.shutdown()
+        with running(server):
+            program = folder / "powershell.exe"
+            program.write_text(PROGRAM.format(python=sys.executable, port=server.server_address[1]))
+            program.chmod(0o755)
+            yield calls
 
 
 def _answer(host: Any, given: str) -> tuple[str, str, int]:

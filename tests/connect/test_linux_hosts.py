@@ -21,6 +21,7 @@ from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
 from winhost.model.fleet import LinuxHost
 from winhost.model.fleetfile import load_fleet
 from winhost.model.secrets import SecretRef
+from winhost.web.served import served as running
 
 pytestmark = pytest.mark.real
 
@@ -209,10 +210,8 @@ def echo() -> Iterator[int]:
             while data := self.request.recv(1000):
                 self.request.sendall(data)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server, running(server):
         yield server.server_address[1]
-        server.shutdown()
 
 
 def test_a_tunnel_carries_both_ways_beside_the_calls(sshd: Sshd, echo: int) -> None:

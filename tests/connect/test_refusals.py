@@ -2,10 +2,11 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect import wire_errors
+from winhost.connect.libraries import failure_of
 from winhost.core.answers import RemoteFault
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import drop, exceed_quota, refuse
@@ -205,14 +207,47 @@ def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(
     assert "gpu-03" in caught.value.what
 
 
+@pytest.mark.parametrize("kind", OVER_NETWORKS)
+@pytest.mark.parametrize(
+    ("offers", "auth"),
+    [
+        ('Basic realm="WSMAN"', Auth.NEGOTIATE),
+        ("Kerberos", Auth.NEGOTIATE),
+        ("CredSSP", Auth.NTLM),
+        ("Negotiate, Kerberos", Auth.BASIC),
+    ],
+)
+def test_a_listener_that_offers_no_method_of_ours_is_told_by_what_it_offers(
+    served: Served, offers: str, auth: Auth, kind: WireKind
+) -> None:
+    service = other_service(401, "text/plain", b"", {"WWW-Authenticate": offers})
+    with service as port, pytest.raises(wire_errors.AuthenticationFailed) as caught:
+        served.open(port=port, auth=auth, kind=kind)
+    said = error_text(caught.value)
+    assert caught.value.code == "NoCommonMethod"
+    assert offers.partition(" ")[0].strip(",") in said
+    assert "No logon was tried" in said
+    assert ("auth: basic" in said) is offers.startswith("Basic")
+    assert "another service" not in said.lower()
+
+
+@pytest.mark.parametrize("code", [0x803381A5, 0x803381A6, 0x803381E8])
+def test_each_quota_of_the_table_is_waited_for(code: int) -> None:
+    assert failure_of(500, code) is wire_errors.Failure.BUSY
+
+
 @contextmanager
-def other_service(status: int, content_type: str, body: bytes) -> Iterator[int]:
+def other_service(
+    status: int, content_type: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

@@ -193,4 +193,4 @@ def test_a_detect_and_a_change_send_as_little_as_they_are_allowed_to(
             first = sum(sizes) - before
             agent.set("VmActions", {"vm": VM}, {"start": "start"}, {}, {"accept": [], "within": 0})
     assert first < 28_000
-    assert sum(sizes) - before - first < 8_000
+    assert sum(sizes) - before - first < 9_000

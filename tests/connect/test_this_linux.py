@@ -6,7 +6,6 @@ import signal
 import socketserver
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from winhost.connect.ssh import SshTarget, SshWire
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.model.fleet import LinuxHost
 from winhost.model.fleetfile import load_fleet
+from winhost.web.served import served as running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="this is no Linux")
 
@@ -124,12 +124,10 @@ def test_a_tunnel_is_a_plain_connection(wire: SshWire) -> None:
         def handle(self) -> None:
             self.request.sendall(self.request.recv(1000))
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server, running(server):
         port = server.server_address[1]
         with wire.tunnel("127.0.0.1", port) as through:
             through.sendall(b"x")
             assert through.recv(10) == b"x"
-        server.shutdown()
     with raises("NotTunnelled"):
         wire.tunnel("127.0.0.1", port)

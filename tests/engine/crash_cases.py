@@ -1,6 +1,8 @@
 """The runs that are killed at any moment: one table of all worlds."""
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -188,8 +190,19 @@ def with_what_is_served(here: Wsl2World | GuestWorld) -> dict[str, Any]:
 
 
 def written(linux: Linux) -> dict[str, str]:
-    """Without the marks of the run, which each run has of its own."""
-    return {path: text for path, text in linux.texts().items() if path != "/var/lib/winhost/marks.txt"}
+    """Without what each run has of its own: its marks, and the numbers of inodes, of which a record says only whether
+    they are those of its files.
+    """
+    texts = {path: text for path, text in linux.texts().items() if path != "/var/lib/winhost/marks.txt"}
+    for record in [path for path in texts if re.match("/var/lib/winhost/(models|secrets)/", path)]:
+        said = json.loads(texts[record])
+        marks = said.get("marks") or {"": said.get("mark")}
+        for path, mark in marks.items():
+            node = linux.disk.node(f"{said['folder']}/{path}" if path else said["path"])
+            if mark:
+                mark[0] = node is not None and node.inode == mark[0]
+        texts[record] = json.dumps(said)
+    return texts
 
 
 def it_serves(here: Wsl2World | GuestWorld) -> None:

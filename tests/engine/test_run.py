@@ -16,7 +16,6 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.engine.run_state import replay
-from winhost.engine.store import HostBusy
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
@@ -321,7 +320,7 @@ def test_a_new_refusal_after_the_restart_stops_with_the_way_back(tmp_path: Path)
 
 
 def test_one_run_at_a_time_names_the_holder(installed: World) -> None:
-    with installed.store.lock(installed.host, "apply"), pytest.raises(HostBusy) as busy:
+    with installed.store.lock(installed.host, "apply"), raises("Busy") as busy:
         installed.apply(installed.plan())
     assert f"process {os.getpid()}, apply" in busy.value.what
 

@@ -1,10 +1,13 @@
 """The state folder is its owner's alone, whatever the umask, and what is not is refused with the mend."""
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,24 @@ def test_a_note_of_a_lock_that_is_none_is_no_defect(tmp_path: Path) -> None:
         for note in ("[]", "{}", "1", '{"who": 1}'):
             (store.folder / "locks" / "gpu-01.json").write_text(note)
             assert store.held("gpu-01")
+
+
+def test_who_only_looks_keeps_no_run_from_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each other time the lock is somebody's who looks."""
+    store, real = Store(tmp_path / "state"), fcntl.flock
+    looks = cycle((True, False))
+
+    def looked_at(fd: int, how: int) -> None:
+        if how & fcntl.LOCK_EX and next(looks):
+            raise BlockingIOError(errno.EWOULDBLOCK, "held for a moment")
+        real(fd, how)
+
+    monkeypatch.setattr("fcntl.flock", looked_at)
+    with store.lock("gpu-01", "apply"):
+        (note,) = (store.folder / "locks").glob("*.json")
+    note.touch()
+    assert not store.held("gpu-01")
+    assert not note.exists()
 
 
 def test_a_command_says_what_to_do(line: Line) -> None:

@@ -70,12 +70,16 @@ class DirectWire:
         self._boot = answers.machine.boot
 
     def invoke(self, request: str, within: float) -> str:
-        if self._answers.machine.boot != self._boot or not self._answers.machine.accepting():
+        if not self._is_up():
             raise SessionDropped(self.host, "the host restarted")
         try:
-            return self._answers.invoke(request)
+            with self._answers.machine.for_session(self._is_up):
+                return self._answers.invoke(request)
         except HostDown:
             raise SessionDropped(self.host, "the host went down") from None
+
+    def _is_up(self) -> bool:
+        return self._answers.machine.boot == self._boot and self._answers.machine.accepting()
 
     def close(self) -> None:
         pass

@@ -1,7 +1,5 @@
-"""A gateway, with the aiohttp of these tests, or in `make real` with the oldest that it knows."""
+"""A gateway, by the Python of these tests, or in `make real` by the oldest and the newest that are here."""
 
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,43 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
-from tests.house.tree import HOUSE
-from tests.processes import PATIENCE_S
+from tests.processes import python_of
 
-OLDEST = ["aiohttp==3.8.4"]  # Debian 12
-LOCKED = ["--require-hashes", "--requirement", str(HOUSE / "serving/gateway-requirements.txt")]
-
-
-def python_with(minor: int) -> str | None:
-    """Where it is; a shim of pyenv may be there for one that is not."""
-    found = shutil.which(f"python3.{minor}")
-    return (
-        found
-        if found and subprocess.run([found, "-c", ""], capture_output=True, timeout=PATIENCE_S).returncode == 0
-        else None
-    )
+MINORS = range(10, 40)
 
 
 @pytest.fixture(
-    scope="session",
-    params=["newest", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "locked"))],
+    scope="session", params=["ours", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "newest"))]
 )
-def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with an aiohttp: of these tests, the oldest that there may be, or what `--gateway-wheels` brings, by the
-    oldest Python that is here.
-    """
-    if request.param == "newest":
+def python(request: pytest.FixtureRequest) -> str:
+    """That of these tests, or the oldest or newest `python3.N` on the PATH that a gateway runs with."""
+    if request.param == "ours":
         return sys.executable
-    older = (request.param == "locked" and python_with(10)) or python_with(11)
-    if older is None:
-        pytest.skip(f"no python3.11, and {OLDEST[0]} has no wheel for later ones")
-    folder = tmp_path_factory.mktemp(request.param)
-    found = str(folder / "bin/python")
-    wanted = OLDEST if request.param == "oldest" else LOCKED
-    pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
-    subprocess.run([older, "-m", "venv", str(folder)], check=True, timeout=PATIENCE_S)
-    subprocess.run(pip, check=True, timeout=PATIENCE_S)
-    return found
+    order = MINORS if request.param == "oldest" else reversed(MINORS)
+    return next((found for minor in order if (found := python_of(minor))), sys.executable)
 
 
 @pytest.fixture

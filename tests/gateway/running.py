@@ -1,4 +1,4 @@
-"""The gateway as a program of its own, with the Python and aiohttp to be tried, and raw connections to it."""
+"""The gateway as a program of its own, by the Python to be tried, and raw connections to it."""
 
 import json
 import os
@@ -19,7 +19,8 @@ from tests.gateway.engine_standin import StandInEngine
 from tests.processes import PATIENCE_S
 
 SOURCE = Path(__file__).parents[2] / "winhost/gateway"
-PROGRAM = ("-s", "-E", "-B", "-m", "gateway.program")
+# Without site-packages: nothing but the standard library is there.
+PROGRAM = ("-S", "-s", "-E", "-B", "-m", "gateway.program")
 KEY = "wh-Canary0of1the2key3of4alice"  # the same in all processes of pytest, which name tests by it
 KEY_LINE = f"alice sha256:{sha256(KEY.encode()).hexdigest()}"
 OTHER_KEY = "wh-Canary4of5the6key7of8bob"

@@ -5,6 +5,8 @@ import errno
 import json
 import socket
 import ssl
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, 
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
+
+_CROWD = 20
 
 
 class Transport(asyncio.Transport):
@@ -246,3 +250,30 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
     asyncio.run(told())
     assert len(asked) == 2
     assert asked[1] - asked[0] >= 1
+
+
+def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
+    class Accepts(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+    async def told() -> list[int]:
+        settings = parse_settings(json.dumps(settings_for(short)))
+        listening = await program._listening(settings, Accepts)
+        turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
+        with ExitStack() as opened:
+            for _ in range(_CROWD):
+                opened.enter_context(socket.socket(socket.AF_UNIX)).connect(str(short / "door.sock"))
+            while turns[-1] < _CROWD and asyncio.get_running_loop().time() < until:
+                await asyncio.sleep(0)
+                turns.append(len(made))
+            listening.close()
+            for each in made:
+                each.close()
+            await asyncio.sleep(0)
+        return turns
+
+    made: list[asyncio.BaseTransport] = []
+    turns = asyncio.run(told())
+    assert max(after - before for before, after in pairwise(turns)) == 1
+    assert turns[-1] == _CROWD

@@ -28,7 +28,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 
 class Scripted:
     """An engine that does by turns with each connection what its script says. seen: bodies, with the connection's
-    number; ended: numbers of those that the gateway closed.
+    number; ended: numbers of those that the gateway closed; spoke: it has closed one, or said something unasked.
     """
 
     def __init__(self, *script: Callable[["Scripted", socket.socket, int], None]) -> None:
@@ -36,6 +36,7 @@ class Scripted:
         self.seen: list[tuple[int, bytes]] = []
         self.ended: set[int] = set()
         self.opened = 0
+        self.spoke = threading.Event()
 
     def serve(self, listening: socket.socket) -> None:
         with contextlib.suppress(OSError):  # it is closed at the end of the test
@@ -49,6 +50,7 @@ class Scripted:
         to.settimeout(PATIENCE_S)
         with to, contextlib.suppress(OSError):
             step(self, to, number)
+        self.spoke.set()
 
     def request(self, to: socket.socket, number: int) -> bool:
         """Reads one; False at the end of the connection."""
@@ -97,6 +99,7 @@ def reads_and_closes(engine: Scripted, to: socket.socket, number: int) -> None:
 
 def says_unasked(engine: Scripted, to: socket.socket, number: int) -> None:
     to.sendall(WHOLE)
+    engine.spoke.set()
     engine.request(to, number)
 
 
@@ -289,7 +292,7 @@ def test_a_request_is_sent_again_only_where_its_engine_cannot_have_begun_it(
         async def all_of_it(asking: Asking) -> None:
             assert await asking.ask() == b"one"
             if then in (closes, says_unasked):  # it comes while the event loop looks elsewhere
-                threading.Event().wait(0.2)
+                assert engine.spoke.wait(PATIENCE_S)
             assert await asking.ask() == found, what
 
         run(all_of_it, place)

@@ -149,8 +149,8 @@ def test_what_waits_too_long_is_told_when_to_come_again() -> None:
 def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
     async def story(found: Turning) -> None:
         assert await found.ask("b", "x") == "b: x"
-        with pytest.raises(Busy) as busy:
-            async with found.turns.seat("alice") as seat, found.turns.turn(seat, "a", now() + 10):
+        with pytest.raises(Busy) as busy, found.turns.seat("alice") as seat:
+            async with found.turns.turn(seat, "a", now() + 10):
                 pass
         assert 47 < busy.value.after <= 60, "its last start took 47 s"
 
@@ -184,9 +184,10 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
 
         async def ask() -> None:
             try:
-                async with turns.seat("alice") as seat, turns.turn(seat, "a", turns.until()):
-                    await asyncio.sleep(1)
-                    told.append("answered")
+                with turns.seat("alice") as seat:
+                    async with turns.turn(seat, "a", turns.until()):
+                        await asyncio.sleep(1)
+                        told.append("answered")
             except Busy:
                 told.append("busy")
 

@@ -129,7 +129,7 @@ class Turning:
 
     async def _asked(self, name: str, prompt: str, seconds: float, key: str) -> str:
         try:
-            async with self.turns.seat(key) as seat:
+            with self.turns.seat(key) as seat:
                 return await self._answered(
                     seat, name, json.dumps({"prompt": prompt, "seconds": seconds}).encode(), seconds
                 )

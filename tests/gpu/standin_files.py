@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.gpu import standin_engine
 
 
-def standin_wheels(folder: Path, version: str, newer: str, gateway: Path | None) -> None:
-    """Its engine needs aiohttp, which the gateway's wheels have."""
+def standin_wheels(folder: Path, version: str, newer: str, libraries: Path) -> None:
+    """libraries: wheels of aiohttp, which its engine needs, and of what aiohttp needs."""
     folder.mkdir()
-    for each in (gateway or folder).glob("*.whl"):
+    for each in libraries.glob("*.whl"):
         shutil.copy(each, folder)
     program = Path(str(standin_engine.__file__)).read_text()
     for each in (version, newer):

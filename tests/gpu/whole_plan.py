@@ -42,21 +42,18 @@ CLIENTS, TOKENS, SWAPS = 64, 128, 8
 KEY_VARIABLE, METRICS_VARIABLE = "WHOLE_PLAN_KEY", "WHOLE_PLAN_METRICS_KEY"
 LONGEST, LONG = 3600, 6000
 NO_UPGRADE = "WINHOST_GPU_NO_UPGRADE"
-TREE, WHEELS, GATEWAY, MODEL_FOLDER, STANDIN = (
-    f"WINHOST_GPU_{name}" for name in ("TREE", "WHEELS", "GATEWAY_WHEELS", "MODEL", "STANDIN")
-)
+TREE, WHEELS, MODEL_FOLDER, STANDIN = (f"WINHOST_GPU_{name}" for name in ("TREE", "WHEELS", "MODEL", "STANDIN"))
 
 
 @dataclass(frozen=True)
 class Given:
-    """tree: an Ubuntu 24.04 with systemd and sshd; wheels, gateway: folders of wheels, of vLLM and all that it needs,
-    and of the gateway by its lock; model: a folder with the files of a model; stand_in: so many GPUs are pretended, and
-    no vLLM is there.
+    """tree: an Ubuntu 24.04 with systemd and sshd; wheels: a folder of wheels, of vLLM and all that it needs; model: a
+    folder with the files of a model; stand_in: so many GPUs are pretended, no vLLM is there, and the wheels are aiohttp
+    and all that it needs.
     """
 
     tree: Path | None
     wheels: Path | None
-    gateway: Path | None
     model: Path | None
     stand_in: int
 
@@ -69,18 +66,14 @@ class Given:
         def folder(name: str) -> Path | None:
             return Path(os.environ[name]) if os.environ.get(name) else None
 
-        return cls(
-            folder(TREE), folder(WHEELS), folder(GATEWAY), folder(MODEL_FOLDER), int(os.environ.get(STANDIN) or 0)
-        )
+        return cls(folder(TREE), folder(WHEELS), folder(MODEL_FOLDER), int(os.environ.get(STANDIN) or 0))
 
     def lacking(self) -> list[str]:
         """What a run needs and is not here, in words."""
         found = [] if platform.system() == "Linux" and os.geteuid() == 0 else ["root on Linux"]
         if not self.stand_in and not nodes():
             found.append("an NVIDIA GPU (/dev/nvidia0)")
-        wanted = {TREE: self.tree, GATEWAY: self.gateway}
-        if not self.stand_in:
-            wanted |= {WHEELS: self.wheels, MODEL_FOLDER: self.model}
+        wanted = {TREE: self.tree, WHEELS: self.wheels} | ({} if self.stand_in else {MODEL_FOLDER: self.model})
         found += [f"a folder in ${name}" for name, path in wanted.items() if path is None or not path.is_dir()]
         machine_id = Path("/etc/machine-id")  # of which systemd-nspawn makes the addresses of its adapters
         found += [] if machine_id.is_file() and machine_id.read_text().strip() else [f"an id in {machine_id}"]
@@ -236,7 +229,7 @@ class WholePlan:
 
     def plan(self, stage: str, lock: str, plan: str) -> None:
         words = ["plan", NAME, "--path", "linux", "--allow-unverified", "--workload", "workload.yaml"]
-        words += ["--engine-lock", lock, "--gateway-wheels", "--index", self.served.index, "--hub", self.served.url]
+        words += ["--engine-lock", lock, "--index", self.served.index, "--hub", self.served.url]
         words += ["--listen", f"{INSIDE}:{PORT}", "--allow", f"{OUTSIDE}/32", "--plain-http"]
         words += ["--api-key", f"alice=env:{KEY_VARIABLE}", "--metrics-key", f"prometheus=env:{METRICS_VARIABLE}"]
         self.winhost(stage, *words, "-o", plan)
@@ -393,15 +386,15 @@ def whole_plan(given: Given, file: Path) -> Transcript:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="whole-plan-", ignore_cleanup_errors=True))
         )
+        assert given.wheels is not None
         if given.stand_in:
             wheels, model = folder / "wheels", folder / "model"
-            standin_wheels(wheels, VLLM, NEWER, given.gateway)
+            standin_wheels(wheels, VLLM, NEWER, given.wheels)
             standin_model(model)
-            given = Given(given.tree, wheels, given.gateway, model, given.stand_in)
-        assert given.wheels is not None
-        assert given.gateway is not None
+            given = Given(given.tree, wheels, model, given.stand_in)
+            assert given.wheels is not None
         assert given.model is not None
-        served = stack.enter_context(serving(ServedFiles([given.wheels, given.gateway], given.model)))
+        served = stack.enter_context(serving(ServedFiles([given.wheels], given.model)))
         transcript.number(
             "wheels", {"files": len(served.wheels), "bytes": sum(w.path.stat().st_size for w in served.wheels)}
         )

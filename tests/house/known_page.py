@@ -80,7 +80,8 @@ def _software() -> str:
     )
     branches = ((f"R{each['branch']}", each["says"], _said(each["evidence"])) for each in table()["branches"])
     return (
-        "## Other software\n"
+        f"## Other software\nAll of this was checked on {table()['checked']}. A newer build of a known line stays "
+        "judged, with a note; a new line is `unverified`.\n\n"
         + _table(("what", "known from", "known to", "below", "evidence"), ranges)
         + "\nBranches of NVIDIA's drivers:\n\n"
         + _table(("branch", "what it is", "evidence"), branches)

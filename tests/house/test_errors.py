@@ -14,7 +14,8 @@ CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Def
 ForeignJournal Gone GuestSilent Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeptAsItIs
 KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoGuest NoImageName
 NoLinuxKey NoPlan
-NoPlaybook NoProfile NoRoom NoSession NoSftp NoShell NoSshAccess NoStore NoSuchFile NoSuchImage NoSuchThing
+NoCommonMethod NoPlaybook NoProfile NoRoom NoSession NoSftp NoShell NoSshAccess NoStore NoSuchFile NoSuchImage
+NoSuchThing
 NobodyThere NotAPlan NotAsShown
 NotAsked NotAvailable NotBack NotBegun NotBeside NotBrought NotChosen NotFetched NotForwarded NotFound NotKnown
 NetworkUnknown NotListed NotTunnelled

@@ -324,7 +324,6 @@ def test_of_this_tree_a_part_reads_what_its_tests_import() -> None:
     gateway, images, agent = (tree.inputs(PARTS[name].tests) for name in ("gateway", "images", "agent"))
     assert gateway.has("winhost/gateway/keeper.py")
     assert gateway.has("tests/data/gateway/targets.yaml")
-    assert gateway.has("winhost/serving/gateway-requirements.txt")
     assert not gateway.has("winhost/compat/assess.py")
     assert images.has("tests/data/images/seeds.yaml")
     assert not images.has("winhost/lab/physics/windows_accounts.py")

@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from xdist.remote import Producer
 
 from tests.house.inner_suite import run_suite
-from tests.workers import JUDGED
-from winhost.compat import assess
+from tests.workers import JUDGED, Scheduling
+from winhost.resources import host
 
 SUITE = {
     "test_deep.py": """
@@ -74,6 +76,41 @@ def test_one_failing_test_never_ends_the_run(tmp_path: Path, workers: str) -> No
     assert "test_deep.py" in said.stderr, "where it hangs"
 
 
+class Worker:
+    """As the scheduler sees it. given: numbers of tests."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.shutting_down = False
+        self.gateway = SimpleNamespace(id="gw0")
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.given += numbers
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_a_worker_that_still_collects_gets_nothing_of_one_that_dies() -> None:
+    """It was noted down for tests that nobody sent it, and the run ended with an internal error."""
+    tests = [f"test_{file}.py::test_{number}" for file in "ab" for number in (1, 2)]
+    config = SimpleNamespace(getvalue=lambda name: ["2*popen"], option=SimpleNamespace(loadscopereorder=False))
+    plan = Scheduling(config, Producer("test", enabled=False))
+    first, second, new = Worker(), Worker(), Worker()
+    for worker in (first, second):
+        plan.add_node(worker)
+    for worker in (first, second):
+        plan.add_node_collection(worker, tests)
+    plan.schedule()
+    plan.remove_node(first)
+    plan.add_node(new)
+    died = plan.remove_node(second)
+    assert (died, new.given, plan.has_pending) == ("test_b.py::test_1", [], True)
+    plan.add_node_collection(new, tests)
+    plan.schedule()
+    assert new.given == [1, 3]
+
+
 def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Path) -> None:
     """xdist refuses to run where they do not agree."""
     begun = """
@@ -96,5 +133,5 @@ def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Pat
 
 def test_no_host_is_judged_while_tests_are_collected(pytestconfig: pytest.Config) -> None:
     """Each worker collects all files: it would be done by all of them, whatever they run."""
-    assert assess._judged.cache_info
+    assert host._interned.cache_info
     assert pytestconfig.stash[JUDGED] == 0

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import struct
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from winhost.web.served import served as running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I64": 8, "F8_E4M3": 1}
@@ -111,8 +112,6 @@ def serving(hub: StandInHub) -> Iterator[StandInHub]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, running(server):
         hub.url = f"http://127.0.0.1:{server.server_port}"
         yield hub
-        server.shutdown()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -136,12 +135,3 @@ def test_whatever_stands_in_a_lock_nothing_else_is_raised(text: str) -> None:
     except UsageError as error:
         code = error.code
     assert code == "NotLocked"
-
-
-@each_row("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
-@each_row("machine", ["x86_64", "aarch64"])
-def test_the_lock_of_the_gateway_is_for_every_python_that_it_runs_with(python: str, machine: str) -> None:
-    text = files("winhost.serving").joinpath("gateway-requirements.txt").read_text("utf-8")
-    found = {each.name: each for each in locked_packages(text, "lock", python, machine)}
-    assert {"aiohttp", "multidict", "yarl", "frozenlist"} <= found.keys()
-    assert len(found["aiohttp"].hashes) == 10, "five versions of Python on two machines"

@@ -1,6 +1,5 @@
 """A mirror on loopback that can be told to fail, and keys to sign what lies there."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -8,6 +7,8 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pysequoia
+
+from winhost.web.served import served as running
 
 
 @dataclass
@@ -56,11 +57,9 @@ def served(mirror: Mirror) -> Iterator[Mirror]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, running(server):
         mirror.url = f"http://127.0.0.1:{server.server_port}"
         yield mirror
-        server.shutdown()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.hub.stand_in_hub import part_of
+from winhost.web.served import served as running
 
 OCI = "application/vnd.oci.image."
 INDEX, MANIFEST = f"{OCI}index.v1+json", f"{OCI}manifest.v1+json"
@@ -110,8 +110,6 @@ def serving(registry: StandInRegistry) -> Iterator[StandInRegistry]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, running(server):
         registry.host = f"127.0.0.1:{server.server_port}"
         yield registry
-        server.shutdown()

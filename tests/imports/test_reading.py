@@ -282,6 +282,24 @@ All of the interrupts are line-based, no assignment can work.
     assert found["AMD Radeon PRO W6600"]["line_interrupts_only"] is True
 
 
+def test_what_a_survey_does_not_judge_is_unknown_and_says_why() -> None:
+    functions = read("s.txt", (SYNTHETIC / "survey-dda-older.txt").read_bytes())[1].functions or ()
+    why = {each.name: getattr(each.state.get("device_type"), "why", "") for each in functions}
+    assert "run its current version" in why["NVIDIA GeForce RTX 3090"]
+    assert "A sentence that no version" in why["NVIDIA T4"]
+
+
+def test_an_nvidia_smi_of_wsl_knows_the_driver_of_windows() -> None:
+    """Its XML names no version of nvidia-smi: the branch of the driver tells, where it is one of Windows' alone."""
+    xml = (SYNTHETIC / "nvidia-smi-windows-4090.xml").read_text("utf-8").replace(">WDDM<", ">N/A<")
+    driver = xml.partition("<driver_version>")[2].partition("<")[0]
+    found = {}
+    for version in ("581.57", "553.62", "550.78", "580.102.01"):
+        (gpu, *_) = read("q.xml", xml.replace(driver, version).encode())[1].functions or ()
+        found[version] = getattr(gpu.state["driver_version"], "value", None)
+    assert found == {"581.57": "15.8157", "553.62": "15.5362", "550.78": None, "580.102.01": None}
+
+
 PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"
 
 

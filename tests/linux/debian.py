@@ -30,7 +30,7 @@ OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
 TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
 PACKAGES = (
     "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2,sudo,nftables,ufw,netplan.io,xfsprogs,"
-    "python3-aiohttp"
+    "python3-aiohttp"  # of engines' stand-ins
 )
 LATER = ("podman",)  # what tests install themselves
 KEPT = "srv/packages"

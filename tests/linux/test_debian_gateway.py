@@ -1,25 +1,18 @@
-"""The gateway as a unit of a real Debian 12, with its aiohttp 3.8.4, before a stand-in for vLLM."""
+"""The gateway as a unit of a real Debian 12, by its own Python, before a stand-in for vLLM."""
 
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.linux.debian import Debian
-from tests.processes import PATIENCE_S
-from winhost.cli.stack_wheels import gateway_lock
 from winhost.connect.agent import Agent
 from winhost.gateway.api_keys import new_key
-from winhost.hub.locked_requirements import locked_packages
-from winhost.hub.wheel_index import PythonPlace, wheels_of
-from winhost.model.errors import WinhostError
 from winhost.resources.registry import RULES
 from winhost.serving.gateway_entries import gateway_entries
-from winhost.serving.python_entries import PythonWheels
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -101,9 +94,9 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     debian.run("systemctl", "stop", UNIT, "engine.service")
 
 
-def converge(agent: Agent, settings: dict[str, Any], wheels: PythonWheels | None = None) -> None:
+def converge(agent: Agent, settings: dict[str, Any]) -> None:
     """Each entry in the order of a run."""
-    entries = gateway_entries(settings, [LINE, METRICS_LINE], None, wheels)
+    entries = gateway_entries(settings, [LINE, METRICS_LINE], None)
     entries.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
     for each in entries:
         after = agent.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
@@ -218,28 +211,3 @@ def test_wrong_settings_fail_the_start_and_say_why(served: Debian) -> None:
         settings.write_text(json.dumps(SETTINGS))
         served.run("systemctl", "stop", UNIT)
         served.run("systemctl", "reset-failed")
-
-
-def test_it_runs_with_the_wheels_that_winhost_has_locked(served: Debian, asked: Agent) -> None:
-    """From the index of the real lock, brought here because this Debian has no network."""
-    packages = locked_packages(gateway_lock(), "lock", "3.11", "x86_64")
-    try:
-        wheels = wheels_of(packages, PythonPlace("3.11", 36, "x86_64"))
-        for each in wheels:
-            path = served.root / "srv/wheels" / each.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with urllib.request.urlopen(f"{each.server}/{each.path}", timeout=PATIENCE_S) as came:
-                path.write_bytes(came.read())
-    except (WinhostError, OSError) as error:
-        pytest.skip(f"no index of Python packages is reached: {error}")
-    served.run("systemctl", "start", "engine.service")
-    own = PythonWheels("3.11", "/srv/wheels", tuple(each.line for each in wheels))
-    converge(asked, SETTINGS, own)
-    assert served.run("systemctl", "show", "--property=ActiveState", "--value", UNIT).strip() == "active"
-    running = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
-    assert served.run("cat", f"/proc/{running}/cmdline").startswith(f"{own.folder}/bin/python3")
-    assert answer(served, "/v1/completions", {"model": "org/tiny", "prompt": "a"})[0] == 200
-    said = served.run("systemd-analyze", "security", "--no-pager", UNIT)
-    assert float(re.findall(r"exposure level for \S+: ([0-9.]+)", said)[0]) < 2
-    converge(asked, SETTINGS)
-    assert answer(served, "/v1/completions", {"model": "org/tiny", "prompt": "a"})[0] == 200

@@ -107,9 +107,6 @@ def test_status_has_what_engine_and_gateway_say(serve: Serving) -> None:
     gateway = found.result["gateway"]
     assert (gateway["ready"], gateway["running"], found.result["gpus"]) == (True, 0, None)
     assert isinstance(gateway["answered"], int)
-    library = found.result["library"]
-    assert (library["package"], library["updates"]) == ("python3-aiohttp", "none")  # this one has a source of its own
-    assert library["version"].startswith("3.8.4")
 
 
 def test_requests_are_tested_and_timed(serve: Serving) -> None:

@@ -31,6 +31,7 @@ from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.simulated_cluster import PROGRAM
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
+from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.registry import LINUX, LINUX_STATES
@@ -281,6 +282,23 @@ def test_an_own_linux_keeps_what_is_asked_for_over_a_new_connection_alone() -> N
     third = own.listening()
     assert third is not None
     assert answered(third.invoke, call)["ok"] is True
+
+
+def test_a_session_of_an_earlier_boot_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OwnLinux(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
+    sshd, told = own.listening(), own.answers.told
+    assert sshd is not None
+
+    def restarted_meanwhile(*asked: Any) -> str:
+        own.machine.restart()
+        own.machine.settle()
+        return told(*asked)
+
+    monkeypatch.setattr(own.answers, "told", restarted_meanwhile)
+    with pytest.raises(HostDown):
+        sshd.invoke(json.dumps({"calls": [{"resource": "LinuxBoot", "verb": "restart"}]}))
+    own.machine.settle()
+    assert own.machine.boot == 2
 
 
 def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:

@@ -6,12 +6,11 @@ import re
 import subprocess
 from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, python_of
 from tests.rows import each_row
 from winhost.bundle.bundle_files import linux_sources, sums
 from winhost.resources.linux.linux_scripts import agent_text
@@ -21,22 +20,13 @@ MINORS = range(READS[1], 40)
 
 
 @cache
-def python(minor: int) -> str | None:
-    """Where it is; a shim of pyenv may be there for one that is not."""
-    found = which(f"python3.{minor}")
-    code = "import sys; print(sys.version_info[1])"
-    done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
-    return found if done and done.stdout.strip() == str(minor) else None
-
-
-@cache
 def minors() -> list[int]:
-    return [minor for minor in MINORS if python(minor)] or pytest.skip("no python3.N is on the PATH")
+    return [minor for minor in MINORS if python_of(minor)] or pytest.skip("no python3.N is on the PATH")
 
 
 def run(minor: int, *words: str, given: str = "") -> Any:
     return subprocess.run(
-        [str(python(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
+        [str(python_of(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.agent import linux_http, linux_serving, linux_units, linux_updates
+from winhost.agent import linux_http, linux_serving, linux_units
 from winhost.agent.linux_agent import AgentFault
 from winhost.connect.ssh import START
 from winhost.gateway.gateway_metrics import TurnMetrics
@@ -88,25 +88,6 @@ def test_a_state_is_part_of_what_a_metric_is_called() -> None:
     found = {each["name"]: each["value"] for each in linux_http.samples(text, linux_serving.GATEWAY_METRICS)}
     assert found.pop("move_at") > 1.7e9
     assert found == {"turn:falling-asleep": 1.0, "turn_waiting": 3.0, "move_seconds": 1.25}
-
-
-@pytest.mark.parametrize(
-    ("releases", "who"),
-    [
-        ("v=12.12,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64", "none"),
-        ("v=12,o=Debian,a=oldstable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64", "distribution"),
-        ("v=24.04,o=Ubuntu,a=noble-security,n=noble,l=Ubuntu,c=main,b=amd64", "none"),
-        ("v=24.04,o=Ubuntu,a=noble-security,n=noble,l=Ubuntu,c=universe,b=amd64", "community"),
-        ("v=24.04,o=Ubuntu,a=noble,n=noble,l=Ubuntu,c=universe,b=amd64", "none"),
-        ("v=24.04,o=UbuntuESMApps,a=noble-apps-security,n=noble,l=UbuntuESMApps,c=main,b=amd64", "ubuntu-pro"),
-        ("a=now", "none"),
-    ],
-)
-def test_who_gives_security_updates_is_told_by_the_sources_of_apt(releases: str, who: str) -> None:
-    policy = (
-        f"Package files:\n 500 http://a.example b/c amd64 Packages\n     release {releases}\n     origin a.example\n"
-    )
-    assert linux_updates.updates_by(policy) == who
 
 
 @pytest.fixture

@@ -79,6 +79,11 @@ RUNS = {
         "Copy-WinhostSource 'HERE/file' 'HERE/copy'",
         ["fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603"],
     ),
+    "Receive-WinhostSlice": (
+        "try { Receive-WinhostSlice 'https://127.0.0.1:1/x' 'HERE/file' '2 a' 9 } catch { 'refused' }; "
+        "Read-WinhostLength 'HERE/file'",
+        ["refused", "2"],
+    ),
     "Move-WinhostFile": ("Move-WinhostFile 'HERE/file' 'HERE/moved'; Read-WinhostBytes 'HERE/moved'", ["97 98"]),
     "Read-WinhostLength": ("Read-WinhostLength 'HERE/file'; Read-WinhostLength 'HERE/none'", ["2", "0"]),
     "Add-WinhostPiece": ("Add-WinhostPiece 'HERE/file' $false @(99); Read-WinhostBytes 'HERE/file'", ["97 98 99"]),

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
-from threading import Thread
 
 import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.serving import ready
+from winhost.web.served import served as running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs in a unit of systemd")
 
@@ -37,10 +37,8 @@ def ended(socket: Path, process: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_engine_that_answers_has_started(socket: Path) -> None:
-    with ThreadingUnixStreamServer(str(socket), _Healthy) as engine:
-        Thread(target=engine.serve_forever, daemon=True).start()
+    with ThreadingUnixStreamServer(str(socket), _Healthy) as engine, running(engine):
         assert ended(socket, os.getpid()).returncode == 0
-        engine.shutdown()
 
 
 def test_one_that_ended_is_not_waited_for(socket: Path) -> None:

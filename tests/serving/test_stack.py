@@ -438,8 +438,8 @@ def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path:
     """Its file is what restarts it: the gateway's program and libraries come before, and on the way back go after."""
     here = served_world(tmp_path)
     assert here.apply(here.plan()).holds
-    wheels = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'0' * 64} 1 aiohttp-3.14.5-py3-none-any.whl",))
-    stack_on(here, request(gateway_wheels=wheels, listen=("127.0.0.1", 9443)))
+    wheels = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'0' * 64} 1 vllm-0.33.0-py3-none-any.whl",))
+    stack_on(here, request(engine_wheels=wheels, listen=("127.0.0.1", 9443)))
     plan = here.plan()
     order = [(step.resource, str(next(iter(step.key.values())))) for step in plan.steps if step.key]
     unit = order.index(("LinuxFile", "/usr/local/lib/systemd/system/winhost-gateway.service"))

@@ -5,8 +5,9 @@ from io import BytesIO
 
 import pytest
 
+from tests.public_cases import scores
 from tests.rows import each_row
-from tests.symptoms.pastes import SAVED, Paste, pastes, read
+from tests.symptoms.pastes import CASES, SAVED, Paste, pastes, read
 from winhost.core.answers import RemoteFault
 from winhost.findings.condition import fault_of
 from winhost.knowledge import catalogue
@@ -140,3 +141,19 @@ def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
         if not sign.like and not sign.near:
             text = sign.text or f"0x{sign.code:08X}"
             assert [found.symptom for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]
+
+
+def test_logs_of_other_programs_are_not_claimed() -> None:
+    """500 lines of dpkg, apt, the kernel, npm, nginx and PostgreSQL: at most one in a hundred."""
+    lines = (CASES / "unrelated.txt").read_text("utf-8").splitlines()
+    claimed = [line for line in lines if of(line.encode()).found]
+    assert len(lines) >= 500
+    assert len(claimed) * 100 <= len(lines), claimed
+
+
+def test_public_cases_are_answered_right_and_none_confidently_wrong() -> None:
+    found = scores("explain")
+    assert [name for name, got in found.items() if got == "confidently wrong"] == []
+    good = [name for name, got in found.items() if got in ("right", "partly")]
+    assert len(good) >= 0.85 * len(found), sorted(found.keys() - {*good})
+    assert "confidently wrong" not in scores("found-2026-11").values()

@@ -3,7 +3,7 @@
     python -m tests.vllm.planned_units write FOLDER      on a computer with winhost: what plans would put there
     python3 planned_units.py run FOLDER NUMBERS.json     on a throw-away machine with GPUs, as root
 
-The second needs vLLM for `python3` (PYTHONPATH), torch, transformers and aiohttp, and nothing of winhost. It takes the
+The second needs vLLM for `python3` (PYTHONPATH), torch and transformers, and nothing of winhost. It takes the
 part of systemd, which such a machine may lack: user, private network, folders, limits and credentials of the units. Of
 their other protections it has none. Files are put where a plan puts them.
 """

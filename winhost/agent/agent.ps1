@@ -372,7 +372,7 @@ function Invoke-WinhostSend {
     $arguments = @{ Key = $key; Piece = Read-WinhostField $Call 'piece' }
     $there = @(Invoke-WinhostFunction $function $arguments $Warnings)[0]
     $script:WinhostOnce = @{}
-    @{ ok = $true; received = $there.received; sha256 = $there.sha256; warnings = @($Warnings.texts) }
+    @{ ok = $true; received = $there.received; sha256 = $there.sha256; whole = $there.whole; warnings = @($Warnings.texts) }
 }
 
 function Invoke-WinhostRestart {

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from winhost.agent.linux_agent import bad_request, describe_error, matching, place_of, run, wrong_place
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
-from winhost.agent.linux_updates import library
 from winhost.agent.linux_wire import LineWire
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
@@ -67,7 +66,6 @@ def state(asked: State) -> State:
     engines = [engine(matching(SOCKET, path, "the socket of an engine")) for path in asked["sockets"]]
     found: State = {"units": units, "engines": engines, "gateway": None}
     found["gpus"] = gpus() if asked.get("gpus") else None
-    found["library"] = library() if asked.get("gpus") else None
     if asked.get("gateway"):
         place = gateway_place(asked["gateway"])
         found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}

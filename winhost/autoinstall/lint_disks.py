@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.lint_document import AutoinstallContext, KnownDisk, KnownPartition, StorageAction
 from winhost.findings.finding import Finding
 
@@ -10,6 +11,15 @@ Findings = Iterator[Finding]
 
 def against_facts(context: AutoinstallContext) -> Findings:
     """Every partition is listed where it is, and nothing new lies on one."""
+    whole = context.get("storage", "layout", "mode") in (None, "reformat_disk")
+    asked = context.get("interactive-sections") or []
+    if context.disks and all(disk.partitions for disk in context.disks):
+        holds = sum(len(disk.partitions) for disk in context.disks)
+        if context.file.section and not context.actions and whole and not {"storage", "*"} & set(asked):
+            yield context.found(("storage",), "wipes-what-is-there", what="This file", holds=holds)
+        for disk in context.of("disk"):
+            if not disk.is_true("preserve") and disk.data.get("serial") != UNRESOLVED:
+                yield context.found(disk.loc, "wipes-what-is-there", what=f"The disk {disk.id}", holds=holds)
     for disk in context.of("disk") if context.disks else ():
         listed = [each for each in context.of("partition") if each.data.get("device") == disk.data.get("id")]
         kept = [each for each in listed if each.is_true("preserve")]

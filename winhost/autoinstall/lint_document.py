@@ -1,7 +1,9 @@
 """An autoinstall file as one installer on one machine would take it: what the rules ask."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from fractions import Fraction
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -21,10 +23,15 @@ ROWS, PREFIX = Rows(__package__), "autoinstall"
 
 
 @once
-def install_keys() -> Mapping[str, Any]:
-    """The keys that the installer knows, by where they stand."""
-    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("known_keys.yaml"))
+def schema() -> Mapping[str, Any]:
+    """See installer_schema.yaml."""
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("installer_schema.yaml"))
     return read
+
+
+def bare(shape: Mapping[str, Any]) -> list[str]:
+    """The keys of a mapping in the schema."""
+    return [key.rstrip("!?") for key in shape if key not in ("*", "=")]
 
 
 @dataclass(frozen=True)
@@ -64,19 +71,28 @@ class StorageAction:
         return self.data.get(key) is True
 
     def number(self, key: str) -> int | None:
-        """A whole number of bytes, also where it is written as 512M; None for what the installer works out."""
-        return _bytes(self.data.get(key))
+        """A whole number of bytes, also where it is written as 1.5G; None for what the installer works out."""
+        found = storage_bytes(self.data.get(key))
+        return found if found is not None and found >= 0 else None
 
 
-_UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGT]?)(B?)", re.ASCII)
 
 
-def _bytes(value: object) -> int | None:
+def storage_bytes(value: object) -> int | None:
+    """A size as curtin's `human2bytes` reads it: 512M and 512MB alike, in capital letters. -1 for a share of the disk
+    and for what is left of it; None for what the installer refuses.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if value >= 0 else None
-    text = str(value).strip().upper()
-    digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "B")
-    return int(digits) * _UNITS[unit] if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+        return max(value, -1)
+    text = str(value).strip()
+    if re.fullmatch(r"\d{1,9}%", text):
+        return -1
+    found = _SIZE.fullmatch(text) if len(text) < 40 else None
+    if found is None or (found[2] == "B" and found[3]):
+        return None
+    count = Fraction(found[1]) * 1024 ** "BKMGT".index(found[2] or "B")
+    return int(count) if count.denominator == 1 else None
 
 
 @dataclass(frozen=True)
@@ -116,12 +132,17 @@ class AutoinstallContext:
     def of(self, type_: str) -> list[StorageAction]:
         return [each for each in self.actions if each.type == type_]
 
+    def keeps(self, partition: StorageAction) -> bool:
+        """Whether its disk keeps what is on it."""
+        disk = self.by_id("disk", partition.data.get("device"))
+        return disk is not None and disk.is_true("preserve")
+
     def by_id(self, type_: str, name: object) -> StorageAction | None:
         return next((each for each in self.of(type_) if each.data.get("id") == name), None)
 
-    def unknown(self, loc: Loc, value: dict[str, Any], table: str) -> Iterator[tuple[Loc, str, str]]:
+    def unknown(self, loc: Loc, value: dict[str, Any], shape: Mapping[str, Any]) -> Iterator[tuple[Loc, str, str]]:
         """Keys that the installer does not know here, each with the known one that may be meant."""
-        known = install_keys()[table]
-        for key in value:
+        known = bare(shape)
+        for key in value if "*" not in shape else ():
             if key not in known:
                 yield (*loc, str(key)), str(key), did_you_mean(str(key), known) or "."

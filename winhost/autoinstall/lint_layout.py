@@ -6,13 +6,13 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.lint_document import AutoinstallContext, install_keys
+from winhost.autoinstall.lint_document import AutoinstallContext, bare, schema
 from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean
 
 Findings = Iterator[Finding]
 MATCHES = Version("24.04.2")  # of the media; use_gap heeds `match` from there on (LP #2080608)
-_NAMES, _MODES = ("direct", "lvm", "zfs", "hybrid"), ("reformat_disk", "use_gap")
+_NAMES = ("direct", "lvm", "zfs", "hybrid")
 _LAYOUT = ("storage", "layout")
 
 
@@ -23,7 +23,7 @@ def storage(context: AutoinstallContext) -> Findings:
         return
     if "storage" not in section:
         asks = "storage" in asked or "*" in asked
-        others = [str(key) for key in section if key not in install_keys()["top"]]
+        others = [str(key) for key in section if key not in bare(schema()["sections"])]
         wrong = next((key for key in others if did_you_mean(key, ["storage"])), None)
         near = f"; '{wrong}' is not it." if wrong else "."
         yield context.found((), "no-storage-asks" if asks else "no-storage", near=near)
@@ -40,7 +40,7 @@ def layout(context: AutoinstallContext) -> Findings:
     if not context.uses_layout:
         return
     found = context.mapping(*_LAYOUT)
-    for loc, key, near in context.unknown(_LAYOUT, found, "layout"):
+    for loc, key, near in context.unknown(_LAYOUT, found, schema()["layout"]):
         yield context.found(loc, "unknown-key", key=key, near=near)
     yield from _name(context, found)
     mode = found.get("mode")
@@ -48,9 +48,8 @@ def layout(context: AutoinstallContext) -> Findings:
         yield from _gap(context, found)
     elif mode is None:
         yield context.found(_LAYOUT, "layout-no-mode", which=_which(found))
-    else:
-        code = "layout-reformat" if mode in _MODES else "layout-mode"
-        yield context.found((*_LAYOUT, "mode"), code, which=_which(found), found=mode)
+    elif mode == "reformat_disk":
+        yield context.found((*_LAYOUT, "mode"), "layout-reformat", which=_which(found))
     yield from _match(context, (*_LAYOUT, "match"), found.get("match"))
 
 
@@ -72,7 +71,9 @@ def _gap(context: AutoinstallContext, layout: dict[str, Any]) -> Findings:
     yield context.found(loc, "gap-version")
     if not layout.get("match"):
         yield context.found(loc, "gap-anywhere")
-    elif context.installer is None or context.installer < MATCHES:
+    elif context.installer is None:
+        yield context.found(loc, "gap-may-ignore-match")
+    elif context.installer < MATCHES:
         yield context.found(loc, "gap-ignores-match")
 
 
@@ -80,24 +81,26 @@ def disk_matches(context: AutoinstallContext) -> Findings:
     """The match of each disk in `config`."""
     for each in context.of("disk"):
         if "serial" not in each.data and "path" not in each.data:
-            yield from _match(context, (*each.loc, "match"), each.data.get("match"))
+            yield from _match(context, (*each.loc, "match"), each.data.get("match"), kept=each.is_true("preserve"))
 
 
-def _match(context: AutoinstallContext, loc: Loc, match: object) -> Findings:
+def _match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool = False) -> Findings:
     if isinstance(match, list):
         if context.installer is not None and context.installer < MATCHES:
             yield context.found(loc, "match-list")
         for at, each in enumerate(match):
-            yield from _one_match(context, (*loc, at), each)
+            yield from _one_match(context, (*loc, at), each, kept=kept)
     elif match is not None:
-        yield from _one_match(context, loc, match)
+        yield from _one_match(context, loc, match, kept=kept)
 
 
-def _one_match(context: AutoinstallContext, loc: Loc, match: object) -> Findings:
+def _one_match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool) -> Findings:
     if not isinstance(match, dict):
         return
-    for place, key, near in context.unknown(loc, match, "match"):
+    for place, key, near in context.unknown(loc, match, schema()["match"]):
         yield context.found(place, "match-key", key=key, near=near)
+    if not kept:
+        return
     named = [key for key in ("serial", "path", "id_path", "devpath") if key in match]
     for key in (*named, *(key for key in ("model", "vendor") if key in match)):
         if any(char in str(match[key]) for char in "*?["):

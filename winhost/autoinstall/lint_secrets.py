@@ -8,6 +8,7 @@ from winhost.autoinstall.lint_document import AutoinstallContext
 from winhost.findings.finding import Finding
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
+_PLACEHOLDER = re.compile(r"<.*>|\{\{.*\}\}|\$\{.*\}|@\w+@")
 _TAKE_OUT = "Leave it out, and set it over SSH after the first start."
 _HASHED = "Write a hash, as `openssl passwd -6` makes it, or better: keys alone."
 # By the last words of the path, what it holds and what to do.
@@ -42,7 +43,8 @@ def secrets(context: AutoinstallContext) -> Iterator[Finding]:
         found = _by_key(loc, text) or _by_text(text)
         if found:
             what, mend = found
-            yield context.found(loc, "secret", key=_last(loc), what=what, mend=mend)
+            code = "secret-of-install" if _by_key(loc, text) and mend == _TAKE_OUT else "secret"
+            yield context.found(loc, code, key=_last(loc), what=what, mend=mend)
 
 
 def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -57,6 +59,8 @@ def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
 
 
 def _by_key(loc: Loc, text: str) -> tuple[str, str] | None:
+    if _PLACEHOLDER.fullmatch(text):
+        return None
     names = [part for part in loc if isinstance(part, str)]
     for ending, (what, mend) in _KEYS.items():
         tail = names[-len(ending) :]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from winhost.autoinstall.autoinstall_file import Delivery
-from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.autoinstall.lint_document import AutoinstallContext, schema
 from winhost.findings.finding import Finding
 
 Findings = Iterator[Finding]
@@ -23,17 +23,11 @@ def sections(context: AutoinstallContext) -> Findings:
 
 
 def top_keys(context: AutoinstallContext) -> Findings:
-    """A misspelt key is passed over."""
-    for table, keys in (("top", ()), ("storage", ("storage",)), ("ssh", ("ssh",)), ("identity", ("identity",))):
-        for loc, key, near in context.unknown(keys, context.mapping(*keys), table):
+    """A misspelt key is passed over, where the installer does not refuse it."""
+    sections = schema()["sections"]
+    for keys, shape in (((), sections), (("storage",), sections["storage"]), (("ssh",), sections["ssh?"])):
+        for loc, key, near in context.unknown(keys, context.mapping(*keys), shape):
             yield context.found(loc, "unknown-key", key=key, near=near)
-
-
-def version(context: AutoinstallContext) -> Findings:
-    """There is one version."""
-    found = context.get("version")
-    if found != 1 or isinstance(found, bool):
-        yield context.found(("version",), "version", found="missing" if found is None else found)
 
 
 def interactive(context: AutoinstallContext) -> Findings:
@@ -46,13 +40,11 @@ def interactive(context: AutoinstallContext) -> Findings:
 
 def account(context: AutoinstallContext) -> Findings:
     """Somebody must be able to log on."""
-    identity, user_data = context.mapping("identity"), context.mapping("user-data")
     asked = context.get("interactive-sections") or []
-    if "identity" not in context.file.section and not user_data and "identity" not in asked and "*" not in asked:
+    told = {"identity", "user-data", "active-directory"} & set(context.file.section) or {"identity", "*"} & set(asked)
+    server = "server" in str(context.get("source", "id") or "server")
+    if not told and server and context.get("storage", "layout", "reset-partition-only") is not True:
         yield context.found((), "no-account")
-    missing = [key for key in ("username", "hostname", "password") if key not in identity]
-    if identity and missing:
-        yield context.found(("identity",), "half-account", missing=", ".join(missing))
     if not _can_log_on(context):
         yield context.found(("ssh",), "locked-out")
 

@@ -81,9 +81,13 @@ def _hub() -> Iterator[str]:
             """Nobody reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:  # else it would look at a closed socket again and again, as fast as it can
+            server.shutdown()
+            thread.join()
 
 
 def _answer(path: str) -> Any:

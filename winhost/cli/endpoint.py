@@ -228,5 +228,11 @@ def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnec
         ) from None
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        hint = f"See how it is: winhost status {name}"
-        raise Unreachable(name, why, at=direct.url, code="EndpointSilent", hint=hint) from None
+        raise Unreachable(
+            name,
+            why,
+            at=direct.url,
+            code="EndpointSilent",
+            meaning="Nothing was asked: the gateway does not run, its machine is off, or a firewall is between.",
+            hint=f"See how it is: winhost status {name}",
+        ) from None

@@ -168,7 +168,9 @@ def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
     meant = file is None and len(words) == 1 and not words[0].strip().count(" ") and words[0] != STDIN
     return UsageError(
         "NoRecipe",
-        what=f"cannot read {shown}: no such file" if meant else f"{shown if file else 'this'} does not start vLLM",
+        what=f"cannot read {shown}: no such file"
+        if meant
+        else f"{shown if file else 'this'} starts no engine that lint reads",
         hint="Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'",
     )
 

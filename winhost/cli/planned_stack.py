@@ -15,7 +15,7 @@ from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
-from winhost.cli.stack_wheels import engine_wheels, gateway_wheels, lock_text
+from winhost.cli.stack_wheels import engine_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
 from winhost.compat.target import Target
@@ -107,9 +107,8 @@ class PlannedStack:
         faults.of(lambda: parts.files)
         faults.refuse()
         parts = parts.with_key_of(facts.host)
-        of_gateway = gateway_wheels(self.words, facts, self.parts.once)
         try:
-            found = stack(target.facts, self._request(parts, target, allow, of_gateway, wheels))
+            found = stack(target.facts, self._request(parts, target, allow, wheels))
             target = target.published(port, allow) if beyond else target
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
@@ -139,12 +138,7 @@ class PlannedStack:
         return target.request.with_playbook(_with_entries(target, found.entries)), found
 
     def _request(
-        self,
-        parts: StackParts,
-        target: StackTarget,
-        allow: tuple[str, ...],
-        of_gateway: PythonWheels | None,
-        of_engine: PythonWheels | None,
+        self, parts: StackParts, target: StackTarget, allow: tuple[str, ...], wheels: PythonWheels | None
     ) -> StackRequest:
         words = self.words
         return StackRequest(
@@ -158,8 +152,7 @@ class PlannedStack:
             tls=parts.tls,
             plain_http=words.plain_http,
             allowed=allow if target.peers is None else target.peers or None,
-            gateway_wheels=of_gateway,
-            engine_wheels=of_engine,
+            engine_wheels=wheels,
         )
 
 

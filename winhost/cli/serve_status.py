@@ -13,7 +13,7 @@ from winhost.cli.watch import watching
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import about
-from winhost.serving.serving_status import LACKING_UPDATES, GatewayStatus, ModelStatus, ServedCard, ServingStatus
+from winhost.serving.serving_status import GatewayStatus, ModelStatus, ServedCard, ServingStatus
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
@@ -43,8 +43,6 @@ def show_status(found: ServingStatus) -> None:
     _show_gateway(found.host, found.gateway)
     if turns := [each for each in found.models if each.turn]:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
-    if (library := found.library) and library.version and library.updates in LACKING_UPDATES:
-        say(f"Security updates: {library.package} {library.version}: {LACKING_UPDATES[library.updates]}", hang=2)
     if found.gpus:
         table(("GPU", "name", "memory", "busy", "models"), map(_card, found.gpus))
     elif any(each.cards for each in found.models):

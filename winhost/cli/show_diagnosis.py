@@ -47,23 +47,28 @@ def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
         _show_cause(number, cause, answer.host)
     for cause in found.causes:
         if cause.standing == "ruled-out":
-            say(f"  Ruled out on {answer.host}: {cause.cause} There, {cause.because}.", hang=4)
+            say(f"  Ruled out {_place(cause, answer.host)}: {cause.cause} There, {cause.because}.", hang=4)
     if found.causes and not open_causes:
-        say(f"  The facts of {answer.host} contradict every cause that is known. Read the host again, or report this.")
+        against = f"The facts of {answer.host}" if answer.host else "The rest of the text"
+        say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
 
 
 def _show_cause(number: int, cause: LikelyCause, host: str | None) -> None:
     say(f"  {number}. {cause.cause}", hang=3)
     if cause.standing == "shown":
-        say(f"     Found on {host}: {cause.because}", hang=2)
+        say(f"     Found {_place(cause, host)}: {cause.because}", hang=2)
     elif cause.because:
-        say(f"     Possible on {host}: {cause.because}", hang=2)
+        say(f"     Possible {_place(cause, host)}: {cause.because}", hang=2)
     say(f"     To tell: {cause.tell}", hang=2)
     by = "" if cause.who == "admin" else f" ({cause.who})"
     say(f"     Remedy{by}: {cause.remedy}", hang=2)
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
     say(f"     Evidence: {'; '.join(map(_cited, cause.evidence))}", hang=2)
+
+
+def _place(cause: LikelyCause, host: str | None) -> str:
+    return "in this text" if cause.by == "text" else f"on {host}"
 
 
 def _cited(evidence: Evidence) -> str:

@@ -10,7 +10,7 @@ from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
 from winhost.cli.show_groups import NOTE, group_changes, grouped_titles, short
 from winhost.cli.up_choice import Choice, gb
-from winhost.compat.gpu_cards import named
+from winhost.compat.target import named
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible

@@ -59,11 +59,6 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
         "requirements file with hashes as uv pip compile --generate-hashes writes it.",
     },
-    "--gateway-wheels": {
-        "is_flag": True,
-        "help": "Workload: the gateway with wheels that winhost has locked by hash, in an environment of its own, "
-        "instead of the distribution's python3-aiohttp: where nobody gives security updates for that.",
-    },
     "--python": {
         "metavar": "VERSION",
         "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
@@ -104,7 +99,6 @@ class StackWords:
     engine_archive: Path | None = None
     engine_program: str | None = None
     engine_lock: Path | None = None
-    gateway_wheels: bool = False
     python: str | None = None
     index: str | None = None
     listen: str | None = None

@@ -1,7 +1,6 @@
 """Python environments of a stack: from a lock to the wheels that the Linux which serves takes."""
 
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,15 @@ from winhost.paths.linux_python import python_of
 from winhost.resources.host import HostFacts
 from winhost.serving.python_entries import PythonWheels
 
-_GATEWAY = "gateway-requirements.txt"
-
 Once = Callable[[str, Callable[[], Any]], Any]
 """Asks for what has this name no second time."""
 
 
-def gateway_wheels(words: StackWords, facts: HostFacts, once: Once) -> PythonWheels | None:
-    """None where the gateway runs with what the distribution has. Raises as `_wheels`."""
-    if not words.gateway_wheels:
-        return None
-    return _wheels(gateway_lock(), _GATEWAY, words, facts, once)
-
-
-def gateway_lock() -> str:
-    return files("winhost.serving").joinpath(_GATEWAY).read_text("utf-8")
-
-
 def engine_wheels(words: StackWords, facts: HostFacts, once: Once) -> PythonWheels | None:
-    """None where vLLM comes otherwise. Raises as `_wheels`."""
+    """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
     if words.engine_lock is None:
         return None
-    return _wheels(lock_text(words.engine_lock), str(words.engine_lock), words, facts, once)
-
-
-def lock_text(file: Path) -> str:
-    """Raises UsageError."""
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise from_os_error(error) from error
-    except ValueError:
-        raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None
-
-
-def _wheels(text: str, where: str, words: StackWords, facts: HostFacts, once: Once) -> PythonWheels:
-    """Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
+    text, where = lock_text(words.engine_lock), str(words.engine_lock)
     found = python_of(facts, words.python)
     if found is None:
         raise UsageError(
@@ -63,3 +35,13 @@ def _wheels(text: str, where: str, words: StackWords, facts: HostFacts, once: On
     index = words.index or PYPI
     wheels = once(f"wheels {where} {place}", lambda: wheels_of(packages, place, index))
     return PythonWheels(place.version, wheels[0].server, tuple(each.line for each in wheels))
+
+
+def lock_text(file: Path) -> str:
+    """Raises UsageError."""
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise from_os_error(error) from error
+    except ValueError:
+        raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None

@@ -10,7 +10,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
 from winhost.cli.values import format_full_value, format_two, format_value
-from winhost.core.answers import Id, MissingFact
+from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.failures import wrong_host
@@ -21,19 +21,16 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.serving_ready import ServingReady
-from winhost.serving.serving_status import LACKING_UPDATES
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A host against a plan. holds: everything that the plan wants is so; plan: its file; notes: to be known beside."""
+    """A host against a plan. holds: everything that the plan wants is so; plan: its file."""
 
     host: str
     plan: str
     holds: bool
     checks: tuple[Check, ...]
-    notes: tuple[str, ...] = ()
 
 
 def verify(
@@ -127,21 +124,7 @@ def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | Wi
         checks = verify_plan(checked, facts)
     except WinhostError as error:
         return error
-    notes = _notes(facts) if any(check.resource == "ServingReady" for check in checks) else ()
-    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks), tuple(notes))
-
-
-def _notes(facts: HostFacts) -> Iterator[str]:
-    try:
-        (endpoint,) = facts.all(ServingReady)
-        updates = endpoint.state.library_updates
-    except (MissingFact, ValueError):
-        return
-    if updates in LACKING_UPDATES:
-        yield (
-            "Security updates of python3-aiohttp, which a plan brings and the gateway does not use: "
-            f"{LACKING_UPDATES[updates]}. Or plan its workload again with --gateway-wheels, which brings locked wheels"
-        )
+    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
 
 
 def _show(found: Verified, details: bool, wide: bool) -> None:
@@ -158,8 +141,6 @@ def _show(found: Verified, details: bool, wide: bool) -> None:
     )
     if shown:
         table(("", "what", "property", "planned", "found"), rows)
-    for note in found.notes:
-        say(note, hang=2)
     compared = f"{len(found.checks)} {'property' if len(found.checks) == 1 else 'properties'}"
     if found.holds:
         say(f"{found.host}: as planned ({compared} compared).")

@@ -342,6 +342,7 @@ def _count(event: ProgressEvent) -> str:
 
 
 def _changes(step: Step) -> str:
-    return ", ".join(
-        f"{name} {' → '.join(format_two(step.before[name], desired))}" for name, desired in step.desired.items()
-    )
+    """Without hashes, unless -v asks for all, or they alone change."""
+    changes = [f"{name} {' → '.join(format_two(step.before[name], each))}" for name, each in step.desired.items()]
+    read = changes if is_log_shown() else [each for each in changes if "…" not in each]
+    return ", ".join(read or changes)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from types import ModuleType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -31,7 +30,7 @@ from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
-from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of
+from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.paths.dda_selection import Selection
@@ -102,21 +101,12 @@ def assess(
 
     stated: versions that facts do not contain, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
-    if facts.is_linux:
-        return _of_linux(facts, stated)
     facts = as_stated(facts, stated)
-    target = Target(facts, PATHS[0], stated)
-    paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
-    document = facts.document
-    best = _best({path.path: path.verdict for path in paths}) if _knows_windows(facts) else None
-    return Assessment(document.host, document.origin, paths, best)
-
-
-def _of_linux(facts: HostFacts, stated: Mapping[str, Version] | None) -> Assessment:
-    target = Target(facts, PATHS_OF_LINUX[0], stated)
-    judged = tuple(_whole(target, path, None) for path in PATHS_OF_LINUX)
-    best = _best({each.path: each.verdict for each in judged})
-    return Assessment(facts.host, facts.document.origin, judged, best)
+    asked = PATHS_OF_LINUX if facts.is_linux else PATHS
+    paths = tuple([_whole(facts, path, selection if path == "dda" else None) for path in asked])
+    known = facts.is_linux or _knows_windows(facts)
+    best = _best({path.path: path.verdict for path in paths}) if known else None
+    return Assessment(facts.host, facts.origin, paths, best)
 
 
 def _knows_windows(facts: HostFacts) -> bool:
@@ -143,34 +133,26 @@ def _variants(path: str) -> list[str]:
     return [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
 
 
-def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
-    memory = _available_memory(target)
-    return replace(judged, capabilities=LazySequence(lambda: _offered(target)), available_memory=memory)
-
-
-def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
+def _whole(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
     """A path with its variants, the best of which counts, and its capabilities."""
-    judged = [_with_offers(judge(target.facts, variant, selection), target.on(variant)) for variant in _variants(path)]
+    judged = [_with_offers(judge(facts, variant, selection), Target(facts, variant)) for variant in _variants(path)]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
 
-def _available_memory(target: Target) -> AvailableMemory | None:
+def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
     try:
-        return available_memory(target)
+        memory = available_memory(target)
     except MissingFact:
-        return None
+        memory = None
+    return replace(judged, capabilities=LazySequence(lambda: _offered(target)), available_memory=memory)
 
 
 def judge(facts: HostFacts, variant: str, selection: Selection | None = None) -> PathVerdict:
     """Evaluate one path or variant; with a selection, exactly its GPUs and VM."""
-    return _judged(facts, variant) if selection is None else _judge(facts, variant, selection)
-
-
-@lru_cache(maxsize=2 * len(ALL_VARIANTS))
-def _judged(facts: HostFacts, variant: str) -> PathVerdict:
-    """Cached: planning evaluates the same facts several times, for its GPUs and for alternatives."""
-    return _judge(facts, variant, None)
+    if selection is not None:
+        return _judge(facts, variant, selection)
+    return facts.keep(("judged", variant), _judge, facts, variant, None)
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:

@@ -6,7 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import card_label, runs_cuda, serves
-from winhost.knowledge.versions import windows_build, windows_builds
+from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disk_space import PLAIN_BUSES
 from winhost.resources.host import Card, HostFacts
@@ -142,7 +142,12 @@ def windows_unlisted(facts: HostFacts) -> str | None:
     kind = {OsFamily.SERVER: "server", OsFamily.AZURE_LOCAL: "azure_local"}.get(os.family, "client")
     if os.build < SERVER_2016 or (known and getattr(known, kind)):
         return None
-    return f"{os.named}: the newest in the table is build {windows_builds()[-1].build}"
+    newer = os.build > windows_builds()[-1].build
+    return (
+        f"{os.named}, {checked(f'build {windows_builds()[-1].build}')}"
+        if newer
+        else f"{os.named}: not in the table of builds"
+    )
 
 
 def no_card(facts: HostFacts) -> str | None:

@@ -80,7 +80,7 @@ def dismounted(facts: HostFacts, card: Card) -> str | None:
 
 @rule("dda.nvswitch-board", each=CARD)
 def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is an SXM module or one like it, which waits for Fabric Manager; Hyper-V assigns no NVSwitches."""
+    """The GPU is an SXM module or one like it, which waits for Fabric Manager and its NVSwitches."""
     found = known(card.gpu.key["device"])
     if found and found.nvlink is NvLink.BOARD and found.architecture not in WITHOUT_NVSWITCH:
         return found.name

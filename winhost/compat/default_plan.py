@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
 from winhost.core.answers import MissingFact, Unknown
+from winhost.model.once import once
 from winhost.model.path import PATHS_OF_LINUX, path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.paths.dda_selection import Selection
@@ -13,6 +15,9 @@ from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device import owner
+
+if TYPE_CHECKING:
+    from winhost.paths.wsl2_settings import Wsl2Settings
 
 
 def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:
@@ -53,14 +58,15 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
     """Resources of the playbook that we ship, of which nothing at all could be read."""
+    return tuple([resource for resource in _needed(path) if isinstance(facts.answer(resource), Unknown)])
+
+
+@once
+def _needed(path: str) -> tuple[str, ...]:
     later = VOCABULARIES[path].on_request
     entries = shipped_playbook(path)["resources"]
     resources = dict.fromkeys(entry["resource"] for entry in entries if entry.get("for_each") not in later)
-    return tuple(
-        resource
-        for resource in resources
-        if resource in WINDOWS and isinstance(facts.document.answer(resource), Unknown)
-    )
+    return tuple(resource for resource in resources if resource in WINDOWS)
 
 
 def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]:
@@ -78,8 +84,13 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
 
 def _wsl2(facts: HostFacts) -> Iterator[Reason]:
     from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
-    from winhost.paths.wsl2_settings import Wsl2Settings
 
-    settings = Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))
-    for refusal in refusals(facts, settings, ()):
+    for refusal in refusals(facts, _wsl2_settings(), ()):
         yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
+
+
+@once
+def _wsl2_settings() -> "Wsl2Settings":
+    from winhost.paths.wsl2_settings import Wsl2Settings  # as above
+
+    return Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))

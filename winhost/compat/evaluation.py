@@ -76,11 +76,11 @@ def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
     """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere, OtherSystem."""
     if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
         raise of_other_system(HostFacts(facts), f"the path {asked.path}")
-    known, facts = facts, stated(facts, asked.assumed)
-    assessment = assess_as_if(facts, asked.remedies, asked.stated)
+    known = HostFacts(stated(facts, asked.assumed))
+    assessment = assess_as_if(known, asked.remedies, asked.stated)
     if asked.assumed:
-        assessment = marked(assessment, {each.word: _without(known, each, asked) for each in asked.assumed})
-    changes = cheapest(facts, asked.needs, asked.path, asked.workload)
+        assessment = marked(assessment, {each.word: _without(facts, each, asked) for each in asked.assumed})
+    changes = cheapest(known, asked.needs, asked.path, asked.workload)
     found = fits(assessment, asked.needs, asked.workload, asked.path)
     return Evaluation(
         facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment)
@@ -89,7 +89,7 @@ def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
 
 def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
     others = [each for each in asked.assumed if each is not left_out]
-    return assess_as_if(stated(facts, others), asked.remedies, asked.stated)
+    return assess_as_if(HostFacts(stated(facts, others)), asked.remedies, asked.stated)
 
 
 def _nearest(assessment: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:

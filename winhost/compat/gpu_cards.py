@@ -1,13 +1,10 @@
 """What the GPU catalogue knows of a target's GPUs."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 from winhost.compat.target import Target
-from winhost.hardware.cards import card_name
 from winhost.hardware.gpus import Gpu, NvLink, P2p, known
 from winhost.resources.host import Card
-from winhost.resources.linux.linux_system import LinuxSystem
 
 HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 
@@ -23,20 +20,9 @@ def several(target: Target) -> tuple[Card, ...]:
     return found if len(found) > 1 else ()
 
 
-def in_a_guest(target: Target) -> bool:
-    """The GPUs were assigned to a VM, or are to be. Raises MissingFact."""
-    return target.path == "dda" or target.facts.the(LinuxSystem).virtualization != "none"
-
-
 def listed(card: Card) -> Gpu | None:
     """The GPU's entry in the catalogue, if any."""
     return known(card.gpu.key["device"])
-
-
-def named(cards: Iterable[Card]) -> str:
-    """`2x NVIDIA L20, NVIDIA L4`."""
-    counted = Counter(map(card_name, cards))
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
 
 
 def without_peers(cards: Iterable[Card]) -> list[Card]:

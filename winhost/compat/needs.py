@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import degraded, reason_of, unsupported, unverified
+from winhost.compat.rule import finding, reason_of
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -225,22 +225,20 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
     if found and found.fits:
         return
     if found is None:
-        finding = unverified(
-            "gpu-memory.room-unknown", observed=f"the memory that {variant.path} provides is not known"
-        )
+        about_memory = finding("gpu-memory.room-unknown", f"the memory that {variant.path} provides is not known")
     elif found.fits is None:
         from winhost.sizing.fit_judgement import not_known
 
         lacking = "; ".join(not_known(found))
-        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether everything can be placed")
+        about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
         full = ", ".join(place.where for place in found.places if place.may_fit is False) or "too few GPUs"
-        finding = unsupported("gpu-memory.does-not-fit", observed=f"not enough memory in: {full}")
+        about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
         from winhost.sizing.fit_judgement import deciding
 
-        finding = unverified("gpu-memory.may-fit", observed="; ".join(deciding(found)))
-    yield reason_of(finding, variant.path)
+        about_memory = finding("gpu-memory.may-fit", "; ".join(deciding(found)))
+    yield reason_of(about_memory, variant.path)
 
 
 def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
@@ -249,7 +247,7 @@ def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason
     ram = found.at("ram") if found else None
     if memory and memory.path == "wsl2" and ram and memory.ram < ram.used and ram.may_fit is not False:
         needed = f"{gib(ram.used)} of memory, and WSL gets {gib(memory.ram)} by itself"
-        yield reason_of(degraded("gpu-memory.wsl-memory", observed=needed), variant.path)
+        yield reason_of(finding("gpu-memory.wsl-memory", needed), variant.path)
 
 
 def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Reason]) -> list[CapabilityVerdict]:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
-from winhost.compat.stated_versions import after
+from winhost.compat.stated_versions import after, as_stated, with_wsl
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
@@ -75,14 +75,17 @@ def _edited(record: Record, edits: Iterable[Mapping[str, Mapping[str, Json]]]) -
     return record
 
 
-def assess_as_if(facts: Facts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None) -> Assessment:
+def assess_as_if(
+    facts: HostFacts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None
+) -> Assessment:
     """Evaluate the host as it would be. What only an unverified remedy improves is unverified."""
     mends = tuple(remedies)
-    judged = assess(HostFacts(as_if(facts, mends)), stated=after(stated, mends))
+    known, then = as_stated(facts, stated), after(stated, mends)
+    judged = assess(known.changed(with_wsl(as_if(facts.document, mends), then), then) if mends else known)
     doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
     if not doubtful:
         return judged
-    without = assess(HostFacts(facts), stated=stated)
+    without = assess(known)
     before = {each.path: each for each in (*without.paths, *without.every_variant)}
     return replace(judged, paths=tuple(_doubted(path, before, doubtful) for path in judged.paths))
 
@@ -96,7 +99,9 @@ def _doubted(judged: PathVerdict, before: Mapping[str, PathVerdict], doubtful: s
     return replace(judged, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
 
 
-def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Workload | None = None) -> Mended | None:
+def cheapest(
+    facts: HostFacts, needs: Needs, path: str | None = None, workload: Workload | None = None
+) -> Mended | None:
     """The cheapest remedies after which the path, or any, meets the needs with a verified verdict, or None.
 
     A search over remedies of the reasons that stand in the way, cheapest first: what one remedy brings to light, such

@@ -1,34 +1,44 @@
-"""The runner of rules over facts: each once for a host and subject, what was not read as unknown, in their order.
+"""Rules over facts, and their one runner: each once for a set of facts and a subject, what was not read as unknown.
 
-What a rule finds is a row of the catalogue: its code, severity, sentence, remedy and evidence. Its condition is in that
-row (`when`, or `asks` for a question of compat/common.py that several paths share), or in a function declared for it.
+What a rule finds is a row of the catalogue: its code, severity, sentence, remedy and evidence, and the variants that it
+is about. Its condition is in that row (`when`, or `asks` for a question of compat/common.py that several paths share),
+or in a function declared for it. The facts keep the answer of each rule with what it read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum, auto
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
 
 from winhost.compat import common
+from winhost.compat.target import Target, named
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import evaluate
+from winhost.findings.condition import holds
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
-from winhost.resources.host import Card, HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, titled
+from winhost.resources.host import HostFacts
+from winhost.resources.registry import titled
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.vm import Vm
 
 
 class Each(Enum):
-    """What a rule gets besides the facts: nothing, one GPU, one VM, or GPUs and VM together."""
+    """What a rule gets: the facts, with them one GPU, one VM or GPUs and VM together, the Linux that would serve, or a
+    workload on a variant.
+    """
 
     HOST = auto()
     CARD = auto()
     VM = auto()
     ASSIGNMENT = auto()
+    TARGET = auto()
+    WORKLOAD = auto()
 
 
 class WhenUnknown(Enum):
@@ -41,8 +51,10 @@ class WhenUnknown(Enum):
 # What nobody but the user can tell, and who tells it may well take the newest.
 STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
 
-HOST, CARD, VM, ASSIGNMENT = Each.HOST, Each.CARD, Each.VM, Each.ASSIGNMENT
-BLOCKS, NOTES = WhenUnknown.BLOCKS, WhenUnknown.NOTES
+HOST, CARD, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
+BLOCKS, NOTES = WhenUnknown
+
+_GIVEN = {CARD: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
 @dataclass(frozen=True)
@@ -79,63 +91,91 @@ def note(code: str, *, observed: str) -> Finding:
     return Finding(code, Severity.NOTE, observed)
 
 
+def finding(code: str, observed: str) -> Finding:
+    """With the severity that the catalogue has for it."""
+    severity = catalogue.entry(code).severity
+    assert severity is not None, f"{code} has no severity of its own"
+    return Finding(code, severity, observed)
+
+
 # What was observed, where the finding applies. A rule with several codes or severities returns the finding itself.
-Judge = Callable[..., str | Finding | None]
+Judge: TypeAlias = Callable[..., str | Finding | None]
+Outcome: TypeAlias = str | Finding | MissingFact | None
 J = TypeVar("J", bound=Judge)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
-    """`judge` takes the facts, and the subject unless that is the host."""
+    """code: of its row; of the first, where it finds several. `judge` takes the facts, and the subject unless that is
+    the host.
+    """
 
     code: str
     each: Each
     judge: Judge
 
-    @property
+    @cached_property
     def row(self) -> CatalogueEntry:
         return catalogue.entry(self.code)
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The path, or those of its variants that it is about."""
-        return self.row.only or (self.path,)
-
-    @property
-    def path(self) -> str:
+    @cached_property
+    def topic(self) -> str:
+        """The path or capability that its code names."""
         return self.code.partition(".")[0]
+
+    @cached_property
+    def given(self) -> tuple[Any, ...]:
+        """The facts that it gets with its subject."""
+        return _GIVEN[self.each]
 
     @property
     def name(self) -> str:
         return self.judge.__name__
 
-    @property
+    @cached_property
     def unknown(self) -> WhenUnknown:
         return WhenUnknown(self.row.unknown)
+
+    def is_about(self, variant: str) -> bool:
+        return not self.row.only or variant in self.row.only or path_of(variant) in self.row.only
+
+    def found(self, outcome: Outcome, topic: str) -> Finding | None:
+        """The finding about a path or capability that follows from what the rule saw."""
+        if isinstance(outcome, str):
+            assert self.row.severity is not None, f"{self.code} has no severity of its own"
+            return Finding(self.code, self.row.severity, outcome)
+        return finding_of_gap(topic, self.unknown, outcome) if isinstance(outcome, MissingFact) else outcome
 
 
 RULES: list[Rule] = []
 
 
 def rule(*codes: str, each: Each = HOST) -> Callable[[J], J]:
-    """Declare the function that looks for this finding, or for the same one of several paths."""
+    """Declare the function that looks for this finding, or for the same one of several paths. A rule of a capability is
+    asked of the Linux that would serve.
+    """
 
     def declare(judge: J) -> J:
-        RULES.extend(Rule(code, each, judge) for code in codes)
+        RULES.extend(Rule(code, TARGET if _is_capability(code) and each is HOST else each, judge) for code in codes)
         return judge
 
     return declare
 
 
-def declare_rows(path: str) -> None:
-    """Declare the rules of a path that are rows of the catalogue."""
+def _is_capability(code: str) -> bool:
+    return code.partition(".")[0] in CAPABILITIES
+
+
+def declare_rows(*topics: str) -> None:
+    """Declare the rules of paths, of capabilities or of `workload` that are rows of the catalogue."""
     for code, row in catalogue.own_entries().items():
-        if code.partition(".")[0] != path:
+        if ("workload" if row.each == "workload" else code.partition(".")[0]) not in topics:
             continue
         if row.asks is not None:
             RULES.append(Rule(code, HOST, getattr(common, row.asks)))
-        elif row.when is not None:
-            RULES.append(Rule(code, Each[row.each.upper()], _InRow(code, row)))
+        elif row.observed:
+            each = TARGET if _is_capability(code) and row.each == "host" else Each[row.each.upper()]
+            RULES.append(Rule(code, each, _InRow(code, row)))
 
 
 class _InRow:
@@ -145,59 +185,119 @@ class _InRow:
         self._row = row
         self.__name__ = code.partition(".")[2].replace("-", "_")
 
-    def __call__(self, facts: HostFacts, subject: Any = None) -> str | None:
-        states = _States(facts, subject)
-        found = evaluate(self._row.when or {}, states.ask)
-        if found.holds is None:
-            raise next(iter(found.unknown.values()))
-        return self._row.observed.format_map(states) if found.holds else None
+    def __call__(self, asked: Any, subject: Any = None) -> str | None:
+        """asked: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
+        row = self._row
+        if row.each in ("card", "vm"):
+            asked = _WithSubject(asked, row.each, subject)
+        if row.which:
+            if not (chosen := asked.choose(row.which)):
+                return None
+            asked = _WithSubject(asked, "which", named(chosen))
+        return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
 
 
-class _States(dict[str, Any]):
-    """States as rows ask for them: `OperatingSystem.named` of the host, `gpu.problem` and `vm.name` of the subject."""
+class _WithSubject:
+    """Answers to rows that name their subject: `gpu.problem`, `vm.name`, `which`."""
 
-    def __init__(self, facts: HostFacts, subject: Any) -> None:
-        super().__init__()
-        self._facts = facts
-        if isinstance(subject, Card):
-            self["gpu"] = subject.gpu.state
-        elif subject is not None:
-            self["vm"] = subject.state
+    def __init__(self, others: Any, name: str, subject: Any) -> None:
+        self._others, self._name = others, "gpu" if name == "card" else name
+        self._subject = subject.gpu.state if name == "card" else subject.state if name == "vm" else subject
 
     def ask(self, question: str) -> tuple[Any, ...]:
-        """The answers to a question. Raises MissingFact."""
         name, _, attribute = question.partition(".")
-        return (getattr(self[name], attribute),) if name in self else self._facts.ask(question)
+        return (getattr(self._subject, attribute),) if name == self._name else self._others.ask(question)
 
-    def __missing__(self, resource: str) -> Any:
-        return self._facts.the(RESOURCE_TYPES[resource].state)
+    def __getitem__(self, name: str) -> Any:
+        return self._subject if name == self._name else self._others[name]
 
 
-def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
-    """The findings of a variant's rules about one subject, each observation once. `seen`: the rules' arguments."""
+# --- The runner ----------------------------------------------------------------------------------------------------
+
+
+def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: Any) -> tuple[Reason, ...]:
+    """The findings of a variant's rules about one subject, each observation once."""
     heaviest: dict[tuple[str, str], Finding] = {}
-    for finding in _findings(variant, each, seen):
-        known = heaviest.setdefault((finding.code, finding.observed), finding)
-        if finding.severity.rank > known.severity.rank:
-            heaviest[finding.code, finding.observed] = finding
-    return tuple(reason_of(finding, subject) for finding in heaviest.values())
+    for found in _findings(variant, each, facts, *about):
+        known = heaviest.setdefault((found.code, found.observed), found)
+        if found.severity.rank > known.severity.rank:
+            heaviest[found.code, found.observed] = found
+    return tuple([reason_of(found, subject) for found in heaviest.values()])
 
 
-def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
+def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
     """For a variant: the findings of its path, and its own. Raises LookupError without rules of the path: nothing would
     speak against it.
     """
     path = path_of(variant)
-    if not _rules(path, HOST):
+    if not rules_of(path, path, HOST):
         raise LookupError(f"no rules of {path} are imported")
-    facts, *subject = seen
-    found: list[Finding] = []
-    for topic in dict.fromkeys((path, variant)):
-        key = (topic, each, *map(_key, subject))
-        if key not in facts.kept:
-            facts.kept[key] = tuple([one for each_rule in _rules(topic, each) if (one := _judged(each_rule, seen))])
-        found += facts.kept[key]
-    return found
+    key = tuple([_key(subject) for subject in about])
+    shared = facts.keep((path, each.name, key), _found_by, rules_of(path, path, each), facts, key, about)
+    if variant == path or not (own := _own_rules(variant, each)):
+        return shared
+    return (*shared, *facts.keep((variant, each.name, key), _found_by, own, facts, key, about))
+
+
+def _found_by(
+    rules: tuple[Rule, ...], facts: HostFacts, key: tuple[object, ...], about: tuple[Any, ...]
+) -> tuple[Finding, ...]:
+    found = []
+    for each in rules:
+        outcome = facts.keep((each.judge, key) if key else each.judge, _outcome, each, facts, *about)
+        if outcome is not None and (one := each.found(outcome, each.topic)):
+            found.append(one)
+    return tuple(found)
+
+
+def _outcome(each: Rule, facts: HostFacts, *about: Any) -> Outcome:
+    if about:
+        facts.rest_on(*each.given)
+    try:
+        return each.judge(facts, *about)
+    except MissingFact as missing:
+        return missing.with_traceback(None)  # which would keep all frames
+
+
+@dataclass(frozen=True, eq=False)
+class CapabilityRules:
+    """The rules of a capability that apply to a variant."""
+
+    capability: str
+    rules: tuple[Rule, ...]
+
+    @cached_property
+    def conditional(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if not _is_always_so(rule))
+
+    def always(self, variant: str) -> tuple[Finding, ...]:
+        """What is found on a variant whatever the host is."""
+        place = {"variant": variant, "path": path_of(variant)}
+        rules = [rule for rule in self.rules if _is_always_so(rule)]
+        return tuple(finding(rule.code, rule.row.observed.format_map(place)) for rule in rules)
+
+
+def _is_always_so(rule: Rule) -> bool:
+    row = rule.row
+    named = row.observed.replace("{variant}", "").replace("{path}", "")
+    return isinstance(rule.judge, _InRow) and not row.when and not row.which and "{" not in named
+
+
+def found_on(rules: CapabilityRules, target: Target) -> tuple[Finding, ...]:
+    """The findings about a capability of the Linux that would serve, besides those that are always so."""
+    found, keep, places = [], target.facts.keep_for, target.places
+    for each in rules.conditional:
+        outcome = keep(places, each.judge, _outcome_on, each.judge, target)
+        if outcome is not None and (one := each.found(outcome, rules.capability)):
+            found.append(one)
+    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
+
+
+def _outcome_on(judge: Judge, target: Target) -> Outcome:
+    try:
+        return judge(target)
+    except MissingFact as missing:
+        return missing.with_traceback(None)  # which would keep all frames
 
 
 def _key(subject: Any) -> object:
@@ -209,14 +309,21 @@ def _key(subject: Any) -> object:
 
 def asks(variant: str, each: Each) -> bool:
     """Whether a variant has rules about this kind of subject."""
-    return bool(_rules(path_of(variant), each) or _rules(variant, each))
+    return bool(rules_of(path_of(variant), variant, each))
 
 
 @once
-def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
-    """In the order of the catalogue."""
-    mine = [rule for rule in RULES if rule.path == path_of(topic) and rule.each is each and topic in rule.topics]
-    return tuple(sorted(mine, key=lambda rule: _order()[rule.code]))
+def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
+    """The rules about a path or capability that apply to a variant, in the order of the catalogue. For a path, those
+    that are about its variants in particular apply to these alone.
+    """
+    mine = [rule for rule in RULES if rule.each is each and topic in (rule.topic, *rule.row.also)]
+    return in_order(rule for rule in mine if rule.is_about(variant))
+
+
+def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """As the catalogue has them."""
+    return tuple(sorted(rules, key=lambda rule: _order()[rule.code]))
 
 
 @once
@@ -224,24 +331,19 @@ def _order() -> Mapping[str, int]:
     return {code: place for place, code in enumerate(catalogue.own_entries())}
 
 
+@once
+def _own_rules(variant: str, each: Each) -> tuple[Rule, ...]:
+    """The rules that are about a variant in particular."""
+    path = path_of(variant)
+    return tuple(rule for rule in rules_of(path, variant, each) if not rule.is_about(path))
+
+
+# --- Reasons -------------------------------------------------------------------------------------------------------
+
+
 def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
     """The reason where a whole resource could not be read, so no rule can be asked."""
     return reason_of(finding_of_gap(path_of(variant), BLOCKS, missing), subject)
-
-
-def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
-    try:
-        found = rule.judge(*seen)
-    except MissingFact as missing:
-        return finding_of_gap(rule.path, rule.unknown, missing)
-    return finding(rule.code, found) if isinstance(found, str) else found
-
-
-def finding(code: str, observed: str) -> Finding:
-    """With the severity that the catalogue has for it."""
-    severity = catalogue.entry(code).severity
-    assert severity is not None, f"{code} has no severity of its own"
-    return Finding(code, severity, observed)
 
 
 def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:

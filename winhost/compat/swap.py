@@ -7,7 +7,7 @@ reported.
 from collections.abc import Iterator
 from fractions import Fraction
 
-from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
+from winhost.compat.capabilities.amounts import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload

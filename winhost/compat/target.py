@@ -1,15 +1,17 @@
 """The Linux that would serve with one variant on a host: the argument of capability rules."""
 
 import re
-from collections.abc import Callable, Mapping
-from copy import copy
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
-from winhost.hardware.cards import runs_cuda, serves
+from winhost.findings.condition import holds
+from winhost.hardware.cards import card_name, runs_cuda, serves, shows
 from winhost.hardware.gpus import known
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
@@ -19,6 +21,7 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.wsl import Wsl
 
@@ -35,7 +38,6 @@ _KERNELS = (
 )
 _WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
 _SHARED_WITH_WINDOWS = ("wsl2", "wslc")
-_NOWHERE, _AT_THE_PATH, _AT_THE_VARIANT = range(3)  # how closely a question looked
 _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
 
 _RELEASE = re.compile(r"\d+(\.\d+)*")  # of a kernel, as `6.8.0-87-generic`
@@ -44,64 +46,70 @@ Reading: TypeAlias = Callable[[], Version | None]
 T = TypeVar("T")
 
 
+def named(cards: Iterable[Card]) -> str:
+    """`2x NVIDIA L20, NVIDIA L4`."""
+    counted = Counter(map(card_name, cards))
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
+
+
 class Target:
-    """The Linux that would serve with `variant` (`dda`, `wsl2/bridged`). stated: versions stated by the user, by name.
+    """The Linux that would serve with `variant` (`dda`, `wsl2/bridged`). stated: versions that the user states besides
+    those of the facts, by name.
 
     Reading a version that neither facts nor user provide raises MissingFact: it is never guessed.
     """
 
     def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
-        self.facts = facts
-        self.stated = stated or {}
+        self.facts = facts if stated is None else facts.changed(facts.document, stated)
         self._variant, self._path = variant, path_of(variant)
-        self._looked = _NOWHERE
-        self._answers: dict[object, Any] = {}
+        self.places = self._path, variant
 
     def on(self, variant: str) -> "Target":
         """The same host with another variant. Answers that hold for both are computed once."""
-        other = copy(self)
-        other._variant, other._path = variant, path_of(variant)
-        return other
+        return Target(self.facts, variant)
 
-    def answer(self, question: Callable[["Target"], T]) -> T:
-        """The answer to a question, computed no more often than needed.
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """For conditions of rows. Raises MissingFact."""
+        return (QUESTIONS[question](self),) if question in QUESTIONS else self.facts.ask(question)
 
-        Questions are pure: one that does not read the variant has the same answer for all, and one that reads only the
-        path has the same answer for all variants of it.
-        """
-        for place in (question, (question, self._path), (question, self._variant)):
-            if place in self._answers:
-                known: T = self._answers[place]
-                return known
-        self._looked = _NOWHERE
-        answer = question(self)
-        self._answers[(question, (question, self._path), (question, self._variant))[self._looked]] = answer
-        return answer
+    def choose(self, which: Mapping[str, Any]) -> tuple[Card, ...]:
+        """The GPUs, of those that CUDA runs on, that are as a row wants them. Raises MissingFact."""
+        return tuple(card for card in self.gpus if holds(which, partial(_of_gpu, card)))
+
+    def __getitem__(self, name: str) -> Any:
+        """For sentences of rows."""
+        if name in QUESTIONS:
+            return QUESTIONS[name](self)
+        return self.facts.the(RESOURCE_TYPES[name].state)
+
+    @property
+    def stated(self) -> Mapping[str, Version]:
+        return self.facts.stated
 
     @property
     def variant(self) -> str:
-        self._looked = _AT_THE_VARIANT
+        self.facts.rest_on(self._path, self._variant)
         return self._variant
 
     @property
     def path(self) -> str:
-        self._looked = max(self._looked, _AT_THE_PATH)
+        self.facts.rest_on(self._path)
         return self._path
 
-    @cached_property
+    @property
     def cards(self) -> tuple[Card, ...]:
         """All GPUs that could serve."""
-        return _linux_cards(self.facts) if self.facts.is_linux else tuple(filter(serves, self.facts.cards))
+        return self.facts.keep(_cards, _cards, self.facts)
 
-    @cached_property
+    @property
     def memory(self) -> Bytes:
         """Of the machine."""
         return self.facts.the(LinuxSystem).memory if self.facts.is_linux else self.facts.memory.total
 
-    @cached_property
+    @property
     def gpus(self) -> tuple[Card, ...]:
         """The GPUs that CUDA runs on."""
-        return tuple(filter(runs_cuda, self.cards))
+        return self.facts.keep(_gpus, _gpus, self.facts)
 
     @property
     def measurement(self) -> Measurement | None:
@@ -112,7 +120,7 @@ class Target:
     @property
     def latest_measurement(self) -> Measurement | None:
         """The newest one on this path, whatever the driver is now."""
-        return max((each for each in self.facts.document.measured if each.path == self.path), key=_when, default=None)
+        return max((each for each in self.facts.measured if each.path == self.path), key=_when, default=None)
 
     def _has_driver_of(self, measurement: Measurement) -> bool:
         """Whether nothing says that it is another one now. As far as both are known: `580` is `580.159.04`."""
@@ -164,7 +172,7 @@ class Target:
         return Version(found[0]) if found else None
 
     def _version(self, name: str, read: Callable[[], Version | None] | None = None) -> Version:
-        found = self.stated.get(name) or (read() if read else None)
+        found = self.facts.version(name) or (read() if read else None)
         if found is None:
             raise MissingFact(f"the version of {name}", _NOT_STATED)
         return found
@@ -181,6 +189,37 @@ class Target:
         versions = [driver_branch(card.gpu.state.driver_version) for card in self.gpus]
         known = [version for version in versions if version]
         return min(known) if known else None
+
+
+def in_a_guest(target: Target) -> bool:
+    """The GPUs were assigned to a VM, or are to be. Raises MissingFact."""
+    return target.path == "dda" or target.facts.the(LinuxSystem).virtualization != "none"
+
+
+QUESTIONS: Mapping[str, Callable[[Target], Any]] = {
+    **{name: attrgetter(name) for name in ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver", "path", "variant")},
+    "count": lambda target: len(target.gpus),  # of the GPUs that CUDA runs on
+    "gpus": lambda target: named(target.gpus),
+    "devices": lambda target: len(target.cards),  # of all GPUs
+    "cards": lambda target: named(target.cards) or "no GPU",
+    "guest": in_a_guest,
+}
+
+
+def _of_gpu(card: Card, question: str) -> tuple[Any, ...]:
+    """A property of a GPU in the catalogue, None where it is not listed or nobody knows; `PciDevice.…` on this host."""
+    if question == "shows":
+        return (shows(card),)
+    resource, _, name = question.rpartition(".")
+    return (getattr(card.gpu.state, name) if resource else getattr(known(card.gpu.key["device"]), name, None),)
+
+
+def _cards(facts: HostFacts) -> tuple[Card, ...]:
+    return _linux_cards(facts) if facts.is_linux else tuple(filter(serves, facts.cards))
+
+
+def _gpus(facts: HostFacts) -> tuple[Card, ...]:
+    return tuple(filter(runs_cuda, facts.keep(_cards, _cards, facts)))
 
 
 def _when(measurement: Measurement) -> str:

@@ -1,20 +1,29 @@
-"""Rules about a workload on a variant: combinations that fail, swap times, and network access.
+"""Rules about a workload on a variant: combinations that fail, swap times, and network access."""
 
-As with other rules, one small function has one condition and one finding.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.capability import NATIVE, SHARED
-from winhost.compat.rule import Finding, degraded, reason_of, unsupported, unverified
+from winhost.compat.rule import (
+    RULES,
+    WORKLOAD,
+    Finding,
+    Rule,
+    declare_rows,
+    in_order,
+    reason_of,
+    rule,
+    unsupported,
+    unverified,
+)
 from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
-from winhost.model.path import path_of
+from winhost.model.once import once
+from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Reason
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
@@ -81,14 +90,27 @@ class WorkloadOnVariant:
     def mirrors(self, through: Mirror) -> bool:
         return self.workload.kv_mirror is not None and self.workload.kv_mirror.through is through
 
+    def __getitem__(self, question: str) -> Any:
+        """For rows."""
+        return {"exposed": self.exposed, "exposure": self.workload.exposure}[question]
 
-WorkloadRule = Callable[[WorkloadOnVariant], Finding | None]
+    def ask(self, question: str) -> tuple[Any, ...]:
+        return (self[question],)
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
-    """All findings against the workload, in the order of WORKLOAD_RULES."""
+    """All findings against the workload, in the order of the catalogue."""
     case = WorkloadOnVariant(workload, variant, budget)
-    return tuple(reason_of(finding, variant) for check in WORKLOAD_RULES if (finding := check(case)))
+    outcomes = ((each, each.judge(case)) for each in workload_rules() if each.is_about(variant))
+    found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
+    return tuple(reason_of(finding, variant) for finding in found if finding)
+
+
+@once
+def workload_rules() -> tuple[Rule, ...]:
+    """In the order of the catalogue."""
+    declare_rows("workload")
+    return in_order(each for each in RULES if each.each is WORKLOAD)
 
 
 def _named(models: list[Model]) -> str:
@@ -98,8 +120,8 @@ def _named(models: list[Model]) -> str:
 # --- Combinations --------------------------------------------------------------------------------------------------
 
 
+@rule("kv-write-through.with-sleep", each=WORKLOAD)
 def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
-    """KV tiers together with sleep mode crashed an engine; newer versions worked in a small test."""
     if case.mirrors(Mirror.TIERS) and case.sleepers:
         vllm = case.workload.versions.get("vllm")
         say = unverified if vllm and vllm >= VLLM_CAME_BACK else unsupported
@@ -107,86 +129,77 @@ def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-def lmcache_and_sleep(case: WorkloadOnVariant) -> Finding | None:
-    """An engine that falls asleep clears its LMCache server for all engines."""
+@rule("kv-lmcache.shared-with-sleeper", each=WORKLOAD)
+def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
     if case.mirrors(Mirror.LMCACHE) and case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_named(others)}" if others else ""
-        return degraded("kv-lmcache.shared-with-sleeper", observed=f"asleep: {_named(case.sleepers)}{beside}")
+        return f"asleep: {_named(case.sleepers)}{beside}"
     return None
 
 
-def lmcache_and_suspend(case: WorkloadOnVariant) -> Finding | None:
-    """The driver cannot suspend a process whose memory another one maps, before 610."""
+@rule("kv-lmcache.suspended", each=WORKLOAD)
+def lmcache_and_suspend(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.sleepers if model.suspend]
     driver = case.workload.versions.get("driver")
     if case.mirrors(Mirror.LMCACHE) and found and (driver is None or driver < DRIVER_SUSPENDS_SHARED):
-        return unsupported("kv-lmcache.suspended", observed=f"suspended: {_named(found)}")
+        return f"suspended: {_named(found)}"
     return None
 
 
-def shares_weights_and_sleeps(case: WorkloadOnVariant) -> Finding | None:
-    """Weights that a cache daemon holds for several engines cannot be taken off the GPU by one of them."""
+@rule("sleep-l1.weight-cache", each=WORKLOAD)
+def shares_weights_and_sleeps(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.sleepers if model.load_format is LoadFormat.IPC_CACHE]
-    return unsupported("sleep-l1.weight-cache", observed=_named(found)) if found else None
+    return _named(found) or None
 
 
-def loads_what_nobody_converted(case: WorkloadOnVariant) -> Finding | None:
-    """vLLM accepts the format, and fails where the repository has no files of it."""
+@rule("sharded-state.unconverted", each=WORKLOAD)
+def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
-    if found:
-        formats = ", ".join(f"{model.id} by {model.load_format}" for model in found)
-        return unverified("sharded-state.unconverted", observed=formats)
-    return None
+    return ", ".join(f"{model.id} by {model.load_format}" for model in found) or None
 
 
-def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> Finding | None:
-    """Sleep mode with vLLM's own all-reduce between peers, before the version in which both were seen to work."""
+@rule("sleep-l1.own-all-reduce", each=WORKLOAD)
+def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.sleepers if model.parallel.tensor > 1]
     vllm = case.workload.versions.get("vllm")
     if path_of(case.variant) in NATIVE and found and (vllm is None or vllm < VLLM_SLEPT_IN_STEP):
-        observed = f"{_named(found)}, vLLM {vllm}" if vllm else f"{_named(found)}, and no version of vLLM is stated"
-        return degraded("sleep-l1.own-all-reduce", observed=observed)
+        return f"{_named(found)}, vLLM {vllm}" if vllm else f"{_named(found)}, and no version of vLLM is stated"
     return None
 
 
-def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
-    """Level 2 needs a loader that can reload all weights."""
+@rule("sleep-l2.cannot-reload", each=WORKLOAD)
+def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> str | None:
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
-    if stuck:
-        formats = ", ".join(f"{model.name} by {model.load_format}" for model in stuck)
-        return unsupported("sleep-l2.cannot-reload", observed=formats)
-    return None
+    return ", ".join(f"{model.name} by {model.load_format}" for model in stuck) or None
 
 
-def drops_weights_below_adapters(case: WorkloadOnVariant) -> Finding | None:
-    """Reloading after level 2 fails with LoRA adapters."""
-    found = [model for model in case.droppers if model.lora]
-    return unsupported("sleep-l2.adapters", observed=_named(found)) if found else None
+@rule("sleep-l2.adapters", each=WORKLOAD)
+def drops_weights_below_adapters(case: WorkloadOnVariant) -> str | None:
+    return _named([model for model in case.droppers if model.lora]) or None
 
 
-def drops_quantized_weights(case: WorkloadOnVariant) -> Finding | None:
-    """Reloading quantized weights after level 2 was seen to fail."""
+@rule("sleep-l2.quantized", each=WORKLOAD)
+def drops_quantized_weights(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.droppers if model.quantization]
-    if found:
-        return unverified("sleep-l2.quantized", observed=", ".join(f"{m.name} in {m.quantization}" for m in found))
-    return None
+    return ", ".join(f"{model.name} in {model.quantization}" for model in found) or None
 
 
-def too_few_for_pods(case: WorkloadOnVariant) -> Finding | None:
-    """Kubernetes gives no GPU to two pods."""
+@rule("kubernetes-per-gpu.too-few", each=WORKLOAD)
+def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.workload.deploy is not Deploy.KUBERNETES or case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
     there = sum(place.card is not None for place in case.budget.places)
     if asked > there:
-        return unsupported("kubernetes-per-gpu.too-few", observed=f"pods ask for {asked} GPU(s), and there are {there}")
+        return f"pods ask for {asked} GPU(s), and there are {there}"
     return None
 
 
 # --- Swap time -----------------------------------------------------------------------------------------------------
 
 
+@rule("sleep-l1.swap-too-slow", each=WORKLOAD)
 def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
@@ -197,43 +210,11 @@ def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-def swap_is_untried(case: WorkloadOnVariant) -> Finding | None:
+@rule("sleep-l1.swap-untried", each=WORKLOAD)
+def swap_is_untried(case: WorkloadOnVariant) -> str | None:
     """The swap is in time at the fastest rates measured, and not at the slowest reported."""
     doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)
-        return unverified("sleep-l1.swap-untried", observed=f"{slowest}, requested within {case.within:.0f} s")
+        return f"{slowest}, requested within {case.within:.0f} s"
     return None
-
-
-# --- Network access ------------------------------------------------------------------------------------------------
-
-
-def reached_through_nat(case: WorkloadOnVariant) -> Finding | None:
-    """Behind NAT, other machines need ports that Windows forwards."""
-    if case.exposed and case.variant == "wsl2/nat":
-        return degraded("wsl2.nat-exposed", observed=f"exposure {case.workload.exposure}")
-    return None
-
-
-def reached_through_windows(case: WorkloadOnVariant) -> Finding | None:
-    """With mirrored networking, other machines use Windows' address through the Hyper-V firewall."""
-    if case.exposed and case.variant == "wsl2/mirrored":
-        return degraded("wsl2.mirrored-exposed", observed=f"exposure {case.workload.exposure}")
-    return None
-
-
-def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
-    """wslc publishes ports on loopback unless an address is given."""
-    if case.exposed and case.variant == "wslc":
-        return degraded("wslc.loopback", observed=f"exposure {case.workload.exposure}")
-    return None
-
-
-WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
-    *(tiers_and_sleep, lmcache_and_sleep, lmcache_and_suspend, sleeps_with_its_own_all_reduce),
-    *(shares_weights_and_sleeps, loads_what_nobody_converted, drops_what_it_cannot_reload),
-    *(drops_weights_below_adapters, drops_quantized_weights, too_few_for_pods),
-    *(swaps_too_slowly, swap_is_untried),
-    *(reached_through_nat, reached_through_windows, published_to_loopback),
-)

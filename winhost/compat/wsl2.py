@@ -13,7 +13,7 @@ from winhost.compat.rule import Finding, note, rule, unverified
 from winhost.compat.target import driver_branch
 from winhost.hardware.cards import card_label, runs_cuda, shows
 from winhost.hardware.gpus import NvLink, known
-from winhost.knowledge.versions import known_range, revision
+from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
@@ -30,6 +30,7 @@ VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in ever
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
 LEAK_MENDED, WSL_ON_SERVER = revision("LEAK_MENDED"), revision("WSL_2_ON_SERVER")
 FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
+NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
 FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/winget-pkgs: 2.8 and 2.9 are pre-releases
 
 
@@ -86,11 +87,18 @@ def older_than_known(facts: HostFacts) -> str | None:
 
 @rule("wsl2.newer-than-known")
 def newer_than_known(facts: HostFacts) -> str | None:
-    """WSL is newer than the newest that was looked into."""
+    """A newer build of a line of WSL that was looked into."""
     found = version(facts)
-    if found and found.release[:3] > NEWEST_KNOWN.release:
-        return f"WSL {found}, known up to {NEWEST_KNOWN}"
+    if found and found.release[:3] > NEWEST_KNOWN.release and found.major == NEWEST_KNOWN.major:
+        return f"WSL {found}, {checked(NEWEST_KNOWN)}"
     return None
+
+
+@rule("wsl2.newer-line")
+def line_newer_than_known(facts: HostFacts) -> str | None:
+    """A line of WSL that nobody has looked into."""
+    found = version(facts)
+    return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
 @rule("wsl2.vm-account-right")
@@ -201,6 +209,13 @@ def driver_before_cuda(facts: HostFacts) -> str | None:
     if driver and driver < DRIVER_OF_CUDA:
         return f"driver {driver}"
     return None
+
+
+@rule("wsl2.driver-newer-than-known")
+def driver_newer_than_known(facts: HostFacts) -> str | None:
+    """A branch of NVIDIA's driver that nobody has looked into."""
+    driver = _driver(facts)
+    return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
 
 
 @rule("wsl2.driver-before-ipc")

@@ -42,6 +42,7 @@ State = Mapping[str, Json] | RemoteFault | None
 MARKS = "RunMarks"
 NOT_FOUND = "Winhost.NotFound"
 NOT_FETCHED = "Winhost.NotFetched"
+NO_RANGE = "Winhost.NoRange"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
 BOOT = {"windows": "Boot", "linux": "LinuxBoot"}  # by system, the resource that is asked to restart
 NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
@@ -85,10 +86,13 @@ class SetAnswer:
 
 @dataclass(frozen=True)
 class Received:
-    """How many bytes a host holds of what is being sent to it; their SHA-256, where it was only asked."""
+    """How many bytes a host holds of what is being sent to it; their SHA-256, where it was only asked; how many it will
+    hold, of what it fetches from the internet, once that is known.
+    """
 
     size: int
     sha256: str | None
+    whole: int | None = None
 
 
 class Agent:
@@ -193,7 +197,7 @@ class Agent:
         return received
 
     def pull(self, resource: str, key: Key, at: int, address: str, seconds: int) -> Received:
-        """Have the host fetch from byte `at` on, for so many seconds at most. Raises RemoteError (NOT_FETCHED)."""
+        """Have the host fetch from byte `at` on, for up to `seconds`. Raises RemoteError (NOT_FETCHED, NO_RANGE)."""
         piece = {"at": at, "from": address, "seconds": seconds}
         return self._send({"resource": resource, "verb": "send", "key": key, "piece": piece}, extra=2 * seconds)
 
@@ -211,7 +215,7 @@ class Agent:
 
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
         sent = self._one(call, Sent, extra=extra)
-        return Received(sent.received, sent.sha256)
+        return Received(sent.received, sent.sha256, sent.whole)
 
     def boot(self) -> Mapping[str, Json]:
         """What the host says of the boot that runs: boot_id, and whether it is ready. Raises as `get`."""

@@ -67,10 +67,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Sent:
-    """How many bytes of a file are there."""
+    """How many bytes of a file are there; and of how many, where a host fetches it and its server told."""
 
     received: Annotated[int, Strict(), Field(ge=0)]
     sha256: str | None
+    whole: Annotated[int, Strict(), Field(ge=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -218,18 +219,13 @@ def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _too_deep(document: Json) -> bool:
-    level = [document]
+    level = [document] if isinstance(document, dict | list) else []
     for _ in range(_DEEPEST):
-        level = [inner for value in level for inner in _inside(value)]
+        inside = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [inner for values in inside for inner in values if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
-
-
-def _inside(value: Json) -> list[Json]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def _begin(text: str) -> str:

@@ -2,20 +2,22 @@
 
 import logging
 import os
+import re
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
 from winhost.connect.guard import Guard, connected, guarded
 from winhost.connect.logged import logged
-from winhost.connect.wire_errors import NO_SESSION, Failure, Unreachable, no_session, one_line
-from winhost.model.fleet import Host
+from winhost.connect.wire_errors import NO_SESSION, Failure, Unreachable, no_common_method, no_session, one_line
+from winhost.model.fleet import Auth, Host
 
 if TYPE_CHECKING:
     from requests import Response, Session
 
 log = logging.getLogger(__name__)
 
+_METHODS = ("Basic", "CredSSP", "Digest", "Kerberos", "Negotiate", "NTLM")
 _BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests has them: the first one that is set
 
 
@@ -65,7 +67,7 @@ def _adapter(target: Host, guard: Guard) -> Any:
                 more.append(f"{int(request.headers.get('Content-Length', 0)):,} bytes sent")
                 more.append(f"status {response.status_code}")
             try:
-                _check(guard, response)  # here, because the logon's own messages go through here as well
+                _check(target, guard, response)  # here, because the logon's own messages go through here as well
             except BaseException:
                 response.close()
                 raise
@@ -74,8 +76,10 @@ def _adapter(target: Host, guard: Guard) -> Any:
     return Adapter()
 
 
-def _check(guard: Guard, response: "Response") -> None:
-    """Before anything but its head was read. Raises Unreachable: Redirected, NoSession."""
+def _check(target: Host, guard: Guard, response: "Response") -> None:
+    """Before anything but its head was read. Raises Unreachable: Redirected, NoSession; AuthenticationFailed."""
+    if response.status_code == 401:
+        _check_methods(target, guard, response.headers.get("WWW-Authenticate", ""))
     if 300 <= response.status_code < 400:
         to = one_line(response.headers.get("Location", "nowhere"))[:300]
         detail = f"it answered with a redirect (HTTP {response.status_code}) to {to}"
@@ -87,6 +91,14 @@ def _check(guard: Guard, response: "Response") -> None:
         # A megabyte of it may be a gigabyte.
         detail = f"it answered in an encoding that it was not asked for ({one_line(coding)[:40]})"
         raise no_session(guard.host, detail, at=guard.at, failure=Failure.NOT_WSMAN)
+
+
+def _check_methods(target: Host, guard: Guard, offers: str) -> None:
+    """Whether the host offers a way of logging on that we use: without one, nobody tries any."""
+    offered = sorted({found for found in _METHODS if re.search(rf"(?:^|,)\s*{found}\b", offers, re.IGNORECASE)})
+    ours = {"Basic"} if target.transport.auth is Auth.BASIC else {"Negotiate", "NTLM"}
+    if offered and ours.isdisjoint(offered):
+        raise no_common_method(guard.host, offered, target.transport.auth.value, at=guard.at)
 
 
 def _pools(target: Host, guard: Guard) -> dict[str, Any]:

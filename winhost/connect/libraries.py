@@ -27,12 +27,12 @@ from winhost.connect.wire_errors import (
 from winhost.core.answers import RemoteFault
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import Host
+from winhost.model.wsman import kind_of
 
 T = TypeVar("T")
 Lost = type[Unreachable] | type[SessionDropped]
 
 _PROBE_S = 1.0
-_TOO_MANY_SHELLS = 0x803381A5
 _NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 # As OpenSSL numbers them.
 _DISTRUST = {
@@ -41,8 +41,6 @@ _DISTRUST = {
     62: Distrust.OTHER_NAME,
     64: Distrust.OTHER_NAME,
 }
-
-ACCESS_DENIED = 5  # the WSMan fault of a logon that is right, by somebody who may not come in this way
 
 
 class Library(Protocol):
@@ -220,7 +218,7 @@ def only_output(host: str, outputs: Sequence[object]) -> str:
 
 def failure_of(status: int | None, code: object) -> Failure:
     """The kind of trouble that an HTTP status or a WSMan fault tells of."""
-    if code == _TOO_MANY_SHELLS:
+    if kind_of(code) == "busy":
         return Failure.BUSY
     if code is not None:
         return Failure.ENDPOINT

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, quieten, translated
+from winhost.connect.libraries import at, check_bundle, failure_of, quieten, translated
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
 from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import Failure, SessionDropped, Unreachable, one_line
 from winhost.model.fleet import Auth, Host
+from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
@@ -148,11 +149,11 @@ class Pywinrm:
         from spnego.exceptions import SpnegoError
         from winrm.exceptions import AuthenticationError, WSManFaultError
 
-        denied = isinstance(error, WSManFaultError) and error.wsman_fault_code == ACCESS_DENIED
+        denied = isinstance(error, WSManFaultError) and kind_of(error.wsman_fault_code) == "denied"
         return denied or isinstance(error, AuthenticationError | SpnegoError)
 
     def denies(self, error: Exception) -> bool:
-        return getattr(error, "wsman_fault_code", None) == ACCESS_DENIED
+        return kind_of(getattr(error, "wsman_fault_code", None)) == "denied"
 
     def failure(self, error: Exception) -> Failure:
         from winrm.exceptions import WinRMTransportError, WSManFaultError

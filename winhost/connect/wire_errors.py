@@ -1,6 +1,6 @@
 """Errors of the connection to a host and of its answers: whoever catches them does something else for each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
@@ -190,8 +190,15 @@ def certificate_refused(host: str, detail: str, *, at: str = "", distrust: Distr
     )
 
 
-_DENIED = "User and secret are right; this user lacks the right to log on remotely, or remoting is disabled."
-_WRONG = "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked."
+_DENIED = (
+    "User and secret are right; this user lacks the right to log on remotely, or remoting is disabled. A local account "
+    "of Administrators is refused as well while UAC filters it, where LocalAccountTokenFilterPolicy is not 1."
+)
+_WRONG = (
+    "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked. "
+    "If they are right: the host may refuse NTLM (a policy, Protected Users), know itself by another name than this "
+    "address, or take a local account for one of the domain."
+)
 
 
 class AuthenticationFailed(WireError):
@@ -216,7 +223,10 @@ class AuthenticationFailed(WireError):
         hint: str | None = None,
     ) -> None:
         secret = password_at or f"hosts.{host}.transport.password in fleet.yaml"
-        advice = "On the host, make the user an administrator, and: Enable-PSRemoting"
+        advice = (
+            "On the host, make the user an administrator, and: Enable-PSRemoting. On a machine of a domain, use an "
+            "account of the domain"
+        )
         super().__init__(
             code,
             what=f"{self.named(host, at)} refused the logon: {detail}",
@@ -224,6 +234,26 @@ class AuthenticationFailed(WireError):
             hint=hint or f"{advice if denied else f'Check the user and {secret}'}; then: winhost detect {host}",
             host=host,
         )
+
+
+def no_common_method(host: str, offered: Sequence[str], used: str, *, at: str) -> AuthenticationFailed:
+    """The host offers no method of logging on that this wire speaks."""
+    error = AuthenticationFailed(
+        host,
+        f"it offers only {' and '.join(offered)}",
+        at=at,
+        code="NoCommonMethod",
+        meaning=f"No logon was tried: fleet.yaml says {used}, which the host does not offer. winhost speaks Negotiate, "
+        "NTLM and Basic, and neither Kerberos nor CredSSP by itself.",
+        hint="On the host, winrm get winrm/config/service/auth shows what it offers; "
+        r"Set-Item WSMan:\localhost\Service\Auth\Negotiate $true adds Negotiate. "
+        + (f"Or set hosts.{host}.transport.auth: basic in fleet.yaml, with TLS; " if "Basic" in offered else "")
+        + f"then: winhost detect {host}",
+    )
+    error.what = (
+        f"{WireError.named(host, at)} offers no method of logging on that winhost uses here: {' and '.join(offered)}"
+    )
+    return error
 
 
 class TimedOut(WireError):

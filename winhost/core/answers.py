@@ -54,9 +54,12 @@ class MissingFact(Exception):
     """Raised on reading a fact that was not read. `fact` names it, as in `PciDevice.acs`."""
 
     def __init__(self, fact: str, missing: Missing) -> None:
-        super().__init__(f"{fact} {missing}")
+        super().__init__(fact, missing)
         self.fact = fact
         self.missing = missing
+
+    def __str__(self) -> str:
+        return f"{self.fact} {self.missing}"
 
 
 @dataclass(frozen=True)

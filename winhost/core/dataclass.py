@@ -51,7 +51,7 @@ class _Declared:
         if name not in _BY_FROZEN and not any(hasattr(base, "__dataclass_fields__") for base in self.cls.__mro__[1:]):
             options["frozen"] = False
         dataclasses.dataclass(**options)(twin)
-        for field in vars(self.cls).get("__annotations__", {}):
+        for field in self.cls.__annotations__:  # its own alone, from 3.10 on; 3.14 keeps none among its vars
             if isinstance(vars(self.cls).get(field), dataclasses.Field):
                 if field in vars(twin):
                     setattr(self.cls, field, vars(twin)[field])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.agent import NOT_FETCHED, Agent, Connector, Received, SetAnswer
+from winhost.connect.agent import NO_RANGE, NOT_FETCHED, Agent, Connector, Received, SetAnswer
 from winhost.connect.file_copy import NotWritten
 from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.patience import Patience
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FETCHING = 20  # seconds of a fetch, until it is told how far it is
+_ATTEMPTS = 5  # in a row that bring nothing of a download that has begun
 _WORTH_TELLING = 60  # seconds that are left
 
 _UNDOING = 5  # seconds that a host may take to undo a change, beside the time that it waits
@@ -102,8 +103,11 @@ class HostSession:
         UploadInterrupted, UsageError (NotBeside).
         """
         how = {**self._how(step, accepted), **({"mark": mark} if mark else {})}
-        desired = uploads.attachment_of(step)
-        expect = self._send(step, desired) if desired else step.before
+        expect = step.before
+        if desired := uploads.attachment_of(step):
+            expect = self._send(step, desired)
+        elif address := uploads.download_of(step):
+            expect = self._download(step, address)
         try:
             return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
         except (SessionDropped, TimedOut) as lost:
@@ -150,8 +154,45 @@ class HostSession:
             more.append(f"{source.size:,} bytes")
             began = (time.monotonic(), received.size)
             for at in self._sending(step, source, received):
-                self._tell_sent(step, at, source.size, began)
+                self._tell_moved(step, "sent", at, source.size, began)
                 self._put_off_if_asked()
+        return self._before_now(step)
+
+    def _download(self, step: Step, address: str) -> Mapping[str, Json]:
+        """What the step's properties are, once the host has fetched what it can. In slices, so that somebody sees how
+        far it is, and a run that is killed goes on there; where the server cannot, the step itself fetches all of it.
+        """
+        received = self._reading(lambda agent: agent.received(*_of(step), step.before))
+        began = (time.monotonic(), received.size)
+        told = False
+        slices = self._receiver(step, lambda agent, at: self._slice(agent, step, at, address, at > began[1]))
+        try:
+            for at, whole in uploads.fetch(received, slices):
+                if (at != whole and (at or whole)) or told:  # what came in one slice is told by its step
+                    self._tell_moved(step, "fetched", at, whole, began)
+                    told = True
+                self._put_off_if_asked()
+        except RemoteError as error:
+            if error.fault.code != NO_RANGE:
+                raise
+            note = f"{step.title}: its server cannot go on in the middle; all of it is fetched again, unwatched"
+            self._tell(ProgressEvent(self.host, "note", note, step))
+        return self._before_now(step)
+
+    def _slice(self, agent: Agent, step: Step, at: int, address: str, patient: bool) -> Received:
+        """patient: more of it has come before, so what breaks off is tried again."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return agent.pull(*_of(step), at, address, _FETCHING)
+            except RemoteError as error:
+                if error.fault.code != NOT_FETCHED or not patient:
+                    raise
+                self._tell(ProgressEvent(self.host, "waiting", f"{error}; trying again", step))
+            self._put_off_if_asked()
+            time.sleep(min(self._patience.longest, self._patience.first * 2**attempt))
+        return agent.pull(*_of(step), at, address, _FETCHING)
+
+    def _before_now(self, step: Step) -> Mapping[str, Json]:
         now = self.state(step.resource, step.key) or {}
         return {name: now.get(name) for name in step.before}
 
@@ -208,9 +249,11 @@ class HostSession:
 
         return uploads.Receiver(put, ask)
 
-    def _tell_sent(self, step: Step, at: int, whole: int, began: tuple[float, int]) -> None:
-        text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB{_time_left(at, whole, began)}"
-        self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
+    def _tell_moved(self, step: Step, verb: str, at: int, whole: int | None, began: tuple[float, int]) -> None:
+        if whole is None:
+            return self._tell(ProgressEvent(self.host, "sending", f"{step.title}: {verb} {at / 1e6:.1f} MB", step))
+        text = f"{step.title}: {verb} {at / 1e6:.1f} of {whole / 1e6:.1f} MB{_time_left(at, whole, began)}"
+        return self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def boot_id(self) -> str:
         """Of the boot that runs."""

@@ -9,23 +9,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from winhost.engine.private import private_folder
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.files import write_whole
 
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-class HostBusy(WinhostError):
+
+def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
     """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
-
-    def __init__(self, host: str, holder: str, *, command: bool = False) -> None:
-        if command:
-            what = f"{host} is being worked on by another winhost: {holder}"
-            hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
-        else:
-            what = f"{host} is being changed by another run: {holder}"
-            hint = "Wait for it, or look: winhost runs"
-        super().__init__("Busy", what=what, hint=hint, host=host)
+    if command:
+        what = f"{host} is being worked on by another winhost: {_holder(note)}"
+        hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
+    else:
+        what = f"{host} is being changed by another run: {_holder(note)}"
+        hint = "Wait for it, or look: winhost runs"
+    return WinhostError("Busy", what=what, hint=hint, host=host)
 
 
 def _no_store(path: Path, why: str) -> UsageError:
@@ -102,19 +104,17 @@ class Store:
         """Hold the host for this process. A dead process's lock is free. command: hold it for `winhost up` or `down` as
         a whole, within which runs hold it as ever.
 
-        Raises UsageError (NoStore), and HostBusy, which names the holder.
+        Raises UsageError (NoStore), and WinhostError (Busy), which names the holder.
         """
-        from filelock import FileLock, Timeout
+        from filelock import Timeout
 
-        path = self._own("locks") / f"{_safe(host)}{'.up' if command else ''}.lock"
+        lock = self._file_lock(f"{_safe(host)}{'.up' if command else ''}")
+        path = Path(lock.lock_file)
         note = path.with_suffix(".json")
-        lock = FileLock(path, timeout=0, mode=0o600)
-        if path.is_symlink():  # it would be emptied, whatever it leads to
-            raise _no_store(path, "it is a symbolic link")
         try:
             lock.acquire()
         except Timeout:
-            raise HostBusy(host, _holder(note), command=command) from None
+            raise _busy(host, note, command=command) from None
         except OSError as error:
             raise _no_store(path, error.strerror or str(error)) from error
         try:
@@ -126,19 +126,32 @@ class Store:
             lock.release()
 
     def refuse_held(self, host: str) -> None:
-        """Raises HostBusy, as `lock` does, and leaves nothing behind."""
+        """Raises Busy, as `lock` does, and leaves nothing behind."""
         if self.held(host):
-            raise HostBusy(host, _holder(self.folder / "locks" / f"{_safe(host)}.json"))
+            raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
 
     def held(self, host: str) -> bool:
         """Whether a run is at the host now."""
-        if not (self.folder / "locks" / f"{_safe(host)}.json").exists():
+        from filelock import Timeout
+
+        note = self.folder / "locks" / f"{_safe(host)}.json"
+        if not note.exists():
             return False
         try:
-            with self.lock(host, "look"):
+            with self._file_lock(_safe(host)):
+                note.unlink(missing_ok=True)  # a dead process left it
                 return False
-        except HostBusy:
+        except Timeout:
             return True
+
+    def _file_lock(self, name: str) -> "BaseFileLock":
+        """Whoever only looks holds it for a moment, so it is tried for a second."""
+        from filelock import FileLock
+
+        path = self._own("locks") / f"{name}.lock"
+        if path.is_symlink():  # it would be emptied, whatever it leads to
+            raise _no_store(path, "it is a symbolic link")
+        return FileLock(path, timeout=1, mode=0o600)
 
     def _own(self, name: str) -> Path:
         """Raises UsageError: NoStore, NotPrivate."""

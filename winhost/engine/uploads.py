@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # a plan asks which files it sends, and sends none
 # As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
 PIECE = MiB
 
+_BEGINNINGS = 3  # of a download
+
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 
 
@@ -93,6 +95,11 @@ Find = Callable[[Attachment], Path]
 """Where on this computer a file is that is sent."""
 
 
+def download_of(step: Step) -> str | None:
+    """The address from which the host fetches what a step takes."""
+    return RESOURCE_TYPES[step.resource].download(Change(step.key, step.before, step.desired))
+
+
 def beside(folder: Path) -> Find:
     """Files that lie in the folder of the plan."""
     return lambda desired: folder / desired.name
@@ -128,14 +135,34 @@ def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
     resumes. Raises SessionDropped, TimedOut, RemoteError, UsageError (NotBeside).
     """
-    at = source.goes_on_at(received)
-    lost_at = -1
-    while at < source.size:
+    for at, _ in _put(source.goes_on_at(received), source.size, to, source.goes_on_at):
         yield at
+
+
+def fetch(received: "Received", to: Receiver) -> Iterator[tuple[int, int | None]]:
+    """What the host does not hold yet of a download; gives, as `send`, how many bytes it holds, and of how many. Ends
+    early if the server has another version of it each time, so that it begins again and again.
+    """
+    last, beginnings = -1, 1
+    for at, whole in _put(received.size, received.whole, to, lambda received: received.size):
+        yield at, whole
+        beginnings += at <= last
+        last = at
+        if beginnings > _BEGINNINGS:
+            return
+
+
+def _put(
+    at: int, whole: int | None, to: Receiver, goes_on_at: Callable[["Received"], int]
+) -> Iterator[tuple[int, int | None]]:
+    lost_at = -1
+    while at != whole:
+        yield at, whole
         try:
-            at = to.put(at).size
+            received = to.put(at)
+            at, whole = received.size, whole if received.whole is None else received.whole
         except (SessionDropped, TimedOut):
             if at == lost_at:
                 raise
-            lost_at, at = at, source.goes_on_at(to.ask())
-    yield at
+            lost_at, at = at, goes_on_at(to.ask())
+    yield at, whole

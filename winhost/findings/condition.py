@@ -2,7 +2,8 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from packaging.version import InvalidVersion, Version
@@ -63,15 +64,32 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     return ConditionResult(None if unknown else True, unknown, seen)
 
 
+def holds(when: When, ask: Ask) -> bool:
+    """Raises MissingFact where unknown values decide."""
+    unknown = None
+    for question, wanted in when.items():
+        try:
+            answers = ask(question)
+        except MissingFact as missing:
+            unknown = unknown or missing
+            continue
+        if not (meets(answers[0], wanted) if len(answers) == 1 else any(meets(answer, wanted) for answer in answers)):
+            return False
+    if unknown:
+        raise unknown
+    return True
+
+
 def meets(answer: Any, wanted: Any) -> bool:
     """wanted: a value, a list of which one fits, a range such as `>=2.0, <2.5`, or `like`, `unlike` or `not`."""
-    if isinstance(wanted, list):
+    kind = type(wanted)
+    if kind is list:
         return any(meets(answer, each) for each in wanted)
-    if isinstance(wanted, dict):
+    if kind is dict:
         return all(_MEETS[how](answer, what) for how, what in wanted.items())
-    if isinstance(wanted, str) and wanted[:1] in "<>=!" and wanted:
+    if kind is str and wanted[:1] in "<>=!" and wanted:
         return in_range(answer, wanted)
-    return bool(answer == wanted) and isinstance(answer, bool) == isinstance(wanted, bool)
+    return bool(answer == wanted) and (type(answer) is bool) is (kind is bool)
 
 
 _MEETS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -92,13 +110,13 @@ def in_range(answer: Any, wanted: str) -> bool:
     return all(_COMPARE[sign](version, bound) for sign, bound in bounds(wanted))
 
 
-def bounds(wanted: str) -> Iterator[tuple[str, Version]]:
+@lru_cache(maxsize=1024)
+def bounds(wanted: str) -> tuple[tuple[str, Version], ...]:
     """`>=0.24, <0.30`. Raises ValueError."""
-    for part in wanted.split(","):
-        match = _BOUND.fullmatch(part.strip())
-        if match is None:
-            raise ValueError(f"{part!r} is no bound of a range")
-        yield match[1], Version(match[2])
+    matches = [_BOUND.fullmatch(part.strip()) for part in wanted.split(",")]
+    if not all(matches):
+        raise ValueError(f"{wanted!r} is no range")
+    return tuple((match[1], Version(match[2])) for match in matches if match)
 
 
 def format_when(when: When) -> str:
@@ -139,4 +157,4 @@ def _check(wanted: Any) -> None:
             _MEETS[how]
             re.compile(what) if how in ("like", "unlike") else _check(what)
     elif isinstance(wanted, str) and wanted[:1] in "<>=!" and wanted:
-        list(bounds(wanted))
+        bounds(wanted)

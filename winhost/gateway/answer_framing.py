@@ -11,6 +11,9 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
 _LONGEST = 1 << 50
 _END = b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+# Sizes of chunks, by their lines, which an engine writes again and again. Each was read strictly once.
+_SIZES: dict[bytes, int] = {}
+_MOST_SIZES = 4_096
 
 
 def in_chunk(part: bytes) -> bytes:
@@ -32,6 +35,7 @@ class AnswerFraming:
         self._rest = b""  # of a head, or of a line between chunks, that has not come whole
         self._left = 0  # bytes of the body, or of this chunk
         self._after_chunk = False  # the end of its line is still to come
+        self._between = False  # nothing has come of the next chunk
 
     def feed(self, data: bytes) -> bytes:
         """What is in it of the body. Raises EngineFault."""
@@ -56,14 +60,19 @@ class AnswerFraming:
         """Bytes of the body in what comes next, where it consists of whole chunks and can be passed on as it is. 0: it
         does not, and is to be fed.
         """
-        if self._left or self._rest or self._after_chunk or self.ended or not self._chunked:
+        if not self._between:
             return 0
+        line, _, rest = data.partition(_END)
+        if (size := _SIZES.get(line)) and len(rest) == size + 2 and rest.endswith(_END):
+            return size  # nearly all of them
         at = size = 0
         while at < len(data):
             end = data.find(_END, at, at + CHUNK_LINE_BYTES)
             if end < 0 or not CHUNK.fullmatch(data, at, end):
                 return 0
             length = int(data[at:end], 16)
+            if length and len(_SIZES) < _MOST_SIZES:
+                _SIZES[data[at:end]] = length
             at = end + length + 4
             if not length or data[at - 2 : at] != _END:
                 return 0
@@ -118,6 +127,7 @@ class AnswerFraming:
                 break
             at += line
         self._rest = data[at:]
+        self._between = not (self._left or self._rest or self._after_chunk or self.ended)
         if self.ended:
             self.kept = self.kept and not self._rest
         return b"".join(parts)

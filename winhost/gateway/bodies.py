@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from .body_process import SMALL_BYTES
@@ -36,16 +34,9 @@ class Bodies:
         """Bytes of room that are taken."""
         return sum(self._held.values())
 
-    @asynccontextmanager
-    async def body(self, key: str, length: "int | None", until: float) -> "AsyncIterator[Body]":
+    def body(self, key: str, length: "int | None", until: float) -> "Body":
         """length: None where its client does not say it; until: a time of the event loop. Raises WaitedTooLong."""
-        body = Body(self, key, until)
-        try:
-            if length is not None and length > SMALL_BYTES:
-                await body.take_room(length)
-            yield body
-        finally:
-            body.leave_room()
+        return Body(self, key, length, until)
 
     def _may_begin(self, room: _Room) -> "bool | None":
         if self._held[room.key] + room.size > self._most_of_a_key:
@@ -74,10 +65,18 @@ class Bodies:
 class Body:
     """One of them. parts: what has come of it, and later what goes to its engine."""
 
-    def __init__(self, bodies: Bodies, key: str, until: float) -> None:
-        self._bodies, self._key, self._until = bodies, key, until
+    def __init__(self, bodies: Bodies, key: str, length: "int | None", until: float) -> None:
+        self._bodies, self._key, self._length, self._until = bodies, key, length, until
         self._room: _Room | None = None
         self.parts: list[bytes] = []
+
+    async def __aenter__(self) -> "Body":
+        if self._length is not None and self._length > SMALL_BYTES:
+            await self.take_room(self._length)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self.leave_room()
 
     @property
     def size(self) -> int:
@@ -85,7 +84,11 @@ class Body:
 
     async def take_room(self, size: int) -> None:
         self._room = _Room(self._key, size)
-        await self._bodies.wait(self._room, self._until)
+        try:
+            await self._bodies.wait(self._room, self._until)
+        except BaseException:
+            self.leave_room()
+            raise
 
     async def receive(self, request: Request) -> None:
         """All of it. A body that is too long is refused before. Raises TooSlow, WaitedTooLong."""

@@ -148,7 +148,12 @@ class EngineConnection(asyncio.Protocol):
         if not data:
             return False
         try:
-            self.data_received(data)
+            if self._write and (size := self.answer.whole_chunks(data)):
+                self._heard = time.monotonic()
+                self.passed += size
+                self._write(data)
+            else:
+                self.data_received(data)
         except Exception as error:  # noqa: BLE001 - in the selector it would end the event loop
             self._fail(EngineFault(type(error).__name__))
         return True
@@ -194,10 +199,6 @@ class EngineConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
-        if self._as_it_is and self._write and (size := self.answer.whole_chunks(data)):
-            self.passed += size
-            self._write(data)
-            return
         self._came = True
         try:
             if self._forget:

@@ -5,8 +5,7 @@ import json
 import socket
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from .engine_connection import EngineConnection, NotBegun, ReadBy, whole_if_small
@@ -41,23 +40,20 @@ class Engines:
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
 
-    @asynccontextmanager
-    async def answer(
+    def answer(
         self, model: PublishedModel, path: str, body: "Sequence[bytes]", request_id: str, hold: float | None = None
-    ) -> AsyncIterator[EngineConnection]:
+    ) -> "_Answer":
         """path: of this program, never of a client; body: in parts. Raises NotUp, EngineFault."""
         until = time.monotonic() + (self._limits.hold if hold is None else hold)
-        before = self._hung_up[model.engine]
         head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
-        connection = await self._asked(model.engine, head, body, until)
-        try:
-            yield connection
-        finally:
-            self._leave(model.engine, connection, kept=before == self._hung_up[model.engine])
+        return _Answer(self, model.engine, head, body, until)
 
-    async def _asked(
-        self, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float
-    ) -> EngineConnection:
+    def hung_up(self, engine: SocketOrPort) -> int:
+        """How often its connections were hung up."""
+        return self._hung_up[engine]
+
+    async def ask(self, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float) -> EngineConnection:
+        """Raises NotUp, EngineFault."""
         while True:
             connection = self._kept_one(engine)
             reused = connection is not None
@@ -86,7 +82,7 @@ class Engines:
             connection.close()
         return None
 
-    def _leave(self, engine: SocketOrPort, connection: EngineConnection, kept: bool) -> None:
+    def leave(self, engine: SocketOrPort, connection: EngineConnection, kept: bool) -> None:
         there = self._kept[engine]
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
@@ -167,6 +163,25 @@ class Engines:
         """All connections without a request."""
         for engine in self._kept:
             self.hang_up(engine)
+
+
+class _Answer:
+    """As a context manager it costs a request less than a generator would."""
+
+    def __init__(
+        self, engines: Engines, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float
+    ) -> None:
+        self._engines, self._engine, self._head, self._body, self._until = engines, engine, head, body, until
+        self._before = engines.hung_up(engine)
+        self._connection: EngineConnection
+
+    async def __aenter__(self) -> EngineConnection:
+        self._connection = await self._engines.ask(self._engine, self._head, self._body, self._until)
+        return self._connection
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        engine = self._engine
+        self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up(engine))
 
 
 async def _unix_socket(place: str) -> socket.socket:

@@ -17,8 +17,6 @@ _MASKS = {
     each: (each & selectors.EVENT_READ and select.EPOLLIN) | (each & selectors.EVENT_WRITE and select.EPOLLOUT)
     for each in range(1, 4)
 }
-
-
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -31,7 +29,7 @@ class FairSelector(selectors.BaseSelector):
         self._few = {most: select.epoll() for most in (WITH_KEY, WITHOUT_KEY)}
         self._mosts = {each.fileno(): most for most, each in self._few.items()}
         for fd in self._mosts:
-            self._all.register(fd, select.EPOLLIN)
+            self._all.register(fd, _IN)
         self._limits: dict[int, tuple[int, int]] = {}
         self._in: dict[int, select.epoll] = {}
         self._readers: dict[int, Callable[[], bool]] = {}
@@ -87,15 +85,9 @@ class FairSelector(selectors.BaseSelector):
         return key
 
     def select(self, timeout: "float | None" = None) -> "list[tuple[selectors.SelectorKey, int]]":
-        wait = -1 if timeout is None else max(0.0, math.ceil(timeout * 1000) / 1000)
-        try:
-            came = self._all.poll(wait, len(self._keys) + len(self._few))
-            for each in [fd for fd, _ in came if fd in self._mosts]:
-                most = self._mosts[each]
-                came += self._few[most].poll(0, most)
-        except InterruptedError:
-            return []
+        wait = -1 if timeout is None else 0 if timeout <= 0 else math.ceil(timeout * 1000) / 1000
         keys, readers, found = self._keys, self._readers, []
+        came = self._all.poll(wait, len(keys) + len(self._few))
         for fd, mask in came:
             if mask == _IN and (read := readers.get(fd)) and read():
                 continue
@@ -103,6 +95,8 @@ class FairSelector(selectors.BaseSelector):
                 # An error counts as both, as for asyncio's own.
                 events = (mask & ~_IN and selectors.EVENT_WRITE) | (mask & ~_OUT and selectors.EVENT_READ)
                 found.append((key, events & key.events))
+            elif most := self._mosts.get(fd):
+                came += self._few[most].poll(0, most)  # looked at after those that came before
         return found
 
     def close(self) -> None:

@@ -234,11 +234,8 @@ class FrontDoor:
             raise Answered(415, "content-type", "The body has to be application/json.")
         until = self._turns.until()
         try:
-            with self._key_limits.request(exchange.key) as exchange.count:
-                async with (
-                    self._turns.seat(exchange.key) as seat,
-                    self._bodies.body(exchange.key, request.head.length, until) as body,
-                ):
+            with self._key_limits.request(exchange.key) as exchange.count, self._turns.seat(exchange.key) as seat:
+                async with self._bodies.body(exchange.key, request.head.length, until) as body:
                     await self._read(request, body, exchange, until)
                     return await self._asked(request, body, exchange, seat, until)
         except OverLimit as over:

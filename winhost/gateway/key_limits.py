@@ -3,8 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -134,9 +133,12 @@ class KeyLimits:
         self._open: Counter[str] = Counter()
         self._allowances: dict[tuple[str, str], _Allowance] = {}
 
-    @contextmanager
-    def request(self, key: str) -> "Iterator[TokenCount | None]":
+    def request(self, key: str) -> "_Counted":
         """For one that goes to an engine; the count where the key has a limit of tokens. Raises OverLimit."""
+        return _Counted(self, key)
+
+    def begin(self, key: str) -> "TokenCount | None":
+        """Raises OverLimit."""
         limit = self._per_key.of(key)
         if limit.concurrent is not None and self._open[key] >= limit.concurrent:
             raise OverLimit(f"{limit.concurrent} requests at a time", 1)
@@ -147,14 +149,13 @@ class KeyLimits:
                 raise OverLimit(f"{allowance.per_minute} {allowance.what} per minute", after)
         if requests:
             requests.take(1)
-        count = TokenCount() if tokens else None
         self._open[key] += 1
-        try:
-            yield count
-        finally:
-            self._open[key] -= 1
-            if tokens and count:
-                tokens.take(count.tokens)
+        return TokenCount() if tokens else None
+
+    def end(self, key: str, count: "TokenCount | None") -> None:
+        self._open[key] -= 1
+        if count:
+            self._allowances[key, "tokens"].take(count.tokens)
 
     def _allowance(self, key: str, what: str, per_minute: "int | None") -> "_Allowance | None":
         if per_minute is None:
@@ -162,3 +163,16 @@ class KeyLimits:
         if (key, what) not in self._allowances:
             self._allowances[key, what] = _Allowance(what, per_minute, self._now())
         return self._allowances[key, what]
+
+
+class _Counted:
+    def __init__(self, limits: KeyLimits, key: str) -> None:
+        self._limits, self._key = limits, key
+        self._count: TokenCount | None
+
+    def __enter__(self) -> "TokenCount | None":
+        self._count = self._limits.begin(self._key)
+        return self._count
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._limits.end(self._key, self._count)

@@ -26,6 +26,7 @@ from .turns import Turns
 _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
+Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class CannotStart(Exception):
@@ -147,7 +148,7 @@ async def serve(
     engines.close()
 
 
-async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.BaseProtocol]) -> "_Listening":
+async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening":
     listen = settings.listen
     loop = asyncio.get_running_loop()
     try:
@@ -162,36 +163,51 @@ async def _listening(settings: GatewaySettings, factory: Callable[[], asyncio.Ba
 
 
 class _Listening:
-    """Accepts one connection in a turn of the event loop, without the task that asyncio's own server has for each."""
+    """Accepts one connection after another, each in a turn of the event loop of its own. asyncio's own server accepts
+    hundreds in a turn, and has a task for each.
+    """
 
-    def __init__(self, server: asyncio.Server, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(self, server: asyncio.Server, factory: Factory) -> None:
         self._server, self._factory = server, factory
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+        self._comes: dict[socket.socket, asyncio.Future[None]] = {}
         for each in self._sockets:
             each.setblocking(False)
             each.listen(_BACKLOG)
-            self._loop.add_reader(each, self._accept, each)
+        self._work = [self._loop.create_task(self._accept_all(each)) for each in self._sockets]
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _wake(self, listening: socket.socket) -> None:
+        if not self._comes[listening].done():
+            self._comes[listening].set_result(None)
+
+    async def _accept_all(self, listening: socket.socket) -> None:
+        while True:
+            self._comes[listening] = self._loop.create_future()
+            # It stays from one connection to the next: to put it there costs as much as to accept one.
+            self._loop.add_reader(listening, self._wake, listening)
+            try:
+                while True:
+                    await self._comes[listening]
+                    await self._accept(listening)
+                    self._comes[listening] = self._loop.create_future()
+            except (OSError, MemoryError) as error:  # no more files, or no memory
+                why = error.strerror if isinstance(error, OSError) else "out of memory"
+                _LOG.error("cannot accept connections for a second: %s", why)
+            self._loop.remove_reader(listening)
+            await asyncio.sleep(1)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        """Returns when its protocol has it. Raises OSError, MemoryError."""
         try:
-            accepted, peer = listening.accept()
+            accepted, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no more files, or no memory
-            _LOG.error("cannot accept connections for a second: %s", error.strerror)
-            self._loop.remove_reader(listening)
-            self._loop.call_later(1, self._go_on, listening)
-            return
-        accepted.setblocking(False)
-        self._loop._make_socket_transport(accepted, self._factory(), extra={"peername": peer})  # type: ignore[attr-defined]
-
-    def _go_on(self, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:
-            self._loop.add_reader(listening, self._accept, listening)
+        await self._loop.connect_accepted_socket(self._factory, accepted)
 
     def close(self) -> None:
-        for each in self._sockets:
+        for work, each in zip(self._work, self._sockets, strict=True):
+            work.cancel()
             self._loop.remove_reader(each)
             each.close()
         self._server.close()

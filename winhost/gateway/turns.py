@@ -7,8 +7,7 @@ wherever requests wait.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 
 from .card_group import CardGroup
 from .engine_control import EngineControl
@@ -80,23 +79,22 @@ class Turns:
 
     # ---- requests
 
-    @asynccontextmanager
-    async def seat(self, key: str) -> AsyncIterator[Seat]:
+    def seat(self, key: str) -> "_Seated":
         """For one request of this key, before its body is read. Raises Busy."""
+        return _Seated(self, key)
+
+    def take_seat(self, key: str) -> Seat:
+        """Raises Busy."""
         task = asyncio.current_task()
         assert task
         if len(self._seats) >= self._limits.requests + self._limits.waiting:
             self._make_room(key)
         seat = Seat(key, task)
         self._seats[seat] = None
-        try:
-            yield seat
-        except asyncio.CancelledError:
-            if seat.put_out:
-                raise Busy from None
-            raise
-        finally:
-            self._seats.pop(seat, None)
+        return seat
+
+    def leave_seat(self, seat: Seat) -> None:
+        self._seats.pop(seat, None)
 
     def _make_room(self, key: str) -> None:
         """Where all seats are taken, the newest request of the key that has most of them waiting gives its own to a key
@@ -110,9 +108,12 @@ class Turns:
         del self._seats[newest]
         newest.put_out_of_line()
 
-    @asynccontextmanager
-    async def turn(self, seat: Seat, model: str, until: float) -> AsyncIterator[None]:
+    def turn(self, seat: Seat, model: str, until: float) -> "_Turn":
         """With this model's engine. Raises Busy, TurnEnded."""
+        return _Turn(self, seat, model, until)
+
+    async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
+        """Raises Busy, TurnEnded."""
         group = self._groups.get(model)
         loop = asyncio.get_running_loop()
         asleep = group is not None and not group.awake(model)
@@ -121,20 +122,24 @@ class Turns:
             if group:
                 group.joined(waiter)
             await self._line.wait(waiter, until)
-            yield
         except WaitedTooLong:
-            raise Busy(group.expected(model) if group else 5) from None
-        except asyncio.CancelledError:
-            if seat.ended:
+            busy = Busy(group.expected(model) if group else 5)
+            self.end_turn(waiter)
+            raise busy from None
+        except BaseException as error:
+            self.end_turn(waiter)
+            if seat.ended and isinstance(error, asyncio.CancelledError):
                 raise TurnEnded(model) from None
             raise
-        finally:
-            if seat.running:
-                seat.running = False
-                self.running -= 1
-            if group:
-                group.left(waiter)
-            self._line.go_on()
+        return waiter
+
+    def end_turn(self, waiter: Waiter) -> None:
+        if waiter.seat.running:
+            waiter.seat.running = False
+            self.running -= 1
+        if group := self._groups.get(waiter.model):
+            group.left(waiter)
+        self._line.go_on()
 
     def _may_begin(self, waiter: Waiter) -> "bool | None":
         if self.running >= self._limits.requests:
@@ -183,3 +188,33 @@ class Turns:
             "model_requests_running": {name: len(member.running) for name, member in members.items()},
         }
         return self._metrics.lines({name: member.state.value for name, member in members.items()}, counts)
+
+
+# Classes, because a generator as a context manager costs a request as much as reading its head does.
+class _Seated:
+    def __init__(self, turns: Turns, key: str) -> None:
+        self._turns, self._key = turns, key
+        self._seat: Seat
+
+    def __enter__(self) -> Seat:
+        self._seat = self._turns.take_seat(self._key)
+        return self._seat
+
+    def __exit__(self, kind: "type[BaseException] | None", error: object, trace: object) -> None:
+        self._turns.leave_seat(self._seat)
+        if self._seat.put_out and isinstance(error, asyncio.CancelledError):
+            raise Busy from None
+
+
+class _Turn:
+    def __init__(self, turns: Turns, seat: Seat, model: str, until: float) -> None:
+        self._turns, self._seat, self._model, self._until = turns, seat, model, until
+        self._waiter: Waiter
+
+    async def __aenter__(self) -> None:
+        self._waiter = await self._turns.take_turn(self._seat, self._model, self._until)
+
+    async def __aexit__(self, kind: "type[BaseException] | None", error: object, trace: object) -> None:
+        self._turns.end_turn(self._waiter)
+        if self._seat.ended and isinstance(error, asyncio.CancelledError):
+            raise TurnEnded(self._model) from None

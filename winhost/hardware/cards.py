@@ -8,6 +8,7 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.partitionable_gpu import PartitionableGpu, is_paravirtual
+from winhost.resources.windows.pci_device import PciDevice
 
 NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
@@ -35,16 +36,21 @@ def shows(card: Card) -> bool:
 
 def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
     """The card as a GPU that is split by SR-IOV with its vendor's driver, if it can be."""
-    return next((gpu.state for gpu in _listed(facts, card) if not is_paravirtual(gpu.key["gpu"])), None)
+    return next((gpu.state for gpu in _offered(facts, card) if not is_paravirtual(gpu.key["gpu"])), None)
 
 
 def paravirtual(facts: HostFacts, card: Card) -> PartitionableGpu | None:
     """The card as a GPU that Windows' own driver shares with guests (GPU-PV), which it does for ordinary ones."""
-    return next((gpu.state for gpu in _listed(facts, card) if is_paravirtual(gpu.key["gpu"])), None)
+    return next((gpu.state for gpu in _offered(facts, card) if is_paravirtual(gpu.key["gpu"])), None)
+
+
+def _offered(facts: HostFacts, card: Card) -> list[Instance[PartitionableGpu]]:
+    return facts.keep((_listed, card.location), _listed, facts, card)
 
 
 def _listed(facts: HostFacts, card: Card) -> list[Instance[PartitionableGpu]]:
     """A partitionable GPU is keyed by its interface path, the instance id with another separator."""
+    facts.rest_on(PciDevice)
     path = card.gpu.state.instance.replace("\\", "#").casefold()
     return [gpu for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold()]
 

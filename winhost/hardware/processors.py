@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -27,6 +28,7 @@ class ProcessorGeneration:
     source: str = ""
 
 
+@lru_cache(maxsize=256)
 def known_processor(name: str) -> ProcessorGeneration | None:
     """The generation by the processor's name; None for one that is not in the catalogue."""
     plain = " ".join(_MARKS.sub("", name).split())

@@ -25,7 +25,7 @@ _IDS = re.compile(r"(?:0x)?([0-9A-F]{4})([0-9A-F]{4})", re.IGNORECASE)
 _MEMORY = re.compile(r"(\d{1,12}) MiB")
 
 
-TABLE = re.compile(r"^\| +NVIDIA-SMI +\S+.*Driver Version: +(?P<driver>[\d.]+)", re.MULTILINE)
+TABLE = re.compile(r"^\| +NVIDIA-SMI +(?P<own>\S+).*Driver Version: +(?P<driver>[\d.]+)", re.MULTILINE)
 _ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |
     r"^\|\s+\d+\s+(?P<name>\S.*?)\s+(?P<mode>WDDM|TCC|MCDM|On|Off|N/A)\s*\|\s*(?P<address>[0-9A-F]{4,8}:\S+)\s+\S+\s*\|"
     r"[^\n]*\n\|[^|\n]*\|[^|\n]*/\s*(?P<memory>\d+)MiB\s*\|",
@@ -37,26 +37,26 @@ _CUT = "..."  # behind a name that was too long for the table
 def read(text: str) -> FileObservations:
     """Raises Misread."""
     table = TABLE.search(text)
-    return _of_table(text, table["driver"]) if table else _of_log(text)
+    return _of_table(text, table["driver"], wsl=table["own"] != table["driver"]) if table else _of_log(text)
 
 
-def _of_table(text: str, driver: str) -> FileObservations:
+def _of_table(text: str, driver: str, *, wsl: bool) -> FileObservations:
+    """wsl: nvidia-smi is of another version than the driver, which only Windows has."""
     rows = list(_ROW.finditer(text))
     if not rows:
         raise Misread("is a table of nvidia-smi without a GPU that can be read")
     advice = "the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more"
-    return FileObservations(functions=tuple(_gpu_of_row(row, driver) for row in rows), advice=advice)
+    return FileObservations(functions=tuple(_gpu_of_row(row, driver, wsl=wsl) for row in rows), advice=advice)
 
 
-def _gpu_of_row(row: re.Match[str], driver: str) -> SeenFunction:
+def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
     windows = row["mode"] in WINDOWS_MODELS
-    elsewhere = Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
     cut = row["name"].endswith(_CUT)
     state: dict[str, Value] = {
         "name": Observation(row["name"], Worth.ROUGH if cut else Worth.DRIVER),
         "kind": Observation("display"),
-        "driver_model": Observation(row["mode"]) if windows else elsewhere,
-        "driver_version": _windows_driver(driver) if windows else elsewhere,
+        "driver_model": Observation(row["mode"]) if windows else _not_told(wsl=wsl),
+        "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
         "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH),
     }
@@ -101,13 +101,13 @@ def _address_in(written: str) -> PciAddress:
 def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     model = text_at(gpu, "driver_model/current_dm") or text_at(gpu, "driver_model/driver_model_current")
     windows = model in WINDOWS_MODELS
-    elsewhere = Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
+    wsl = not windows and _of_windows_alone(driver)
     state: dict[str, Value] = {
         "name": Observation(name, Worth.DRIVER),
         "kind": Observation("display"),  # it lists nothing else
         "base_class": _base_class(gpu),
-        "driver_model": Observation(model) if windows else elsewhere,
-        "driver_version": _windows_driver(driver) if windows else elsewhere,
+        "driver_model": Observation(model) if windows else _not_told(wsl=wsl),
+        "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": _ranges(gpu),
         "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
     }
@@ -124,6 +124,19 @@ def _base_class(gpu: Element) -> Value:
         if re.fullmatch("[0-9A-Fa-f]{1,2}", written)
         else Unreported("not told by this driver")
     )
+
+
+def _not_told(*, wsl: bool) -> Unreported:
+    """What an nvidia-smi that did not run on Windows does not know of it."""
+    if wsl:
+        return Unreported("nvidia-smi ran in WSL, which does not show it")
+    return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
+
+
+def _of_windows_alone(driver: str | None) -> bool:
+    """The drivers of a branch are called 550.* on Linux, and 551.* to 553.* or the like on Windows."""
+    found = re.fullmatch(r"(\d{3})\.\d{2}", driver or "")
+    return found is not None and int(found[1]) % 5 != 0
 
 
 def _windows_driver(driver: str | None) -> Value:

@@ -35,6 +35,16 @@ _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
         "BIOS kept control of PCI Express",
         {"rmrr": Observation(False), "device_type": Observation(5), "pcie_control": Observation(False)},
     ),
+    (
+        "Old-style PCI device, switch port, etc.",
+        {
+            "rmrr": Observation(False),
+            "device_type": Unreported(
+                "the survey takes it for an old-style device, not assignable; run its current version"
+            ),
+        },
+    ),
+    ("Legacy, non-VGA PCI device.", {"rmrr": Observation(False), "device_type": Observation(3)}),
     ("Device is Disabled, unable to check", {"problem": Observation(22)}),
     ("it has no interrupts at all", {"line_interrupts_only": Observation(False)}),
     ("its interrupts are message-based", {"line_interrupts_only": Observation(False)}),
@@ -66,9 +76,8 @@ def _has_result(block: list[str]) -> bool:
 
 
 def _is_gpu(block: list[str]) -> bool:
-    if not _has_result(block):
-        return False
-    return _CONTROLLER in block or is_gpu(block[0], "\n".join(block[1:]))
+    """Also one of which the survey says what winhost does not know: no GPU is passed over."""
+    return len(block) > 1 and (_CONTROLLER in block or is_gpu(block[0], "\n".join(block[1:])))
 
 
 def is_gpu(name: str, ids: str) -> bool:
@@ -87,6 +96,10 @@ def _function(block: list[str]) -> SeenFunction:
         "acs": Unreported("the survey says only that it is not 0"),
         "ranges": _ranges(whole),
     }
+    if not _has_result(block):
+        state["device_type"] = Unreported(
+            f"winhost does not know what the survey says of it: {block[1][:_LONGEST_NAME]}"
+        )
     for sentence, says in _SENTENCES:
         if sentence in whole:
             state.update(says)

@@ -17,7 +17,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
-from winhost.model.path import EVERY_PATH, path_of
+from winhost.model.path import EVERY_PATH, GROUPS, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy, Severity
 
 ANY = "*"  # stands for every path and capability
@@ -37,8 +37,9 @@ class CatalogueEntry:
     """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
 
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
-    the variants that it is about, none for the whole path; each: what it is asked of; when, observed: the rule itself,
-    and what it says of the facts; asks: a question of compat/common.py in the place of these; case: for tests.
+    the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
+    it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
+    asks: a question of compat/common.py in the place of these; case: for tests.
     """
 
     sentence: str
@@ -49,9 +50,11 @@ class CatalogueEntry:
     severity: Severity | None = None
     unknown: Literal["blocks", "notes"] = "blocks"
     only: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     asks: str | None = None
-    each: Literal["host", "card", "vm"] = "host"
-    when: Mapping[str, Any] | None = None
+    each: Literal["host", "card", "vm", "workload"] = "host"
+    when: Mapping[str, Any] = field(default_factory=dict)
+    which: Mapping[str, Any] = field(default_factory=dict)
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 
@@ -113,10 +116,11 @@ def own_entries() -> Mapping[str, CatalogueEntry]:
 
 def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
     severity, only = row.get("severity"), row.get("only", ())
+    words = (only,) if isinstance(only, str) else only
     told = {
         "evidence": cite(code, row.get("evidence", ())),
         "severity": severity and Severity(severity),
-        "only": (only,) if isinstance(only, str) else only,
+        "only": tuple(path for word in words for path in GROUPS.get(word, (word,))),
     }
     return CatalogueEntry(**_tuples({**row, **told}))
 

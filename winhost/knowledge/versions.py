@@ -88,6 +88,11 @@ def feature(name: str) -> Version:
     return next(Version(row["version"]) for row in table()["features"] if row["feature"] == name)
 
 
+def checked(newest: object) -> str:
+    """What is said of anything newer than the table."""
+    return f"newer than winhost knows (checked up to {newest}, {table()['checked']})"
+
+
 def known_range(what: str) -> tuple[Version, Version]:
     """The first version of which anything is known, and the newest that was looked into."""
     row = next(row for row in table()["ranges"] if row["what"] == what)

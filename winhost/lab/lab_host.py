@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Self
 
-from winhost.lab.contract.agent_answers import AgentAnswers
-from winhost.lab.contract.call_batch import PipelineStopped
+from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
 from winhost.lab.linux.beside_windows import LinuxBeside
 from winhost.lab.linux.guests import GuestsOfHost
 from winhost.lab.linux.linux_answers import DistrosOfHost

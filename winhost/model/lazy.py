@@ -1,6 +1,6 @@
 """What is made only when somebody looks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, overload
 
@@ -23,6 +23,9 @@ class LazySequence(Sequence[T]):
     def __getitem__(self, at: slice) -> tuple[T, ...]: ...
     def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
         return self._made[at]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._made)
 
     def __len__(self) -> int:
         return len(self._made)

@@ -22,7 +22,7 @@ def once(make: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
-        asked = (args, tuple(kwargs.items()))
+        asked: Any = (args, tuple(kwargs.items())) if kwargs else args
         found: T = kept.get(asked, _NOT_MADE)  # without the lock: for what is there, no thread waits for one that makes
         if found is _NOT_MADE:
             with _MAKING:

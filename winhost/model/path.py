@@ -21,6 +21,12 @@ ON_REQUEST = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridg
 # What is evaluated by itself: `wsl2/bridged` where a path has variants, else the path.
 ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
+NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
+SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
+WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole GPU
+GROUPS = {"native": NATIVE, "shared": SHARED, "whole-gpu": WHOLE_CARD, "in-a-vm": ("dda", "gpu-p")}
+"""Several paths by one word, for rows of rules."""
+
 EVERY_VARIANT = (*ALL_VARIANTS, *PATHS_OF_LINUX)
 
 

@@ -1,7 +1,5 @@
 """What a Linux says of what it serves: units, engines, gateway, GPUs, logs, and what came of a request."""
 
-from typing import Literal
-
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 
@@ -82,25 +80,13 @@ class CardState:
 
 
 @dataclass(frozen=True)
-class GatewayLibrary:
-    """What the gateway runs with, of the distribution, and who gives security updates for it. version: None where it is
-    not installed.
-    """
-
-    package: str
-    version: str | None
-    updates: Literal["distribution", "ubuntu-pro", "community", "none"]
-
-
-@dataclass(frozen=True)
 class ServingState:
-    """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers; library: without apt."""
+    """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers."""
 
     units: tuple[UnitState, ...]
     engines: tuple[EngineState, ...]
     gateway: GatewayState | None
     gpus: tuple[CardState, ...] | None
-    library: GatewayLibrary | None = None
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
 
 def _missing(facts: HostFacts, state: type[State]) -> str | None:
     """The resource that must exist before this one can be read, if it does not."""
-    answer = facts.document.answer(state.resource_type.name)
+    answer = facts.answer(state.resource_type.name)
     return answer.unavailable if isinstance(answer, Unavailable) else None
 
 

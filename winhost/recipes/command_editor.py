@@ -24,6 +24,8 @@ class CommandEditor(NoEditor):
         return removed_words(self._source, setting.texts, self._mark)
 
     def add_option(self, words: str) -> Sequence[TextEdit]:
+        if self._engine.branched:
+            return ()
         own = [text for setting in self._engine.options for text in setting.texts]
         own += [each for each in (self._engine.model, *self._engine.strays) if each]
         return self._behind(own or self._image(), words)

@@ -14,6 +14,11 @@ IMAGE = "image"
 TOOLS = ("docker", "podman", "nerdctl", "wslc")
 
 
+def image_name(image: str) -> str:
+    """Without its registry, tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
 @dataclass(frozen=True)
 class ContainerOptions:
     """See container_options.yaml."""
@@ -47,7 +52,7 @@ def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[Pl
     while rest:
         word = rest.pop(0)
         if not word.value.startswith("-") or word.value == "-":
-            engine.container.append(Setting(IMAGE, word.value, word, word, (word,), IMAGE))
+            engine.container.append(Setting.of(IMAGE, word, word, (word,), IMAGE))
             return rest
         _read_option(word, rest, engine)
     return []
@@ -63,7 +68,7 @@ def _read_option(word: PlacedText, rest: list[PlacedText], engine: RecipeEngine)
     if value is None and rest and name not in container_options().flags and not _is_flag_cluster(written):
         value = rest.pop(0)
         texts = (word, value)
-    add_to(engine, Setting(name, value.value if value else None, word, value, texts, written))
+    add_to(engine, Setting.of(name, word, value, texts, written))
 
 
 def _is_flag_cluster(written: str) -> bool:
@@ -89,6 +94,6 @@ def add_to(engine: RecipeEngine, setting: Setting) -> None:
 
 def variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
     """`NAME=VALUE`; a name alone has its value from elsewhere."""
-    name, equals, value = text.value.partition("=")
+    name, equals, _ = text.value.partition("=")
     shown = text.after("=") if equals else None
-    return Setting(name, value if equals else None, text.part(0, len(name)), shown, texts, name)
+    return Setting.of(name, text.part(0, len(name)), shown, texts, name)

@@ -1,6 +1,7 @@
 """The words behind `vllm serve`, as vLLM's parser takes them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -68,12 +69,12 @@ def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
         name = full_name(written)
         if equals or inner:
             value = word.after("=") if equals else word.part(len(written))
-            engine.options.append(Setting(name, value.value, word.part(0, len(written)), value, (word,), written))
+            engine.options.append(Setting.of(name, word.part(0, len(written)), value, (word,), written))
         else:
             taken = _taken(name, rest)
-            shown = taken[0] if taken else None
-            value_of = " ".join(each.value for each in taken) if taken else None
-            engine.options.append(Setting(name, value_of, word, shown, (word, *taken), written))
+            found = Setting.of(name, word, taken[0] if taken else None, (word, *taken), written)
+            several = " ".join(each.value for each in taken)
+            engine.options.append(replace(found, value=several) if len(taken) > 1 else found)
 
 
 def _is_option(word: str) -> bool:

@@ -23,6 +23,7 @@ _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
+_LIBRARIES = ("/usr/lib/wsl", "/usr/lib/wsl/lib")
 _STORE = ("/usr/lib/wsl/", "/dev/dxg")
 
 
@@ -117,11 +118,12 @@ def _files(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
             yield Found("not-absolute-path", each.start, {"value": each.value})
     if not document.get("devices").items():
         return
-    if not any("libcuda" in each.value for each in mounts):
+    folders = [each for each in mounts if ".so" not in each.value.rpartition("/")[2]]  # whatever is in them
+    if not folders and not any("libcuda" in each.value for each in mounts):
         yield Found("no-driver-library", document.start)
     yield from _of_driver(mounts, target)
     if target.path == "wsl2":
-        yield from _of_wsl(document, nodes, mounts)
+        yield from _of_wsl(document, nodes, mounts, folders)
     elif target.path is not None and (odd := next((n for n in (*nodes, *mounts) if n.value.startswith(_STORE)), None)):
         yield Found("only-for-wsl", odd.start, {"value": odd.value})
 
@@ -138,10 +140,16 @@ def _of_driver(mounts: list[YamlNode], target: RecipeTarget) -> Iterator[Found]:
             yield Found("cdi-of-other-driver", each.start, {"value": version, "driver": driver})
 
 
-def _of_wsl(document: YamlNode, nodes: list[YamlNode], mounts: list[YamlNode]) -> Iterator[Found]:
+def _of_wsl(
+    document: YamlNode, nodes: list[YamlNode], mounts: list[YamlNode], folders: list[YamlNode]
+) -> Iterator[Found]:
     if odd := next((each for each in nodes if each.value.startswith("/dev/nvidia")), None):
         yield Found("not-for-wsl", odd.start, {"value": odd.value})
-    elif not any(each.value == "/dev/dxg" for each in nodes):
+    elif not any(each.value == "/dev/dxg" for each in (*nodes, *mounts)):
         yield Found("no-dxg", document.start)
-    elif not any("libnvidia-encode" in each.value or "libnvcuvid" in each.value for each in mounts):
+    elif not any("libdxcore" in each.value or each.value.rstrip("/") in _LIBRARIES for each in mounts):
+        yield Found("no-dxcore", document.start)
+    elif not any("/drivers" in each.value or each.value.rstrip("/") in _LIBRARIES for each in folders) and not any(
+        "libnvidia-encode" in each.value or "libnvcuvid" in each.value for each in mounts
+    ):
         yield Found("no-video-libraries", document.start)

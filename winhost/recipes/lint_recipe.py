@@ -23,10 +23,17 @@ from winhost.recipes.recipe_model import Recipe
 from winhost.recipes.recipe_rows import ROWS, by_rows
 from winhost.recipes.recipe_text import SourceFile, apart
 from winhost.recipes.rules_of_exposure import secrets_of
+from winhost.recipes.sleep_calls import sleep_levels
 
 RULES = (
     *(*rules_of_options.RULES, *rules_of_containers.RULES, *rules_of_exposure.RULES),
     *(*rules_of_pods_and_units.RULES, *rules_of_machines.RULES, by_rows),
+)
+# Of engines beside vLLM: what is true of each container with GPUs, each port, each key and each unit.
+COMMON = (
+    *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
+    *(rules_of_containers.visible_gpus, rules_of_containers.ports),
+    *(*rules_of_exposure.RULES, rules_of_pods_and_units.manifest, rules_of_pods_and_units.unit, by_rows),
 )
 PREFIX = "serve"
 ROUNDS = 7  # a mend can make room for another
@@ -91,9 +98,11 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
     seen: set[tuple[str, int]] = set()
     for problem, place in recipe.unread:
         yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    for place, level in sleep_levels(source.text):
+        yield "", Found("level-not-read", place, {"level": level})
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
-        for rule in RULES:
+        for rule in RULES if case.other is None else COMMON:
             for each in rule(case):
                 if (each.code, each.place) not in seen:
                     seen.add((each.code, each.place))

@@ -7,7 +7,7 @@ from winhost.model.errors import did_you_mean
 NEVER_SET = frozenset({"VLLM_SERVER_DEV_MODE"})
 """It opens routes without a key: nobody gets it by a correction."""
 
-_CUTOFF = 0.85  # names of vLLM share a prefix and most of their words, so 0.6 names unrelated ones
+CUTOFF = 0.85  # names of vLLM share a prefix and most of their words, so 0.6 names unrelated ones
 
 
 def one_slip(word: str, other: str) -> bool:
@@ -29,4 +29,4 @@ def meant(word: str, known: Iterable[str]) -> str | None:
 
 def suggested(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'NCCL_DEBUG'?`, or a full stop where no name is close."""
-    return did_you_mean(word, (name for name in known if name not in NEVER_SET), cutoff=_CUTOFF) or "."
+    return did_you_mean(word, (name for name in known if name not in NEVER_SET), cutoff=CUTOFF) or "."

@@ -6,16 +6,19 @@ from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 
 from winhost.findings.finding import TextEdit
+from winhost.recipes import other_engines
 from winhost.recipes.command_editor import CommandEditor
-from winhost.recipes.container_words import IMAGE, TOOLS, read_container, variable
+from winhost.recipes.container_words import IMAGE, TOOLS, image_name, read_container, variable
 from winhost.recipes.engine_words import read_engine
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, Command, ShellKind, Slip, commands, shell_of
+from winhost.serving.vllm_options import names
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _SET = ("export", "set", "setx", "declare", "-x", "env", "local")
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+_BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
 DEEPEST = 4  # shells within shells
@@ -28,7 +31,8 @@ def read_commands(source: SourceFile) -> Recipe:
     engines: list[RecipeEngine] = []
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
-        if engine := engine_of(command.words, RecipeForm.COMMAND, slips):
+        engine = engine_of(command.words, RecipeForm.COMMAND, slips)
+        if engine and (engine.in_container or other_engines.has_port(engine)):
             _let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
@@ -79,8 +83,10 @@ def _exported(words: Sequence[PlacedText]) -> Iterator[Setting]:
 def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], depth: int = 0) -> RecipeEngine | None:
     """The engine that a command starts, if it does."""
     before: list[Setting] = []
+    begins = 0  # behind variables, `exec` and the like
     for at, word in enumerate(words):
         name = _program(word.value)
+        begins += at == begins and (bool(_ASSIGNED.match(word.value)) or name in _BEFORE)
         rest = words[at + 1 :]
         if _ASSIGNED.match(word.value):
             before.append(variable(word, (word,)))
@@ -92,6 +98,10 @@ def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], 
             first = words[at - 1] if word.value == "-m" and at else word
             engine = RecipeEngine(form, "command", first, entered=began[0], program=first.value)
             read_engine(words[began[1] :], engine)
+            return _with(engine, before)
+        elif at == begins and (other := other_engines.began(words[at:])) is not None:
+            engine = RecipeEngine(form, "command", word, entered=other[0], program=word.value)
+            other_engines.read_other(other[0], words[at + other[1] :], engine)
             return _with(engine, before)
     return None
 
@@ -148,14 +158,19 @@ def of_text(
         return None
     found, inner = commands(text)
     exported: list[Setting] = []
+    first: RecipeEngine | None = None
     for command in found:
         words = list(_expanded(command.words, following))
         if engine := engine_of(words, form, slips, depth + 1):
+            if first is not None:  # another branch of the script, which may be the one that runs
+                first.branched = True
+                first.options += [each for each in engine.options if first.option(each.name) is None]
+                continue
             engine.variables[:0] = exported
             slips += inner
-            return engine
-        exported += _exported(command.words)
-    return None
+            first = engine
+        exported += _exported(command.words) if first is None else ()
+    return first
 
 
 def _expanded(words: Sequence[PlacedText], following: Sequence[PlacedText]) -> Iterator[PlacedText]:
@@ -200,7 +215,8 @@ def with_entry(
 
 
 def _take_over(engine: RecipeEngine, found: RecipeEngine) -> None:
-    engine.entered, engine.model, engine.leads = found.entered, found.model, found.leads
+    engine.kind, engine.entered, engine.model, engine.leads = found.kind, found.entered, found.model, found.leads
+    engine.words, engine.branched = found.words, found.branched
     engine.options, engine.strays = found.options, found.strays
     engine.variables = [*engine.variables, *found.variables]
 
@@ -213,7 +229,12 @@ def with_command(
     if entry and entry.shown:
         inside = [entry.shown, *inside]
     found = engine_of(inside, engine.form, slips, depth) if inside else None
-    own = image is not None and has_entrypoint(image.value or "")
+    named = (image.value or "") if image else ""
+    own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and bool(_options(inside)))
+    other = other_engines.kind_of(named)
+    if found is None and other and entry is None:
+        other_engines.read_other(other, inside, engine)
+        return engine
     if own and entry is None and inside and inside[0].value == "serve":
         engine.entered, engine.places = "twice", {**engine.places, "again 0": inside[0]}
         read_engine(inside[1:], engine)
@@ -224,7 +245,9 @@ def with_command(
         read_engine(inside, engine)
         return engine
     _take_over(engine, found)
-    if own and entry is None:  # the image's own `vllm serve` gets these words
+    if (
+        own and entry is None and found.kind == "vllm" and is_official(named)
+    ):  # the image's own `vllm serve` gets these words
         engine.entered = "twice"
         engine.places = {**engine.places, **{f"again {n}": word for n, word in enumerate(_again(inside, found))}}
     return engine
@@ -238,6 +261,20 @@ def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText
 
 
 def has_entrypoint(image: str) -> bool:
-    """Whether an image starts `vllm serve` by itself, as vLLM's own does."""
-    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
-    return name in ("vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu") or image.startswith("vllm/vllm")
+    """Whether an image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
+    return image_name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
+
+
+def is_official(image: str) -> bool:
+    """An image of vLLM's own."""
+    return image.removeprefix("docker.io/").startswith("vllm/vllm-openai")
+
+
+def is_derived(image: str) -> bool:
+    """One that somebody made of vLLM's, by its name: with what options and from which version it does not say."""
+    return "vllm" in image_name(image).casefold() and not has_entrypoint(image)
+
+
+def _options(words: Sequence[PlacedText]) -> list[str]:
+    """The words that are options of vLLM."""
+    return [word.value for word in words if word.value.partition("=")[0].replace("_", "-") in names("engine")]

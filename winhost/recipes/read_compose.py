@@ -59,9 +59,12 @@ def _service(service: YamlNode) -> RecipeEngine | None:
             add_to(engine, setting)
     _devices(service, engine)
     engine.variables += list(environment(service.get("environment")))
-    inside = words_of(service.get("command"), slips)
-    entry = service.get("entrypoint")
-    if with_entry(engine, words_of(entry, slips) if entry else None, inside, slips) is None:
+    entry, command = service.get("entrypoint"), service.get("command")
+    first = words_of(entry, slips) if entry else None
+    inside = words_of(command, slips) if not (entry.is_list and command.is_list) else []
+    if entry.is_list and command.is_list:  # read as one, because what is behind `sh -c` may stand in the other
+        first = item_words([each.text for each in (*entry.items(), *command.items()) if each.is_scalar], slips)
+    if with_entry(engine, first, inside, slips) is None:
         return None
     engine.slips += slips
     engine.places = {**engine.places, "service": service.key_text}
@@ -137,7 +140,7 @@ def _setting(option: str, value: YamlNode) -> Setting:
     """An entry in the long form of a list is told by what counts in it."""
     if value.is_scalar:
         text = value.text
-        return Setting(option, text.value, value.key_text, text, (text,), value.key_text.value or option)
+        return Setting.of(option, value.key_text, text, (text,), value.key_text.value or option)
     told = {name: inner.value for name, inner in value.pairs()}
     ends = {"--publish": ("published", "target"), "--volume": ("source", "target")}.get(option, ())
     word = ":".join(told[end] for end in ends if told.get(end))
@@ -171,7 +174,7 @@ def environment(node: YamlNode) -> Iterator[Setting]:
             yield variable(each.text, (each.text,))
     for name, value in node.pairs():
         text = value.text if value and value.is_scalar else None
-        yield Setting(name, value.value if text else None, value.key_text, text, (value.key_text,), name)
+        yield Setting.of(name, value.key_text, text, (value.key_text,), name)
 
 
 class ComposeEditor(NoEditor):
@@ -236,4 +239,6 @@ def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequenc
     last = max(own, key=lambda text: text.end, default=None)
     if command.is_list and (last is None or last.start in {each.node.start_mark.index for each in command.items()}):
         return item_after(command, words)
-    return (TextEdit(last.at[-1] + 1, last.at[-1] + 1, f" {words}"),) if last is not None else ()
+    if last is None or engine.branched:
+        return ()
+    return (TextEdit(last.at[-1] + 1, last.at[-1] + 1, f" {words}"),)

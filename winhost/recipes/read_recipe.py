@@ -14,7 +14,8 @@ _KUBERNETES = re.compile(r"^\s*(?:-\s+)?(?:apiVersion|kind):", re.MULTILINE)
 _COMPOSE = re.compile(r"^services:[ \t]*\r?$", re.MULTILINE)
 _UNIT = re.compile(r"^[ \t]*\[(?:Unit|Service|Container|Install)\][ \t]*\r?$", re.MULTILINE)
 _COMMAND = re.compile(
-    r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
+    r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
+    r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
 )
 _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 

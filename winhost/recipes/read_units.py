@@ -135,7 +135,7 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine |
             engine.where, engine.places = "unit", {**engine.places, "ExecStart": entry.key, "command": words[0]}
             break
     if engine is not None and not engine.in_container:
-        engine.variables[:0] = _variables(found, "Service", slips)
+        engine.variables[:0] = _variables(found, "Service")
     return engine
 
 
@@ -157,14 +157,15 @@ def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine |
         elif option := QUADLET.get(entry.name):
             value = entry.value if entry.value.value else None
             add_to(engine, Setting(option, entry.value.value, entry.key, value, (entry.value,), entry.name))
-    engine.variables += _variables(found, "Container", slips)
+    engine.variables += _variables(found, "Container")
     words = [word for entry in inside if entry.name == "Exec" for word in _words(entry.value, slips)]
     return with_command(engine, words, slips)
 
 
-def _variables(found: Sequence[UnitEntry], section: str, slips: list[Slip]) -> list[Setting]:
+def _variables(found: Sequence[UnitEntry], section: str) -> list[Setting]:
     texts = [entry.value for entry in found if entry.section == section and entry.name == "Environment"]
-    return [variable(word, (word,)) for text in texts for word in _words(text, slips) if "=" in word.value]
+    words = [word for text in texts for command in commands(text, comments=False)[0] for word in command.words]
+    return [variable(word, (word,)) for word in words if "=" in word.value]  # systemd passes over all others
 
 
 def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:

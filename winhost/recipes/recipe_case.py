@@ -15,6 +15,8 @@ from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
 from winhost.recipes.container_words import IMAGE
 from winhost.recipes.misspelt import one_slip
+from winhost.recipes.other_engines import OtherEngine, other_engines
+from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
 from winhost.resources.host import Card
@@ -83,13 +85,13 @@ class RecipeCase:
 
     @cached_property
     def version(self) -> Version | None:
-        """Of vLLM: as stated, else by the image's tag."""
+        """Of vLLM: as stated, else by the tag of its own image; the tag of another says which version of that it is."""
         if self.target.stated:
             return self.target.stated
         image = self.engine.boxed(IMAGE)
         tag = (image.value or "").partition("@")[0].rpartition("/")[2].partition(":")[2] if image else ""
         found = _TAG.match(tag)
-        if found and image and "vllm" in (image.value or "") and "nvcr.io" not in (image.value or ""):
+        if found and image and has_entrypoint(image.value or ""):
             return version_of(found[1])
         on = self.target.on
         return _known(lambda: on.vllm) if on else None
@@ -115,20 +117,51 @@ class RecipeCase:
         others = [each for engine in self.recipe.engines for each in (*engine.options, *engine.variables)]
         return any(each.text.at != but.text.at and (each.name == name or one_slip(each.name, name)) for each in others)
 
+    def reads(self, variable: str) -> bool:
+        """Whether the recipe itself uses a variable: then it is its own, and no misspelt one of vLLM."""
+        return re.search(rf"\$\{{?{re.escape(variable)}(?!\w)", self.source.text) is not None
+
+    @cached_property
+    def other(self) -> OtherEngine | None:
+        """Its engine; None for vLLM."""
+        return other_engines().get(self.engine.kind)
+
+    @property
+    def title(self) -> str:
+        """Its engine, for people."""
+        return self.other.title if self.other else "vLLM"
+
+    @property
+    def wants_newest(self) -> bool:
+        """Whether its image is whichever is the newest."""
+        found = self.engine.boxed(IMAGE)
+        tag = (found.value or "").rpartition("/")[2].partition(":")[2] if found else "none"
+        return not self.derived and tag.partition("-")[0] in ("", "latest", "nightly")
+
+    @cached_property
+    def derived(self) -> bool:
+        """Whether somebody else's image is between vLLM and this recipe."""
+        found = self.engine.boxed(IMAGE)
+        return found is not None and not has_entrypoint(found.value or "")
+
     @property
     def port(self) -> str:
-        """That vLLM listens on."""
+        """That its engine listens on."""
         found = self.engine.option("--port")
-        return (found.value if found else None) or "8000"
+        for name in self.other.port_from if self.other else ():
+            found = found or self.engine.variable(name)
+        default = str(self.other.port or "") if self.other else "8000"
+        return ((found.value if found else None) or default).rpartition(":")[2]
 
     @cached_property
     def open_by(self) -> str | None:
         """How others reach it, for people; None where they do not, or nothing tells."""
         engine = self.engine
-        if not engine.known or engine.option("--uds"):
+        if not engine.known or engine.option("--uds") or not self.port:
             return None
         host = engine.option("--host")
-        local = host is not None and (host.value or "") in ("127.0.0.1", "localhost", "::1")
+        unset = self.other is not None and self.other.local and not engine.in_container
+        local = (host.value or "") in ("127.0.0.1", "localhost", "::1") if host else unset
         if not engine.in_container:
             return None if local else "it listens on every address of the machine"
         return None if local and self._host_network else self._open_container()
@@ -156,7 +189,8 @@ class RecipeCase:
 
     @property
     def has_key(self) -> bool:
-        return self.engine.option("--api-key") is not None or self.engine.variable("VLLM_API_KEY") is not None
+        names = ("--api-key", "--api-key-file", *(self.other.key_from if self.other else ("VLLM_API_KEY",)))
+        return any(self.engine.option(name) or self.engine.variable(name) for name in names)
 
     @property
     def is_pod(self) -> bool:

@@ -1,5 +1,6 @@
 """What a recipe says, whatever form it has: engines of vLLM, each with its options, variables and container."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
@@ -25,7 +26,7 @@ class RecipeForm(StrEnum):
 @dataclass(frozen=True)
 class Setting:
     """One thing that is set. name: the full one, whatever was written; value: None for a bare flag; shown: where the
-    value stands; texts: all that is written for it.
+    value stands; texts: all that is written for it; by_default: the value is that of a variable that nobody set.
     """
 
     name: str
@@ -34,11 +35,36 @@ class Setting:
     shown: PlacedText | None
     texts: tuple[PlacedText, ...]
     written: str
+    by_default: bool = False
+
+    @classmethod
+    def of(
+        cls, name: str, text: PlacedText, shown: PlacedText | None, texts: tuple[PlacedText, ...], written: str
+    ) -> "Setting":
+        """A setting as it is written; of `${VARIABLE:-default}` the default is read, except where it is a secret."""
+        if shown is None or is_secret(name):
+            return cls(name, shown.value if shown else None, text, shown, texts, written)
+        default = shown.with_defaults
+        return cls(name, default.value, text, default, texts, written, by_default=default is not shown)
+
+    @property
+    def told(self) -> str:
+        """Its value for people."""
+        return f"{self.value or ''}{' (the default of its variable)' if self.by_default else ''}"
 
     @property
     def is_on(self) -> bool:
         """As a switch of vLLM's own reads it."""
         return (self.value or "1").strip().casefold() not in ("0", "false", "no", "off", "")
+
+
+_SECRET = re.compile(r"(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY(?:_ID)?)$")
+SECRET_OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
+
+
+def is_secret(name: str) -> bool:
+    """An option or variable whose value is a secret."""
+    return name in SECRET_OPTIONS or bool(_SECRET.search(name))
 
 
 class Editor(Protocol):
@@ -73,15 +99,18 @@ class NoEditor:
 class RecipeEngine:
     """One engine as the recipe starts it.
 
-    where: for people, `service llm`; at: where it is written; known: whether its command is there, and not only its
-    environment; entered: how its command begins, `vllm serve`, or nothing where the image has it; leads: its model is
-    the first word behind that; container: by the name of docker's option, whatever the form; outside: variables
-    of the shell that starts the container; probes, places: of Kubernetes and units, by name.
+    where: for people, `service llm`; at: where it is written; kind: vllm, or of engines.yaml; known: whether its
+    command is there, and not only its environment; entered: how its command begins, `vllm serve`, or nothing where the
+    image has it; leads: its model is the first word behind that; container: by the name of docker's option, whatever
+    the form; outside: variables of the shell that starts the container; words: its own, of an engine beside vLLM;
+    branched: its script starts it at several places, and an option would have to be added at each;
+    probes, places: of Kubernetes and units, by name.
     """
 
     form: RecipeForm
     where: str
     at: PlacedText
+    kind: str = "vllm"
     editor: Editor = field(default_factory=NoEditor)
     known: bool = True
     entered: str = ""
@@ -95,6 +124,8 @@ class RecipeEngine:
     outside: list[Setting] = field(default_factory=list)
     strays: list[PlacedText] = field(default_factory=list)
     slips: list[Slip] = field(default_factory=list)
+    words: Sequence[PlacedText] = ()
+    branched: bool = False
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     places: Mapping[str, PlacedText] = field(default_factory=dict)
 

@@ -24,8 +24,21 @@ MENDS = ("set", "swap", "remove", "rename", "option", "env")
 def by_rows(case: RecipeCase) -> Iterator[Found]:
     """What the rows find in an engine."""
     for row in ROWS.all().values():
-        if row.find and evaluate(row.when, lambda question: _ask(case, question)).holds:
+        if (
+            row.find
+            and (case.other is None or _is_common(row))
+            and evaluate(row.when, lambda question: _ask(case, question)).holds
+        ):
             yield from _by_row(row, case)
+
+
+def _is_common(row: Row) -> bool:
+    """Whether it is true of every engine, because it is about the container, NVIDIA's variables or the unit."""
+    asked = (*row.when, *_names(row.find, "env"), *_names(row.find, "option"), *_names(row.find, "lacks"))
+    return "engine" in row.when or not (
+        row.find.get("at")
+        or any(name.startswith(("--", "VLLM_", "PYTORCH_", "vllm", "HF_", "HUGGING")) for name in asked)
+    )
 
 
 def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
@@ -36,7 +49,7 @@ def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
         lacking = next(iter(_names(row.find, "lacks")), "")
         doubt = unsure or (case.elsewhere(lacking) if lacking else "")
         place = setting.text.start if setting else case.engine.at.start
-        words = {"name": setting.name, "value": setting.value or ""} if setting else {}
+        words = {"name": setting.name, "value": setting.told} if setting else {}
         yield Found(row.code, place, words, _edits(row.mend, setting, case), doubt)
 
 
@@ -62,6 +75,8 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "wsl": lambda case: (_known(case.wsl, "whether it runs in WSL"),),
     "container": lambda case: (case.engine.in_container,),
     "detached": lambda case: (case.engine.form != "command" or case.engine.boxed("--detach") is not None,),
+    "engine": lambda case: (case.engine.kind,),
+    "written": lambda case: (" ".join(word.value for word in case.engine.words),),
     "form": lambda case: (case.engine.form.value,),
     "vllm": lambda case: (case.version or seen_versions()[-1],),
     "tensor": lambda case: (case.engine.number("--tensor-parallel-size"),),

@@ -1,6 +1,7 @@
 """A recipe as text, and where each character of a value that was read from it stands, to mend it there."""
 
 import codecs
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -8,6 +9,7 @@ from functools import cached_property
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import TextEdit
 
+_DEFAULT = re.compile(r"\$?\$\{[A-Za-z_]\w*:?[-=]([^{}$]*)\}")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -30,6 +32,16 @@ class PlacedText:
     def after(self, mark: str) -> "PlacedText":
         """What follows the first such mark."""
         return self.part(self.value.index(mark) + len(mark))
+
+    @property
+    def with_defaults(self) -> "PlacedText":
+        """`${VARIABLE:-default}` as its default."""
+        text = self
+        while found := _DEFAULT.search(text.value):
+            kept = [*range(found.start()), *range(found.start(1), found.end(1)), *range(found.end(), len(text.value))]
+            at = [text.at[i] for i in kept] if len(text.at) == len(text.value) else ()
+            text = PlacedText("".join(text.value[i] for i in kept), at, self.start, self.end)
+        return text
 
     @cached_property
     def solid(self) -> bool:

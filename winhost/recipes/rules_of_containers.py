@@ -1,6 +1,7 @@
 """Rules on containers: their image, their GPUs, /dev/shm, memory, ports, and how they end."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
@@ -32,6 +33,7 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
     known, engine = container_options(), case.engine
     if engine.form is not RecipeForm.COMMAND or not engine.in_container:
         return
+    options_of_vllm = names("engine") if case.other is None else ()
     for setting in engine.container:
         written = setting.written
         if setting.name in known.flags | known.valued or not written.startswith("-") or _is_cluster(written):
@@ -41,11 +43,11 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
             "tool": engine.program,
             "near": suggested(written, known.flags | known.valued),
         }
-        wrong_side = written.replace("_", "-") in names("engine")
+        wrong_side = written.replace("_", "-") in options_of_vllm
         yield Found(
             "engine-option-before-image" if wrong_side else "unknown-container-option", setting.text.start, words
         )
-    for setting in engine.options:
+    for setting in engine.options if case.other is None else ():
         if is_behind_image(engine, setting):
             words = {"name": setting.written, "tool": engine.program}
             yield Found("container-option-behind-image", setting.text.start, words)
@@ -75,7 +77,7 @@ def gpus(case: RecipeCase) -> Iterator[Found]:
     """Whether it gets GPUs, and those that it means."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
-    if engine.in_container and not given and not _on_others(case):
+    if engine.in_container and not given and not _on_others(case) and _wants_gpu(case):
         yield _no_gpu(case)
     for setting in given:
         yield from _given(setting, case)
@@ -99,6 +101,15 @@ def _on_others(case: RecipeCase) -> bool:
     image = (found.value or "").casefold() if found else ""
     devices = [device.value or "" for device in case.engine.all_boxed("--device")]
     return any(word in image for word in _OTHERS) or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
+
+
+def _wants_gpu(case: RecipeCase) -> bool:
+    """Whether it is of use with a GPU alone: of other engines than vLLM their image or their words say so."""
+    image = case.engine.boxed(IMAGE)
+    told = " ".join(
+        [(image.value or "").rpartition(":")[2] if image else "", *(word.value for word in case.engine.words)]
+    )
+    return case.other is None or re.search(case.other.cuda, told) is not None
 
 
 def _no_gpu(case: RecipeCase) -> Found:
@@ -132,12 +143,24 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
     if value.startswith("device=") and "," in value and case.engine.form in (RecipeForm.COMMAND, RecipeForm.SYSTEMD):
         yield Found("gpus-unquoted", place, {"value": value})
     count = _counted(value)
-    if case.wsl and case.is_pod and count and count > 1:
-        yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
-    elif case.wsl and count is not None and not case.is_pod:
-        yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
-    elif count is not None and count < cards and not case.wsl and not case.engine.spread:
+    if count is not None and case.wsl:
+        yield from _given_on_wsl(setting, value, count, case)
+    elif count is not None and count < cards and not case.engine.spread:
         yield Found("too-few-gpus", place, {"cards": cards, "what": f"the container gets {count}"})
+
+
+def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Found]:
+    """A part of the GPUs, which cannot be chosen there; all that the host has are what the container gets."""
+    place, cards = setting.text.start, case.target.cards
+    numbers = [int(each) for each in re.findall(r"\b\d{1,3}\b", value)] if "device=" in value else []
+    there = len(cards) if cards is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
+    if case.is_pod:
+        if count > 1:
+            yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
+    elif count < there:
+        yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
+    elif cards is None:
+        yield Found("gpus-all-on-wsl", place, {"value": value})
 
 
 def visible_gpus(case: RecipeCase) -> Iterator[Found]:
@@ -226,10 +249,12 @@ def ports(case: RecipeCase) -> Iterator[Found]:
         if network is not None and network.value == "host":
             outer = value.rpartition(":")[0].rpartition(":")[2]
             code = "port-not-mapped" if outer not in ("", case.port) else "ports-with-host-network"
-            yield Found(code, port.text.start, {"value": value, "port": case.port}, engine.editor.remove(port))
+            words = {"value": value, "port": case.port, "engine": case.title}
+            yield Found(code, port.text.start, words, engine.editor.remove(port))
         elif inner.isdigit() and case.port.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
-            yield Found("other-port", port.text.start, {"value": inner, "port": case.port}, edits)
+            words = {"value": inner, "port": case.port, "engine": case.title}
+            yield Found("other-port", port.text.start, words, edits)
         elif host is not None and host.value in ("127.0.0.1", "localhost"):
             mend = replaced(host.shown, "0.0.0.0")  # noqa: S104 - within a container
             yield Found("loopback-in-container", host.text.start, {"value": host.value}, mend)
@@ -276,22 +301,14 @@ def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[Te
     return case.engine.editor.add_to_container("--stop-timeout", value)
 
 
-def files(case: RecipeCase) -> Iterator[Found]:
-    """Folders of Windows, and caches that go with the container."""
-    engine = case.engine
-    volumes = engine.all_boxed("--volume")
-    for volume in volumes:
-        value = volume.value or ""
-        if (value.startswith("/mnt/") and value[5:6].isalpha() and value[6:7] == "/") or value[1:3] in (":\\", ":/"):
-            yield Found("volume-on-windows", volume.text.start, {"value": value})
-    name = (
-        engine.model.value
-        if engine.model
-        else (engine.option("--model") or Setting("", "", engine.at, None, (), "")).value
-    )
-    remote = bool(name) and not (name or "").startswith(("/", ".", "~", "$", "s3:"))
+def no_cache(case: RecipeCase) -> Iterator[Found]:
+    """A model that is fetched anew for each container."""
+    engine, option = case.engine, case.engine.option("--model")
+    name = (engine.model.value if engine.model else option.value if option else None) or ""
+    remote = bool(name) and not name.startswith(("/", ".", "~", "$", "s3:"))
     wanted = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
-    if engine.in_container and wanted and engine.known and remote and not volumes and not engine.boxed("--mount"):
+    kept = engine.boxed("--volume") or engine.boxed("--mount")
+    if engine.in_container and wanted and engine.known and remote and not kept:
         yield Found("no-cache", engine.at.start)
 
 
@@ -306,4 +323,4 @@ def outside(case: RecipeCase) -> Iterator[Found]:
             yield Found("not-passed", setting.text.start, {"name": setting.name}, run)
 
 
-RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, files, outside)
+RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, no_cache, outside)

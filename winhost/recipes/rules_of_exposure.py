@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_model import SECRET_OPTIONS, RecipeEngine, RecipeForm, Setting, is_secret
 
-_SECRET = re.compile(r"(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY(?:_ID)?)$")
-_OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 _INSTEAD = {
     RecipeForm.COMPOSE: "Take it from the environment or a file: `${NAME}`, env_file or secrets.",
     RecipeForm.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
@@ -21,8 +19,7 @@ _PASSED = "Pass its name alone (-e NAME), with the value in the shell's environm
 
 def secret_settings(engine: RecipeEngine) -> list[Setting]:
     """Options and variables whose value is a secret."""
-    found = [each for each in engine.options if each.name in _OPTIONS]
-    return found + [each for each in (*engine.variables, *engine.outside) if _SECRET.search(each.name)]
+    return [each for each in (*engine.options, *engine.variables, *engine.outside) if is_secret(each.name)]
 
 
 def secrets_of(engine: RecipeEngine) -> list[str]:
@@ -41,16 +38,17 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
             continue
-        if setting.name in _OPTIONS and engine.form in (
+        if setting.name in SECRET_OPTIONS and engine.form in (
             RecipeForm.COMMAND,
             RecipeForm.SYSTEMD,
             RecipeForm.COMPOSE,
             RecipeForm.KUBERNETES,
         ):
-            yield Found("key-in-command", setting.text.start, {"name": setting.name})
-        elif setting.name not in _OPTIONS and engine.form is RecipeForm.ENVIRONMENT:
+            instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
+            yield Found("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
+        elif setting.name not in SECRET_OPTIONS and engine.form is RecipeForm.ENVIRONMENT:
             yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
-        elif setting.name not in _OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
+        elif setting.name not in SECRET_OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
             instead = _INSTEAD.get(engine.form, _PASSED)
             yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
@@ -58,17 +56,15 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
 def exposed(case: RecipeCase) -> Iterator[Found]:
     """Routes without a key that others reach."""
     engine, how = case.engine, case.open_by
-    network = engine.boxed("--network")
-    if engine.in_container and network is not None and network.value == "host" and not engine.option("--uds"):
-        yield Found("host-network", network.text.start)
     if how is None:
         return
     dev = engine.variable("VLLM_SERVER_DEV_MODE")
     if dev is not None and dev.is_on:
         yield Found("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
-    key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")
-    if key is not None:
-        yield Found("key-guards-little", key.text.start, {"how": how})
+    if case.has_key:
+        key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")
+        if key is not None and case.other is None:
+            yield Found("key-guards-little", key.text.start, {"how": how})
     elif not (dev and dev.is_on):
         service = engine.boxed("service")
         at = service or case.open_port
@@ -85,6 +81,8 @@ def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:
         plain = re.fullmatch(r"(?:0\.0\.0\.0:)?(\d+:\d+(?:/tcp)?)", found)
         return replaced(ports[0].shown, f"127.0.0.1:{plain[1]}") if plain else ()
     host = engine.option("--host")
+    if case.other is not None and host is None:
+        return ()
     return replaced(host.shown, "127.0.0.1") if host else engine.editor.add_option("--host=127.0.0.1")
 
 

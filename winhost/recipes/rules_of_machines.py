@@ -91,7 +91,7 @@ def share(case: RecipeCase) -> Iterator[Found]:
     if case.wsl and value > most:
         better = "0.8" if several else "0.9"
         said = " over several GPUs" if several else ""
-        words = {"value": found.value, "several": said, "better": better}
+        words = {"value": found.told, "several": said, "better": better}
         yield Found("share-on-wsl", found.text.start, words, replaced(found.shown, better))
     elif not case.wsl and value > SHARE:
         yield Found("share-too-large", found.text.start, {"value": found.value}, replaced(found.shown, "0.95"))

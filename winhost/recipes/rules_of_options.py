@@ -15,7 +15,7 @@ from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.container_words import is_behind_image
 from winhost.recipes.engine_words import shapes
-from winhost.recipes.misspelt import meant, suggested
+from winhost.recipes.misspelt import CUTOFF, meant, suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
@@ -97,11 +97,15 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
     place, noun = setting.text.start, _WORDS[kind]
     if known or (known is None and case.version and case.version < seen_versions()[0]):
         return
+    row, other = renames()[f"{noun}s"].get(setting.name), _other_negation(setting, version)
     if having and known is None:
         yield Found("option-unsure", place, words)
-    elif (row := renames()[f"{noun}s"].get(setting.name)) and not (having and version < having[0]):
+    elif having and case.version is None and not case.wants_newest:
+        instead = row["instead"] if row else f"Write {other}." if other else "Remove it."
+        yield Found("gone-by-now", place, {**words, "last": having[-1], "instead": instead}, doubt=doubt)
+    elif row and not (having and version < having[0]):
         yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
-    elif other := _other_negation(setting, version):
+    elif other:
         words["instead"] = f"Write {other}."
         mended = () if case.uses(other, setting) else replaced(setting.text, other)
         yield Found("option-renamed", place, words, mended, doubt)
@@ -111,7 +115,10 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         edits = _corrected(setting, name, case) if name and knows(kind, name, version) is not False else ()
         option = _option_for(setting.name) if kind == "env" else None
         near = f"; vLLM has the option {option} for this." if option else suggested(setting.name, known_names)
-        yield Found(f"unknown-{noun}", place, {"name": setting.name, "near": near}, edits)
+        slip = did_you_mean(setting.name, known_names, cutoff=CUTOFF)
+        sure = slip or option or (kind == "engine" and not case.derived)
+        unknown = f"unknown-{noun}" if sure and not case.reads(setting.name) else "not-of-vllm"
+        yield Found(unknown, place, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
         yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
     else:
@@ -166,7 +173,7 @@ def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
 
 def _json(setting: Setting, value: str, place: int) -> Iterator[Found]:
     try:
-        json.loads(value)
+        json.loads(re.sub(r"<[\w-]+>", "0", value))  # a placeholder of a page
     except ValueError as error:
         yield Found("bad-json", place, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]})
     except RecursionError:
@@ -238,7 +245,7 @@ def repeated(case: RecipeCase) -> Iterator[Found]:
 
 
 def model(case: RecipeCase) -> Iterator[Found]:
-    """A model is named, once, and its code is not trusted blindly."""
+    """A model is named, once."""
     engine = case.engine
     if engine.entered == "twice" and engine.places.get("again 0"):
         again = [word for name, word in engine.places.items() if name.startswith("again ")]
@@ -249,11 +256,8 @@ def model(case: RecipeCase) -> Iterator[Found]:
     name = engine.option("--served-model-name")
     if name and not told and not engine.leads and engine.entered in ("", "vllm serve"):
         yield Found("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
-    elif engine.known and not told and engine.model is None:
+    elif engine.known and not told and engine.model is None and (engine.entered or not case.derived):
         yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
-    if trusts := engine.option("--trust-remote-code"):
-        revision = ", whatever is there at the next start" if engine.option("--revision") is None else ""
-        yield Found("trusts-code", trusts.text.start, {"revision": revision})
 
 
 def slips(case: RecipeCase) -> Iterator[Found]:

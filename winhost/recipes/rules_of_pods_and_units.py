@@ -8,6 +8,7 @@ from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
+QUICKEST_START = 60
 _ALWAYS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
@@ -37,7 +38,8 @@ def probes(case: RecipeCase) -> Iterator[Found]:
     if startup is not None and (given := _patience(startup)) < LEAST_START:
         yield Found("startup-too-short", _at(case, "startupProbe"), {"seconds": given})
     elif startup is None and liveness is not None and (given := _patience(liveness)) < LEAST_START:
-        yield Found("probe-kills-loading", _at(case, "livenessProbe"), {"seconds": given})
+        code = "probe-kills-loading" if given < QUICKEST_START else "probe-may-kill-loading"
+        yield Found(code, _at(case, "livenessProbe"), {"seconds": given})
     if "readinessProbe" not in found:
         yield Found("no-readiness", case.engine.at.start)
     elif case.engine.sleeps and found["readinessProbe"].get("httpGet.path") == "/health":
@@ -73,22 +75,10 @@ def _at(case: RecipeCase, name: str) -> int:
 
 
 def unit(case: RecipeCase) -> Iterator[Found]:
-    """What systemd does not do."""
-    engine = case.engine
-    if engine.form is not RecipeForm.SYSTEMD:
-        return
-    first = engine.places.get("command")
+    """A program without its whole path."""
+    first = case.engine.places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
     if first is not None and "/" not in first.value:
         yield Found("not-absolute", first.start, {"word": first.value})
-    for setting in engine.container:
-        if setting.name == "--detach" or setting.written in ("-d", "-itd", "-dit"):
-            yield Found(
-                "detached-in-unit", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
-            )
-        elif setting.name == "--tty" or setting.written in ("-it", "-ti"):
-            yield Found(
-                "tty-without-terminal", setting.text.start, {"value": setting.written}, engine.editor.remove(setting)
-            )
 
 
 RULES = (manifest, probes, unit)

@@ -68,7 +68,7 @@ class ResourceType:
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
     since; within: what it lies in, and goes with; known_as: the part of others' keys that names it, and its property
     with that name, where others are parts of it and go with it; upload: the file next to the plan that a change takes,
-    sent to the host before it, or nothing;
+    sent to the host before it, or nothing; download: the address from which the host fetches what a change takes;
     credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
     lasts: seconds that a change may take, where that is more than others get;
     irreversible: why a change cannot be taken back, or nothing; undo: how rollback takes it back.
@@ -91,6 +91,7 @@ class ResourceType:
     within: Rests | None = None
     known_as: tuple[str, str] | None = None
     upload: Callable[[Change], Attachment | None] = lambda change: None
+    download: Callable[[Change], str | None] = lambda change: None
     credential: str = ""
     lasts: Callable[[Change], float] = lambda change: 0
     irreversible: Callable[[Change], str | None] = lambda change: None

@@ -1,17 +1,22 @@
 """Facts of one host, typed: what rules and decisions read."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
+
+from packaging.version import Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Facts, Instance
+from winhost.model.facts import Answer, Facts, Instance
+from winhost.model.measured import Measurement
+from winhost.model.once import once
 from winhost.resources.base import State
-from winhost.resources.registry import RESOURCE_TYPES, answer, is_linux
+from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
+from winhost.resources.shared import BESIDE, SEED
 from winhost.resources.windows.assignable_device import AssignableDevice
 from winhost.resources.windows.device_assignment_policy import DeviceAssignmentPolicy
 from winhost.resources.windows.firmware import Firmware
@@ -24,6 +29,10 @@ from winhost.resources.windows.session import Session
 from winhost.resources.windows.vm import Vm
 
 S = TypeVar("S", bound=State)
+T = TypeVar("T")
+
+DOCUMENT = "document"  # stands for all facts among what an answer rests on
+STATED = "stated"  # for all versions that are stated
 
 
 class WrongState(UsageError):
@@ -56,7 +65,7 @@ class Card:
     gpu: Instance[PciDevice]
     companions: tuple[Instance[PciDevice], ...] = ()
 
-    @property
+    @cached_property
     def location(self) -> str:
         return card_location(self.gpu.key["location"])
 
@@ -78,21 +87,110 @@ def of_other_system(facts: "HostFacts", what: str) -> UsageError:
 
 
 class HostFacts:
-    """The facts of one host, resource by resource. Reading what could not be read raises `MissingFact`."""
+    """The facts of one host, resource by resource, and the versions that a user states over them. Reading what could
+    not be read raises `MissingFact`.
 
-    def __init__(self, facts: Facts) -> None:
-        self.document = facts
+    Answers that follow from facts are kept with what they read, so that `changed` facts keep those that stay true.
+    Not thread-safe: each host is worked on in one thread.
+    """
+
+    def __init__(self, facts: Facts, stated: Mapping[str, Version] | None = None) -> None:
+        self._document = facts
+        self._stated = stated or {}
+        self.is_linux = is_linux(facts)  # a Linux of its own, of which there is no Windows to read
+        self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
-        self.kept: dict[Any, Any] = {}  # what rules found in these facts
+        self._kept: dict[Any, Any] = {}
+        self._rests: dict[Any, frozenset[Any]] = {}
+        self._reads: set[Any] = set()
+
+    def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
+        """The facts of this host as `document` has them. Answers that rest on nothing that differs are kept."""
+        before, after = self._document.resources, document.resources
+        names = [name for name in {**before, **after} if before.get(name) is not after.get(name)]
+        found = HostFacts(document, stated)
+        if document.measured is not self.measured or found.is_linux is not self.is_linux or {BESIDE, SEED} & {*names}:
+            return found  # these decide what other answers mean
+        changed: set[Any] = {DOCUMENT, *(RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES)}
+        stated, ours = found._stated, self._stated
+        changed |= {f"{STATED}.{name}" for name in {**ours, **stated} if ours.get(name) != stated.get(name)}
+        if stated != ours:
+            changed.add(STATED)
+        found._typed = {state: known for state, known in self._typed.items() if state not in changed}
+        found._rests = {asked: reads for asked, reads in self._rests.items() if changed.isdisjoint(reads)}
+        found._kept = {asked: self._kept[asked] for asked in found._rests}
+        return found
+
+    def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
+        """The answer to a question, computed once. It must follow from the facts and the question alone."""
+        if question in self._kept:
+            self._reads.update(self._rests[question])
+            known: T = self._kept[question]
+            return known
+        found, reads = self._record(answer, about)
+        self._kept[question], self._rests[question] = found, _interned(reads)
+        return found
+
+    def keep_for(self, places: tuple[str, str], question: Any, answer: Callable[..., T], *about: Any) -> T:
+        """As `keep`, of a question about several places, the wider one first. An answer that rests on neither holds
+        everywhere, one that rests on the wider alone wherever that is the same.
+        """
+        kept = self._kept
+        for key in (question, (question, places[0]), (question, places[1])):
+            if key in kept:
+                self._reads.update(self._rests[key])
+                known: T = kept[key]
+                return known
+        found, reads = self._record(answer, about)
+        key = (question, places[1]) if places[1] in reads else (question, places[0]) if places[0] in reads else question
+        kept[key], self._rests[key] = found, _interned(reads)
+        return found
+
+    def _record(self, answer: Callable[..., T], about: tuple[Any, ...]) -> tuple[T, frozenset[Any]]:
+        """An answer, and what it reads."""
+        outside, self._reads = self._reads, set()
+        try:
+            found = answer(*about)
+        finally:
+            reads, self._reads = self._reads, outside
+            outside.update(reads)
+        return found, frozenset(reads)
+
+    def reads(self, question: Any) -> frozenset[Any]:
+        """What the kept answer to a question rests on: classes of states, `stated.vllm`, DOCUMENT. Raises KeyError."""
+        return self._rests[question]
+
+    def rest_on(self, *read: Any) -> None:
+        """Note what the answer rests on that is being computed, where it does not show by itself."""
+        self._reads.update(read)
+
+    @property
+    def document(self) -> Facts:
+        self._reads.add(DOCUMENT)
+        return self._document
 
     @property
     def host(self) -> str:
-        return self.document.host
+        return self._document.host
 
     @property
-    def is_linux(self) -> bool:
-        """It is a Linux of its own, of which there is no Windows to read."""
-        return is_linux(self.document)
+    def origin(self) -> str:
+        return self._document.origin
+
+    @property
+    def measured(self) -> tuple[Measurement, ...]:
+        """What `winhost probe` tried, which no change of facts changes."""
+        return self._document.measured
+
+    @property
+    def stated(self) -> Mapping[str, Version]:
+        self._reads.add(STATED)
+        return self._stated
+
+    def version(self, name: str) -> Version | None:
+        """The version of something that a user states."""
+        self._reads.add(f"{STATED}.{name}")
+        return self._stated.get(name)
 
     @cached_property
     def machine_id(self) -> str:
@@ -100,10 +198,16 @@ class HostFacts:
         system: Any = self.the(RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state)
         return str(system.machine_id)
 
+    def answer(self, resource: str) -> Answer:
+        """A resource as the host answered it, before it is typed."""
+        self._reads.add(RESOURCE_TYPES[resource].state)
+        return self._document.answer(resource)
+
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a resource."""
+        self._reads.add(state)
         if state not in self._typed:
-            found = answer(self.document, state.resource_type.name)
+            found = self._answers.answer(state.resource_type.name)
             if not isinstance(found, tuple):
                 raise MissingFact(state.resource_type.name, found)
             self._typed[state] = tuple(typed(state, record) for record in found)
@@ -120,43 +224,45 @@ class HostFacts:
 
     def ask(self, question: str) -> tuple[Any, ...]:
         """A property of every instance, asked for as `OperatingSystem.build`. Raises MissingFact."""
-        resource, _, name = question.partition(".")
-        kind = RESOURCE_TYPES[resource]
-        if not kind.key:
-            return (getattr(self.the(kind.state), name),)
-        return tuple(getattr(instance.state, name) for instance in self.all(kind.state))
+        state, is_single, name = _property(question)
+        if is_single:
+            return (getattr(self.the(state), name),)
+        return tuple([getattr(instance.state, name) for instance in self.all(state)])
+
+    def __getitem__(self, resource: str) -> State:
+        """The only instance of a resource by its name, for sentences of rows. Raises as `the`."""
+        return self.the(RESOURCE_TYPES[resource].state)
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or of what can yet be made; None where the host has no such instance."""
         found = next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
-        absent = state.resource_type.absent
-        return typed(state, Record(absent, key)).state if found is None and absent is not None else found
+        return _absent(state) if found is None else found
 
-    @cached_property
+    @property
     def session(self) -> Session:
         return self.the(Session)
 
-    @cached_property
+    @property
     def os(self) -> OperatingSystem:
         return self.the(OperatingSystem)
 
-    @cached_property
+    @property
     def firmware(self) -> Firmware:
         return self.the(Firmware)
 
-    @cached_property
+    @property
     def memory(self) -> Memory:
         return self.the(Memory)
 
-    @cached_property
+    @property
     def role(self) -> HyperVRole:
         return self.the(HyperVRole)
 
-    @cached_property
+    @property
     def hyperv(self) -> HyperVHost:
         return self.the(HyperVHost)
 
-    @cached_property
+    @property
     def policy(self) -> DeviceAssignmentPolicy:
         return self.the(DeviceAssignmentPolicy)
 
@@ -171,16 +277,41 @@ class HostFacts:
             raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
         return found.place
 
-    @cached_property
+    @property
     def cards(self) -> tuple[Card, ...]:
         """Graphics cards in the order of their location paths, so that plans are stable."""
-        slots: defaultdict[str, list[Instance[PciDevice]]] = defaultdict(list)
-        for function in self.all(PciDevice):
-            slots[card_location(function.key["location"])].append(function)
-        cards = []
-        for location in sorted(slots):
-            functions = sorted(slots[location], key=lambda f: f.key["location"])
-            gpus = [f for f in functions if f.state.kind == "display"]
-            if gpus:
-                cards.append(Card(gpus[0], tuple(f for f in functions if f is not gpus[0])))
-        return tuple(cards)
+        return self.keep(_cards, _cards, self)
+
+
+@lru_cache(maxsize=1024)
+def _property(question: str) -> tuple[type[State], bool, str]:
+    """The state that a question is about, whether a host has it once, and its property."""
+    resource, _, name = question.partition(".")
+    kind = RESOURCE_TYPES[resource]
+    return kind.state, not kind.key, name
+
+
+@lru_cache(maxsize=4096)
+def _interned(reads: frozenset[Any]) -> frozenset[Any]:
+    """Few sets are read by many."""
+    return reads
+
+
+def _cards(facts: HostFacts) -> tuple[Card, ...]:
+    slots: defaultdict[str, list[Instance[PciDevice]]] = defaultdict(list)
+    for function in facts.all(PciDevice):
+        slots[card_location(function.key["location"])].append(function)
+    cards = []
+    for location in sorted(slots):
+        functions = sorted(slots[location], key=lambda f: f.key["location"])
+        gpus = [f for f in functions if f.state.kind == "display"]
+        if gpus:
+            cards.append(Card(gpus[0], tuple(f for f in functions if f is not gpus[0])))
+    return tuple(cards)
+
+
+@once
+def _absent(state: type[S]) -> S | None:
+    """The state of what can yet be made."""
+    absent = state.resource_type.absent
+    return None if absent is None else typed(state, Record(absent)).state

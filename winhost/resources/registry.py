@@ -33,6 +33,7 @@ class _ResourceTypes(Mapping[str, ResourceType]):
             name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "__init__.py").is_file()
         }
         self._systems = systems
+        self._known = dict[str, ResourceType]()  # asked for a thousand times in a run
 
     def __getitem__(self, name: str) -> ResourceType:
         found = self._module(name)
@@ -41,9 +42,12 @@ class _ResourceTypes(Mapping[str, ResourceType]):
         return found
 
     def _module(self, name: str) -> ResourceType | None:
-        folder = self._modules.get(name.lower())
-        found = _declared(folder).resource_type if folder else None
-        return found if found and found.name == name else None
+        found = self._known.get(name)
+        if found is None and (folder := self._modules.get(name.lower())):
+            declared = _declared(folder).resource_type
+            if declared.name == name:
+                found = self._known[name] = declared
+        return found
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._module(name) is not None

@@ -17,7 +17,6 @@ from winhost.gateway.api_keys import SHORTEST, ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import KeyLimit, Model, Workload
-from winhost.serving.python_entries import PythonWheels
 
 GROUP = "winhost-engines"
 UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
@@ -25,7 +24,6 @@ _SOURCE = Path(__file__).parents[1] / "gateway"
 _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
 _PROGRAM = "gateway/"
-_PACKAGE, _PYTHON = "python3-aiohttp", "/usr/bin/python3"
 
 
 def key_line(name: str, reference: str, use: str = "") -> str:
@@ -71,14 +69,8 @@ def _limits(limit: KeyLimit) -> dict[str, Json]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def gateway_entries(
-    settings: Mapping[str, Json],
-    keys: Sequence[str],
-    tls: tuple[str, str] | None,
-    wheels: PythonWheels | None = None,
-) -> list[Json]:
-    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux;
-    wheels: of its libraries, instead of the distribution's.
+def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None) -> list[Json]:
+    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux.
 
     Raises ValueError.
     """
@@ -86,7 +78,7 @@ def gateway_entries(
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
-    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper, wheels))
+    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper))
 
 
 def gateway_files(
@@ -113,20 +105,7 @@ def check_key_names(settings: str, keys: str) -> None:
         raise ValueError(f"per_key.keys: {unknown[0]} has no API key here; there are {', '.join(names)}")
 
 
-def _entries(
-    files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool, wheels: PythonWheels | None
-) -> Iterator[Json]:
-    python = f"{wheels.folder}/bin/python3" if wheels else _PYTHON
-    if wheels:
-        yield from wheels.entries("The gateway")
-    else:
-        nothing_else: dict[str, Any] = {"to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
-        yield _entry(
-            "AptPackages",
-            {"packages": _PACKAGE},
-            {"installed": True, **nothing_else},
-            "A library that gateways used before; this one does without.",
-        )
+def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:
     yield _entry(
         "LinuxGroup",
         {"group": GROUP},
@@ -143,15 +122,15 @@ def _entries(
         desired = {"text": files[name], "mode": mode, "owner": "root:root"}
         yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, why)
     if keeper:
-        yield from _unit(KEEPER, _unit_text(KEEPER, folder, python), "It starts and stops engines whose turn it is.")
-    unit = _unit_text(UNIT, folder, python)
+        yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")
+    unit = _unit_text(UNIT, folder)
     for name, file in zip(("certificate", "key"), tls or (), strict=False):
         unit = unit.replace("Restart=", f"LoadCredential={name}:{file}\nRestart=", 1)
     yield from _unit(UNIT, unit, "It starts with the machine.")
 
 
-def _unit_text(unit: str, folder: str, python: str) -> str:
-    text = (_SOURCE / unit).read_text("utf-8").replace(f"ExecStart={_PYTHON} ", f"ExecStart={python} ")
+def _unit_text(unit: str, folder: str) -> str:
+    text = (_SOURCE / unit).read_text("utf-8")
     return text.replace("/usr/local/lib/winhost", folder).replace("/etc/winhost/gateway", folder)
 
 

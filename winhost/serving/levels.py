@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
-from winhost.compat.capabilities.copies import FROM_DISK, GB
+from winhost.compat.capabilities.amounts import FROM_DISK, GB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass

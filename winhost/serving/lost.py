@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from winhost.compat.capabilities.copies import FROM_DISK
+from winhost.compat.capabilities.amounts import FROM_DISK
 from winhost.compat.swap import STARTS, slowest
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes

@@ -4,19 +4,13 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.model.served import CardState, EngineState, GatewayLibrary, GatewayState, Sample, ServingState, UnitState
+from winhost.model.served import CardState, EngineState, GatewayState, Sample, ServingState, UnitState
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
 
 # failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
-
-
-LACKING_UPDATES = {
-    "none": "apt has no source of them. Add the distribution's security archive, then: apt-get update",
-    "community": "only volunteers give them for Ubuntu's universe; Ubuntu Pro (esm-apps) has them from Canonical",
-}
 
 
 @dataclass(frozen=True)
@@ -98,14 +92,13 @@ class ServedCard:
 
 @dataclass(frozen=True)
 class ServingStatus:
-    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; library: without apt."""
+    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers."""
 
     host: str
     serves: bool
     models: tuple[ModelStatus, ...]
     gateway: GatewayStatus
     gpus: tuple[ServedCard, ...] | None
-    library: GatewayLibrary | None
 
 
 def serving_status(host: str, deployed: Deployed, found: ServingState) -> ServingStatus:
@@ -118,7 +111,7 @@ def serving_status(host: str, deployed: Deployed, found: ServingState) -> Servin
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
-    return ServingStatus(host, serves, models, gateway, gpus, found.library)
+    return ServingStatus(host, serves, models, gateway, gpus)
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:

@@ -46,8 +46,8 @@ class StackRequest:
 
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
-    this machine; None where that is judged before it, by the Windows around it; gateway_wheels: instead of the
-    distribution's library; engine_wheels: of the environment that the program of `by` is in.
+    this machine; None where that is judged before it, by the Windows around it; engine_wheels: of the environment that
+    the program of `by` is in.
     """
 
     workload: Workload
@@ -60,7 +60,6 @@ class StackRequest:
     plain_http: bool = False
     allowed: tuple[str, ...] | None = ()
     path: str | None = None
-    gateway_wheels: PythonWheels | None = None
     engine_wheels: PythonWheels | None = None
 
 
@@ -95,7 +94,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
-    entries += gateway_entries(_gateway(request, found), request.keys, request.tls, request.gateway_wheels)
+    entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
     entries.append(_file("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
@@ -295,10 +294,9 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     sent = models - here
     yield f"to download there: {gib(sent + (0 if saved else image))} ({gib(sent)} of models){known}"
     yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
-    for whose, wheels in (("the gateway", request.gateway_wheels), ("vLLM", request.engine_wheels)):
-        if wheels:
-            what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
-            yield f"to download there for {whose} as well: {what}; newer ones come with another plan"
+    if wheels := request.engine_wheels:
+        what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
+        yield f"to download there for vLLM as well: {what}; newer ones come with another plan"
 
 
 def _file(title: str, path: str, text: str, why: str) -> Json:

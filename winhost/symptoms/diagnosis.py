@@ -1,6 +1,7 @@
 """The answer to a pasted text: what is known of it, and the causes in the order in which to look at them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from winhost.core.answers import RemoteFault
 from winhost.core.dataclass import dataclass
@@ -9,7 +10,7 @@ from winhost.model.masking import masked
 from winhost.model.reason import Evidence, Mender, Severity
 from winhost.resources.host import HostFacts
 from winhost.symptoms.codes import told
-from winhost.symptoms.ruling import OPEN, HostRulings, Ruling, Standing
+from winhost.symptoms.ruling import By, HostRulings, Ruling, Standing, TextRulings
 from winhost.symptoms.scan import Hit, scan
 from winhost.symptoms.table import KnownCause, symptoms
 
@@ -19,7 +20,8 @@ _ORDER: tuple[Standing, ...] = ("shown", "possible", "ruled-out")
 
 @dataclass(frozen=True)
 class LikelyCause:
-    """standing: what the facts of the host say of it, `possible` without facts; because: which of them.
+    """standing: what the rest of the text and the facts of the host say of it; because: what of them; by: which of
+    the two says so, None where neither does.
 
     who: does the remedy; reason: a code that winhost explain knows more of.
     """
@@ -27,6 +29,7 @@ class LikelyCause:
     cause: str
     standing: Standing
     because: str
+    by: By | None
     tell: str
     remedy: str
     who: Mender
@@ -75,7 +78,7 @@ class Diagnosis:
 def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosis:
     """Of a text that comes in pieces."""
     seen = scan(pieces)
-    rulings = HostRulings(facts) if facts else None
+    rulings = _Rulings(seen.marks, facts)
     found = tuple(_found(hit, rulings) for hit in seen.ranked)
     codes = tuple(UnknownCode(f"0x{code:08X}", count, told(code)) for code, count in seen.codes.items())
     return Diagnosis(source, facts.host if facts else None, seen.lines, found, codes)
@@ -84,7 +87,7 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
 def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosis:
     """What is known of one, without a text. Raises KeyError where there is none of that name."""
     hit = Hit(symptoms()[name], 0, "")
-    rulings = HostRulings(facts) if facts else None
+    rulings = _Rulings({}, facts)
     return Diagnosis(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
 
 
@@ -99,9 +102,26 @@ def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom
     return None
 
 
-def _found(hit: Hit, rulings: HostRulings | None) -> FoundSymptom:
+class _Rulings:
+    """By text and facts of a host. What either contradicts is ruled out; what the text shows comes first."""
+
+    def __init__(self, seen: Mapping[str, str], facts: HostFacts | None) -> None:
+        self._text = TextRulings(seen, facts)
+        self._host = HostRulings(facts) if facts else None
+
+    def of(self, cause: KnownCause) -> Ruling:
+        text = self._text.of(cause)
+        if text.standing == "ruled-out" or self._host is None:
+            return text
+        host = self._host.of(cause)
+        if host.standing == "ruled-out" or text.standing == "possible":
+            return replace(host, here=text.here)
+        return text
+
+
+def _found(hit: Hit, rulings: _Rulings) -> FoundSymptom:
     symptom = hit.symptom
-    ruled = [(cause, rulings.of(cause) if rulings else OPEN) for cause in symptom.causes]
+    ruled = [(cause, rulings.of(cause)) for cause in symptom.causes]
     return FoundSymptom(
         symptom=symptom.id,
         program=symptom.program,
@@ -116,7 +136,7 @@ def _found(hit: Hit, rulings: HostRulings | None) -> FoundSymptom:
 
 
 def _ranked(ruled: Sequence[tuple[KnownCause, Ruling]]) -> tuple[LikelyCause, ...]:
-    ordered = sorted(ruled, key=lambda each: _ORDER.index(each[1].standing))
+    ordered = sorted(ruled, key=lambda each: (_ORDER.index(each[1].standing), each[1].by != "text", not each[1].here))
     return tuple(_likely(cause, ruling) for cause, ruling in ordered)
 
 
@@ -126,6 +146,7 @@ def _likely(cause: KnownCause, ruling: Ruling) -> LikelyCause:
         cause=cause.cause,
         standing=ruling.standing,
         because=masked(ruling.because),
+        by=ruling.by if ruling.because else None,
         tell=cause.tell,
         remedy=cause.do or (remedy.do if remedy else ""),
         who=remedy.who if remedy else "admin",

@@ -1,26 +1,79 @@
-"""What the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
+"""What the same text and the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
 from winhost.resources.host import HostFacts
-from winhost.symptoms.table import KnownCause
+from winhost.resources.windows.operating_system import OsFamily
+from winhost.symptoms.table import PLACES, KnownCause, marks
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
+By: TypeAlias = Literal["text", "facts"]
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """because: what in the facts says so; nothing where they say nothing."""
+    """because: what says so, in the facts or in the text; nothing where neither says anything. here: the cause belongs
+    to the place that the text comes from.
+    """
 
     standing: Standing
     because: str = ""
+    by: By = "facts"
+    here: bool = False
 
 
 OPEN = Ruling("possible")
+
+
+class TextRulings:
+    """Rulings by what else the same text shows, and by where it comes from.
+
+    seen: marks of the text, each with its line. A host whose facts are known narrows the places of a text that says
+    nothing of them.
+    """
+
+    def __init__(self, seen: Mapping[str, str], facts: HostFacts | None = None) -> None:
+        self._seen = seen
+        told = [set(marks()[name].places) for name in seen if marks()[name].places]
+        self._places = set(PLACES).intersection(*told) if told else set()
+        self._by: By = "text"
+        if not self._places and facts is not None:
+            self._places, self._by = _places_of(facts), "facts"
+
+    def of(self, cause: KnownCause) -> Ruling:
+        """A line that contradicts a cause outweighs one that shows it."""
+        for name in cause.unless:
+            if name in self._seen:
+                return Ruling("ruled-out", marks()[name].shows, "text")
+        elsewhere = bool(cause.where and self._places) and self._places.isdisjoint(cause.where)
+        if elsewhere:
+            return Ruling("ruled-out", f"it is {_either(self._places)}", self._by)
+        here = bool(self._places.intersection(cause.where)) and len(self._places) < len(PLACES)
+        for name in cause.beside:
+            if name in self._seen:
+                return Ruling("shown", marks()[name].shows, "text", here)
+        return Ruling("possible", here=here)
+
+
+def _places_of(facts: HostFacts) -> set[str]:
+    """Where a text about this host may come from: none where its facts do not say what it is."""
+    try:
+        if facts.is_linux:
+            return {"wsl"} if facts.ask("LinuxSystem.wsl") == (True,) else {"metal", "dda", "gpu-pv"}
+        family = facts.os.family
+    except MissingFact:
+        return set()
+    return {"windows", "wsl", "gpu-pv"} if family is OsFamily.CLIENT else {"windows", "wsl", "dda", "gpu-pv"}
+
+
+def _either(places: set[str]) -> str:
+    return " or ".join(words for place, words in PLACES.items() if place in places)
 
 
 class HostRulings:

@@ -12,7 +12,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Severity
 from winhost.symptoms.codes import spellings, written_in
-from winhost.symptoms.table import Sign, Symptom, symptoms
+from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 BEGINNING = 4  # letters that many literals have in common
 NEAR = 1500  # characters before and after, in which what is `near` stands
@@ -45,9 +45,12 @@ class Hit:
 
 @dataclass
 class Scan:
-    """What was found in a text, and how long it was. codes: failures by number that no symptom has, in order."""
+    """What was found in a text, and how long it was. marks: the line that shows each; codes: failures by number that no
+    symptom has, in order.
+    """
 
     hits: dict[str, Hit] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
     codes: dict[int, int] = field(default_factory=dict)
     lines: int = 0
 
@@ -64,13 +67,14 @@ class Scan:
 
 
 @once
-def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom, Sign]]]]:
+def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Each literal with the signs that it stands for, by how it begins: most texts have no code in any of its forms."""
-    found: dict[str, dict[str, list[tuple[Symptom, Sign]]]] = {}
-    for symptom in symptoms().values():
-        for sign in symptom.signs:
+    found: dict[str, dict[str, list[tuple[Symptom | Mark, Sign]]]] = {}
+    every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
+    for known in every:
+        for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
-                found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((symptom, sign))
+                found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((known, sign))
     return found
 
 
@@ -107,15 +111,18 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
     """Between two places of a text; what is around them is only looked at for what is `near`."""
     small, ends = _small(text), _LineEnds(text, ended)
     for at, literal, signs in _seen(small, start, end):
-        for symptom, sign in signs:
-            if _fits(sign, small, at):
-                _add(found, symptom, ends.line(at), _line_around(text, at).strip(), literal)
+        for known, sign in signs:
+            if isinstance(known, Mark):
+                if known.id not in found.marks and _fits(sign, small, at):
+                    found.marks[known.id] = _line_around(text, at).strip()
+            elif _fits(sign, small, at):
+                _add(found, known, ends.line(at), _line_around(text, at).strip(), literal)
     for code in written_in(small[start:end]) if len(found.codes) < MOST_CODES else ():
         if code not in _known_codes() and (code in found.codes or len(found.codes) < MOST_CODES):
             found.codes[code] = found.codes.get(code, 0) + 1
 
 
-def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom, Sign]]]]:
+def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Where a literal stands, with its signs."""
     for beginning, literals in _literals().items():
         first = small.find(beginning, start)
@@ -150,10 +157,31 @@ def _joins(letter: str) -> bool:
 
 
 def _fits(sign: Sign, small: str, at: int) -> bool:
-    if sign.like and not _expression(sign.like).search(_line_around(small, at)):
-        return False
+    if sign.like:
+        matched = _expression(sign.like).search(_line_around(small, at))
+        if matched is None or not _numbers_fit(sign, matched):
+            return False
     around = small[max(0, at - NEAR) : at + NEAR]
     return not sign.near or any(each.lower() in around for each in sign.near)
+
+
+_UNITS: Mapping[str, int] = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _numbers_fit(sign: Sign, matched: re.Match[str]) -> bool:
+    if sign.less:
+        smaller, larger = (_size(matched[name]) for name in sign.less)
+        return smaller < larger
+    if sign.apart:
+        one, other, least = sign.apart
+        return abs(int(matched[one]) - int(matched[other])) >= least
+    return True
+
+
+def _size(written: str) -> float:
+    """`44.00 MiB`, `1.5 gb` or `600` in bytes."""
+    number, _, unit = written.strip().partition(" ")
+    return float(number) * _UNITS.get(unit[:1].lower(), 1)
 
 
 def _line_around(text: str, at: int) -> str:

@@ -14,19 +14,36 @@ from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Severity
+from winhost.model.wsman import codes_of
 
 
 @dataclass(frozen=True)
 class Sign:
     """One way to know a symptom. text: a literal that the line contains, whatever its case, or a code.
 
-    like: an expression that the line also matches; near: literals, of which one stands within a few lines.
+    like: an expression that the line also matches; near: literals, of which one stands within a few lines; less: two
+    groups of `like`, sizes of which the first is smaller; apart: two groups, whole numbers that are that far from each
+    other or farther.
     """
 
     text: str = ""
     code: int | None = None
     like: str | None = None
     near: tuple[str, ...] = ()
+    less: tuple[str, str] | None = None
+    apart: tuple[str, str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something else that a text may show, and that decides between causes (marks.yaml). shows: a sentence about the
+    text; places: the machines that it comes from, no others; empty: it says nothing of that.
+    """
+
+    id: str
+    shows: str
+    signs: tuple[Sign, ...]
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +52,9 @@ class KnownCause:
 
     cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
     do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
-    host, and whose sentence, remedy and evidence stand for what is not written here.
+    host, and whose sentence, remedy and evidence stand for what is not written here. where: the places (PLACES) at
+    which it can be this; beside: marks, of which one in the same text shows that it is this; unless: marks, of which
+    one shows that it is not.
     """
 
     cause: str
@@ -45,6 +64,9 @@ class KnownCause:
     do: str = ""
     when: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
+    where: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +85,27 @@ class Symptom:
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Where a text may come from: Windows itself, a Linux in WSL, on a machine of its own, in a VM with an assigned GPU
+# (DDA) or in one with a partition of a GPU.
+PLACES: Mapping[str, str] = {
+    "windows": "Windows",
+    "wsl": "WSL",
+    "metal": "a Linux on a machine of its own",
+    "dda": "a VM with an assigned GPU",
+    "gpu-pv": "a VM with a GPU partition",
+}
+
+
+@once
+def marks() -> Mapping[str, Mark]:
+    """By id."""
+    read = load_catalogue(files(__package__).joinpath("marks.yaml"))
+    return {
+        name: Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("places", ())))
+        for name, row in read.items()
+    }
+
+
 @once
 def symptoms() -> Mapping[str, Symptom]:
     """By id, file by file."""
@@ -77,10 +120,17 @@ def symptoms() -> Mapping[str, Symptom]:
 
 
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
-    signs = tuple(map(_sign, row["signs"]))
+    signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
     severity = Severity(row.get("severity", Severity.UNSUPPORTED))
     return Symptom(name, row["program"], row["says"], signs, causes, severity, row.get("case", {}))
+
+
+def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
+    """`wsman: busy` stands for all codes of WS-Management of that kind."""
+    if isinstance(written, Mapping) and "wsman" in written:
+        return tuple(Sign(code=code) for code in codes_of(written["wsman"]))
+    return (_sign(written),)
 
 
 def _sign(written: str | int | Mapping[str, Any]) -> Sign:
@@ -88,8 +138,13 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
         return Sign(text=written)
     if isinstance(written, int):
         return Sign(code=written)
-    near = written.get("near", ())
-    return Sign(**{**written, "near": (near,) if isinstance(near, str) else tuple(near)})
+    return Sign(**_tuples(written, ("near", "less", "apart")))
+
+
+def _tuples(written: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """A single text stands for a list of one."""
+    lists = {name: written[name] for name in names if name in written}
+    return {**written, **{name: (row,) if isinstance(row, str) else tuple(row) for name, row in lists.items()}}
 
 
 def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
@@ -102,7 +157,8 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    return KnownCause(**{**filled, "evidence": catalogue.cite(owner, filled["evidence"])})
+    filled["evidence"] = catalogue.cite(owner, filled["evidence"])
+    return KnownCause(**_tuples(filled, ("where", "beside", "unless")))
 
 
 def said_of(reason: str) -> tuple[str, ...]:

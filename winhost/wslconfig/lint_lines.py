@@ -56,8 +56,9 @@ def _nearest(dialect: Dialect, section: str, name: str) -> str:
     homes = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
     if homes:
         return f": it belongs in [{homes[0].section}]."
-    if key_of(other(dialect), (section.lower(), name.lower())):
-        return _belongs(dialect)
+    theirs = [key for key in keys_of(other(dialect)) if key.name.lower() == name.lower()]
+    if here := next((key for key in theirs if key.section.lower() == section.lower()), next(iter(theirs), None)):
+        return _belongs(dialect, f"[{here.section}] of ")
     return _meant(name, [key.name for key in keys_of(dialect)])
 
 
@@ -65,8 +66,8 @@ def _meant(word: str, known: list[str]) -> str:
     return did_you_mean(word, known) or "."
 
 
-def _belongs(dialect: Dialect) -> str:
-    return ": it belongs in /etc/wsl.conf of a distro." if dialect.windows else ": it belongs in .wslconfig of Windows."
+def _belongs(dialect: Dialect, section: str = "") -> str:
+    return f": it belongs in {section}{'/etc/wsl.conf of a distro' if dialect.windows else '.wslconfig of Windows'}."
 
 
 def duplicates(context: LintContext) -> Iterator[Finding]:

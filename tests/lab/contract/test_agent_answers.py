@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rows import each_row
-from winhost.lab.contract.agent_answers import AgentAnswers
-from winhost.lab.contract.call_batch import PipelineStopped
+from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -323,3 +322,15 @@ class _RestartsWhileAsleep(LabClock):
         machine.clock = LabClock()
         machine.restart_computer()
         machine.settle()
+
+
+def test_a_session_of_an_earlier_boot_changes_and_restarts_nothing(host: Host) -> None:
+    boot, machine = host.machine.boot, host.machine
+    machine.restart_computer()
+    machine.settle()
+    for call in ({"resource": "Boot", "verb": "restart"}, {"resource": "VmPower", "verb": "set", "key": {"vm": VM}}):
+        asked = json.dumps({"calls": [{**call, "desired": {"state": "off"}}]})
+        with machine.for_session(lambda: machine.boot == boot), pytest.raises(HostDown):
+            host.agent.invoke(asked)
+    machine.settle()
+    assert (machine.boot, machine.vms[VM].power) == (boot + 1, "running")

@@ -97,7 +97,8 @@ def serve(**options: Any) -> int:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
     FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
-    variables; - is standard input. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
+    variables; - is standard input. Of SGLang, llama.cpp, Ollama and FFmpeg it reads what is true of every engine: GPUs,
+    shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
     Secrets in it are never shown.
     """
     from winhost.cli.lint_recipes import serve as run

@@ -13,7 +13,7 @@ from winhost.cli.outputs import answers
 from winhost.cli.stack_options import stack_options
 
 # What a plan alone can set up.
-_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--gateway-wheels", "--python", "--index")
+_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--python", "--index")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,33 +1,9 @@
-"""Rules of capabilities, by subject. Importing this package declares them all."""
+"""Rules of capabilities, and how much of each there is. Importing this package declares them all."""
 
-from winhost.compat.capabilities import (
-    checkpoint,
-    gpu,
-    kv,
-    links,
-    loading,
-    memory,
-    nccl,
-    operation,
-    parallel,
-    serving,
-    settled,
-    sleep,
-    video,
-)
+from winhost.compat.capabilities import amounts, nccl, rules, settled
+from winhost.compat.rule import declare_rows
+from winhost.model.capabilities import CAPABILITIES
 
-__all__ = [
-    "checkpoint",
-    "gpu",
-    "kv",
-    "links",
-    "loading",
-    "memory",
-    "nccl",
-    "operation",
-    "parallel",
-    "serving",
-    "settled",
-    "sleep",
-    "video",
-]
+__all__ = ["amounts", "nccl", "rules", "settled"]
+
+declare_rows(*CAPABILITIES)

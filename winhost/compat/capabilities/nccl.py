@@ -1,23 +1,14 @@
-"""Rules of NCCL: which transport connects the GPUs of one engine, and its settings."""
+"""NCCL: which transport connects the GPUs of one engine, and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import field
 
-from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
 from winhost.compat.capabilities.settled import goes_directly, reduced_by
-from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
-from winhost.compat.gpu_cards import (
-    by_bridge,
-    gpus,
-    hung,
-    in_a_guest,
-    named,
-    several,
-    untold,
-    without_peers,
-)
+from winhost.compat.capability import measure
+from winhost.compat.gpu_cards import by_bridge, hung, several, untold, without_peers
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
+from winhost.model.path import SHARED
 from winhost.model.units import Bytes, GiB, size
 
 SHM = "SHM, through host memory"
@@ -82,61 +73,3 @@ def which(target: Target) -> str | None:
     """The transport and its settings."""
     found = transport(target)
     return str(found) if found else None
-
-
-@capability("nccl-transport.one-card", on=EVERYWHERE)
-def nothing_to_carry(target: Target) -> str | None:
-    """One GPU needs no NCCL."""
-    if not several(target):
-        return f"{len(gpus(target))} GPU(s) with CUDA"
-    return None
-
-
-@capability("nccl-transport.behind-windows", on=SHARED)
-def through_host_memory(target: Target) -> str | None:
-    """Behind the Windows driver there is no peer-to-peer."""
-    if several(target):
-        return SHM
-    return None
-
-
-@capability("nccl-transport.many-behind-windows", on=SHARED)
-def little_to_pin(target: Target) -> str | None:
-    """Each pair of GPUs needs pinned buffers, and WSL can pin too few for more than two GPUs."""
-    if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
-        return named(gpus(target))
-    return None
-
-
-@capability("nccl-transport.assigned", on=("dda", "linux"))
-def until_peers_are_shown(target: Target) -> str | None:
-    """In a guest winhost configures host memory, until peer-to-peer is shown."""
-    if several(target) and in_a_guest(target):
-        return SHM
-    return None
-
-
-@capability("nccl-transport.no-peers", on=NATIVE)
-def without_peers_on_linux(target: Target) -> str | None:
-    """These GPUs have no usable peer-to-peer on Linux either."""
-    cards = {card.location: card for card in (*without_peers(several(target)), *hung(several(target)))}
-    if cards:
-        return f"{SHM}: {named(cards.values())}"
-    return None
-
-
-@capability("nccl-transport.card-untold", on=NATIVE)
-def decided_by_the_driver(target: Target) -> str | None:
-    """The driver decides at run time whether these GPUs have peer-to-peer."""
-    cards = (*untold(several(target)), *by_bridge(several(target)))
-    if cards and not without_peers(several(target)):
-        return f"{EITHER}: {named(cards)}"
-    return None
-
-
-@capability("nccl-transport.partition", on=("gpu-p",))
-def partitions_without_unified_memory(target: Target) -> str | None:
-    """NCCL did not start on vGPUs without unified memory."""
-    if several(target):
-        return named(gpus(target))
-    return None

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from winhost.compat.capability import EVERYWHERE, SHARED, capability, settles
-from winhost.compat.rule import NOTES, Finding, degraded, note, unsupported
+from winhost.compat.capability import settles
+from winhost.compat.rule import Finding, finding, rule
 from winhost.compat.target import Target
 from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
+from winhost.model.path import SHARED
 from winhost.model.units import Bytes, GiB, size
 
 PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes
@@ -31,17 +32,14 @@ def cuda_starts(measured: Measurement) -> Finding | None:
     if ended is None or ended.outcome == "skipped":
         return None
     if ended.outcome == "done":
-        return note("gpu-compute.measured", observed=f"{len(measured.found.gpus)} GPU(s) with CUDA")
-    return unsupported("gpu-compute.measured-none", observed=ended.why or ended.outcome)
+        return finding("gpu-compute.measured", f"{len(measured.found.gpus)} GPU(s) with CUDA")
+    return finding("gpu-compute.measured-none", ended.why or ended.outcome)
 
 
-@capability("gpu-compute", on=EVERYWHERE, unknown=NOTES)
-def measured_with_another_driver(target: Target) -> Finding | None:
-    """What was measured with another driver counts no more."""
+@rule("gpu-compute.measured-before")
+def measured_with_another_driver(target: Target) -> str | None:
     measured = target.latest_measurement
-    if measured and not target.measurement:
-        return note("gpu-compute.measured-before", observed=f"{measured}; the driver is {target.driver} now")
-    return None
+    return f"{measured}; the driver is {target.driver} now" if measured and not target.measurement else None
 
 
 @settles("gpu-p2p", over=("behind-windows", "refused", "card-untold", "bridge", "hung", "assigned", "partition"))
@@ -49,11 +47,11 @@ def peers_copied(measured: Measurement) -> Finding | None:
     """Each GPU reaches each other one, and what arrives is what was sent."""
     links = measured.found.peers
     if why := _without_peers(links) or _said_no(measured, "peers"):
-        return unsupported("gpu-p2p.measured-none", observed=why)
+        return finding("gpu-p2p.measured-none", why)
     if not links or not all(link.intact for link in links):
         return None
     slowest = min(link.rate or 0 for link in links)
-    return note("gpu-p2p.measured", observed=f"{len(links)} directions, at least {slowest:.0f} GB/s")
+    return finding("gpu-p2p.measured", f"{len(links)} directions, at least {slowest:.0f} GB/s")
 
 
 def _without_peers(links: Iterable[PeerLink]) -> str | None:
@@ -70,24 +68,24 @@ def _without_peers(links: Iterable[PeerLink]) -> str | None:
 def all_gpus_reduced(measured: Measurement) -> Finding | None:
     """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
     if why := _without_nccl(measured):
-        return unsupported("nccl-transport.measured-none", observed=why)
+        return finding("nccl-transport.measured-none", why)
     if (reduced := reduced_by(measured)) is None:
         return None
     if goes_directly(reduced):
-        return note("nccl-transport.measured", observed=_shown(reduced))
-    return degraded("nccl-transport.measured-indirect", observed=_shown(reduced))
+        return finding("nccl-transport.measured", _shown(reduced))
+    return finding("nccl-transport.measured-indirect", _shown(reduced))
 
 
 @settles("tensor-parallel", over=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
 def layers_would_be_exchanged(measured: Measurement) -> Finding | None:
     """The parts of a layer are put together by all-reduces."""
     if why := _without_nccl(measured):
-        return unsupported("tensor-parallel.measured-none", observed=why)
+        return finding("tensor-parallel.measured-none", why)
     if (reduced := reduced_by(measured)) is None:
         return None
     if goes_directly(reduced):
-        return note("tensor-parallel.measured", observed=_shown(reduced))
-    return degraded("tensor-parallel.measured-indirect", observed=_shown(reduced))
+        return finding("tensor-parallel.measured", _shown(reduced))
+    return finding("tensor-parallel.measured-indirect", _shown(reduced))
 
 
 def _without_nccl(measured: Measurement) -> str | None:
@@ -129,12 +127,12 @@ def memory_was_shared(measured: Measurement) -> Finding | None:
     if old is None or new is None:
         return None
     if old and new:
-        return note("cuda-ipc.measured", observed="cuIpcGetMemHandle and cuMemExportToShareableHandle")
+        return finding("cuda-ipc.measured", "cuIpcGetMemHandle and cuMemExportToShareableHandle")
     failed = [why for part in ("ipc-legacy", "ipc-fd") if (why := _said_no(measured, part))]
     observed = "; ".join(failed) or "what was shared is wrong"
     if old or new:
-        return degraded("cuda-ipc.measured-part", observed=observed)
-    return unsupported("cuda-ipc.measured-none", observed=observed)
+        return finding("cuda-ipc.measured-part", observed)
+    return finding("cuda-ipc.measured-none", observed)
 
 
 @settles("uvm", over=("behind-windows", "partition"))
@@ -142,10 +140,10 @@ def managed_memory_was_touched(measured: Measurement) -> Finding | None:
     """The processor used managed memory while the GPU worked. Whether it may exceed the GPU's is left untried."""
     managed = measured.found.managed
     if why := _said_no(measured, "managed") or (managed and _not_at_once(managed)):
-        return unsupported("uvm.measured-none", observed=why)
+        return finding("uvm.measured-none", why)
     if managed is None or managed.concurrent is None:
         return None
-    return note("uvm.measured", observed="used by GPU and processor at once")
+    return finding("uvm.measured", "used by GPU and processor at once")
 
 
 def _not_at_once(managed: ManagedMemory) -> str | None:
@@ -159,14 +157,14 @@ def memory_was_pinned(measured: Measurement) -> Finding | None:
     """How much was pinned. Copies alone show that some can be, which documents say too."""
     pinned = measured.found.pinned
     if why := _refused(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
-        return unsupported("pinned-memory.measured-none", observed=why)
+        return finding("pinned-memory.measured-none", why)
     if pinned is None:
         return None
     if pinned.bytes >= PINNED_ENOUGH:
-        return note("pinned-memory.measured", observed=f"{size(pinned.bytes)} pinned, and no more was tried")
+        return finding("pinned-memory.measured", f"{size(pinned.bytes)} pinned, and no more was tried")
     if pinned.ended in (None, "memory"):
         return None  # it was stopped, or the machine had no more to spare
-    return degraded("pinned-memory.measured-little", observed=f"{size(pinned.bytes)}, then {pinned.ended}")
+    return finding("pinned-memory.measured-little", f"{size(pinned.bytes)}, then {pinned.ended}")
 
 
 @settles("cuda-checkpoint", over=("behind-windows", "old-driver", "tool-only", "unknown"))
@@ -177,11 +175,11 @@ def a_process_was_suspended(measured: Measurement) -> Finding | None:
         return None  # a driver without the calls may still come with the tool
     wrong = "its data were not intact" if done and done.intact is False else None
     if why := _said_no(measured, "checkpoint") or wrong:
-        return unsupported("cuda-checkpoint.measured-none", observed=why)
+        return finding("cuda-checkpoint.measured-none", why)
     if done is None or done.intact is None:
         return None
     observed = f"{size(done.bytes)} suspended in {done.suspended} s, resumed in {done.resumed} s"
-    return note("cuda-checkpoint.measured", observed=observed)
+    return finding("cuda-checkpoint.measured", observed)
 
 
 @settles("video-codec", over=("card-untold", "toolkit-regression", "toolkit-older", "unknown"))
@@ -189,16 +187,16 @@ def video_was_coded(measured: Measurement) -> Finding | None:
     """What was encoded and decoded here; in WSL it takes a container that does as much, for toolkits differ in that."""
     video, inside = measured.found.video, measured.found.container and measured.found.container.answer
     if why := _said_no(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
-        return unsupported("video-codec.measured-none", observed=why)
+        return finding("video-codec.measured-none", why)
     if video is None or not video.decodes:
         return None
     if inside and (ended := inside.of("video")) and not (inside.video and inside.video.decodes):
-        return degraded("video-codec.measured-outside", observed=ended.why or "it decodes nothing")
+        return finding("video-codec.measured-outside", ended.why or "it decodes nothing")
     if video.encodes is False:
-        return degraded("video-codec.measured-decodes", observed=video.why or "what is encoded is wrong")
+        return finding("video-codec.measured-decodes", video.why or "what is encoded is wrong")
     if not video.encodes or (measured.path in SHARED and not (inside and inside.video)):
         return None
-    return note("video-codec.measured", observed="encoded and decoded H.264")
+    return finding("video-codec.measured", "encoded and decoded H.264")
 
 
 def _works(measured: Measurement, part: str, worked: bool | None) -> bool | None:

@@ -2,18 +2,22 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
-from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
+from winhost.lab.contract.injected_faults import InjectedFaults
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.parts import SetCall
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS
 from winhost.resources.registry import WINDOWS
 
+MARKS = "RunMarks"
+_VERBS = ("get", "set", "send", "restart")
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
 _SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
@@ -23,13 +27,20 @@ _WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
 _BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
+Answer = dict[str, Json]
+Call = Mapping[str, Any]
 
 
-class AgentAnswers(CallBatch):
-    """Of the agent on Windows, through which all its resources are read and set."""
+class PipelineStopped(Exception):
+    """The client stopped the pipeline; what was done by then stays done."""
 
-    verbs = ("get", "set", "send", "restart")
-    error = staticmethod(own_error)
+
+class AgentAnswers:
+    """Of the agent on Windows, for all its sessions. `faults` are those that a test or a demo has ordered."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.faults = InjectedFaults()
 
     def invoke(self, json_text: str, stop: threading.Event | None = None) -> str:
         """The answer to one request. Raises HostDown when the host goes down meanwhile, and PipelineStopped."""
@@ -37,7 +48,8 @@ class AgentAnswers(CallBatch):
         request = json.loads(json_text)
         calls = request.get("calls") or []
         exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
-        with self._mutex(boot, stop) if exclusive else nullcontext():
+        session = self.machine.for_session(lambda: self.machine.boot == boot)
+        with session, self._mutex(boot, stop) if exclusive else nullcontext():
             answers = self._answers(calls, stop)
         if self.machine.boot != boot or not self.machine.accepting():
             raise HostDown
@@ -56,7 +68,118 @@ class AgentAnswers(CallBatch):
         finally:
             self.machine.mutex.release()
 
+    def _answers(self, calls: Sequence[Call], stop: threading.Event) -> list[Answer]:
+        """After a change that failed no other is begun. Raises PipelineStopped."""
+        answers: list[Answer] = []
+        failed = False
+        for call in calls:
+            changes = call.get("verb") != "get"
+            if changes and failed:
+                # Nothing was raised, so there is no HRESULT.
+                skipped = CmdletError("", "OperationStopped", "Winhost.Skipped", (), "A call before it failed.")
+                answers.append(failure(skipped))
+                continue
+            answers.append(self._answer(call, stop))
+            failed = failed or (changes and not answers[-1]["ok"])
+            if stop.is_set():
+                raise PipelineStopped
+        return answers
+
+    def _answer(self, call: Call, stop: threading.Event) -> Answer:
+        try:
+            if call.get("verb") not in _VERBS:
+                raise _bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
+            answer: Answer = getattr(self, f"_{call['verb']}")(call, stop)
+        except NotYet as missing:
+            return {"ok": False, "unavailable": missing.resource}
+        except CmdletError as error:
+            return failure(error)
+        return answer
+
+    def _get(self, call: Call, _: threading.Event) -> Answer:
+        resource, key = str(call.get("resource", "")), call.get("key")
+        self._meet_fault(resource, "get", after=False)
+        found = self._found(resource, key)
+        if key is None:
+            every = [{"key": dict(r.key), "state": dict(r.state)} for r in found]
+            return {"ok": True, "instances": every, "warnings": []}
+        return {"ok": True, "state": dict(found[0].state) if found else None, "warnings": []}
+
+    def _set(self, call: Call, stop: threading.Event) -> Answer:
+        resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
+        if resource != MARKS:
+            self._check_can(resource, "set", resource in self.machine.changes)
+        if asked is None or desired is None:
+            raise _bad_request("A set says of what, and what it wants.")
+        found = self._found(resource, asked)
+        if not found:
+            raise own_error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
+        key, before = found[0].key, dict(found[0].state)
+        if drift := self._differences(call.get("expect") or {}, before):
+            return {"ok": False, "drift": drift, "before": before, "warnings": []}
+        if not self._differences(desired, before):
+            return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
+        if resource == MARKS:
+            return self._changed(resource, key, before, [], lambda: self._write_marks(desired["marks"]))
+        return self._mark(call, before) or self._change(resource, key, call, before, stop)
+
+    def _mark(self, call: Call, before: Answer) -> Answer | None:
+        """The line that the controller wants kept from before the change, or why it cannot be."""
+        mark, marks = (call.get("how") or {}).get("mark"), self._read_marks()
+        try:
+            if mark and mark not in marks:
+                self._write_marks([*marks, mark])
+        except CmdletError as error:
+            return {**failure(error), "before": before, "after": before}
+        return None
+
+    def _found(self, resource: str, key: Key | None) -> Sequence[Record]:
+        return [Record({"marks": self._read_marks()})] if resource == MARKS else self._instances(resource, key)
+
+    def _changed(
+        self, resource: str, key: Key, before: Answer, warnings: list[str], change: Callable[[], bool | None]
+    ) -> Answer:
+        """The answer of a change, which tells whether it takes a restart. Raises NotYet."""
+        try:
+            self._meet_fault(resource, "set", after=False)
+            restart = change()
+            self._meet_fault(resource, "set", after=True)
+        except CmdletError as error:
+            after = self._state(resource, key, or_none=True)
+            return {**failure(error), "before": before, "after": after, "warnings": list(warnings)}
+        restarts = [{"system": "host"}] if restart else []
+        after = self._state(resource, key)
+        return {"ok": True, "before": before, "after": after, "restart": restarts, "warnings": list(warnings)}
+
+    def _state(self, resource: str, key: Key, *, or_none: bool = False) -> Json:
+        try:
+            found = self._found(resource, key)
+        except (CmdletError, NotYet):
+            if or_none:
+                return None
+            raise
+        return dict(found[0].state) if found else None
+
+    def _meet_fault(self, resource: str, verb: str, *, after: bool) -> None:
+        fault = self.faults.take(resource, verb, changed=after)
+        if fault is None:
+            return
+        self.machine.clock.sleep(fault.seconds)
+        if fault.error is not None:
+            raise fault.error
+
+    def _differences(self, desired: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
+        if unknown := sorted(set(desired) - set(state)):
+            raise _bad_request(f"There is no property {', '.join(unknown)}.")
+        return {
+            name: {"expected": expected, "found": state[name]}
+            for name, expected in desired.items()
+            # As JSON, because true is not 1 there.
+            if json.dumps(expected, sort_keys=True) != json.dumps(state[name], sort_keys=True)
+        }
+
     def _instances(self, resource: str, key: Key | None) -> list[Record]:
+        """Those that match the key. Raises CmdletError and NotYet."""
         self._check_known(resource)
         answer, known = self.machine.answer(resource), WINDOWS[resource]
         if isinstance(answer, Unavailable):
@@ -65,7 +188,7 @@ class AgentAnswers(CallBatch):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
         if (answer or known.absent) and key is not None and set(key) != set(known.key):
-            raise self._bad_request(f"The key is {', '.join(sorted(known.key))}.")
+            raise _bad_request(f"The key is {', '.join(sorted(known.key))}.")
         if key is None and resource in self.machine.listed_as:
             return [self.machine.listed_as[resource](record) for record in answer]
         asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
@@ -87,13 +210,10 @@ class AgentAnswers(CallBatch):
         if resource not in WINDOWS:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
 
-    def _check_settable(self, resource: str) -> None:
-        self._check_can(resource, "set", resource in self.machine.changes)
-
     def _check_can(self, resource: str, verb: str, can: bool) -> None:
         self._check_known(resource)
         if not can:
-            raise self._bad_request(f"{resource} cannot be asked to {verb}.")
+            raise _bad_request(f"{resource} cannot be asked to {verb}.")
 
     def _change(self, resource: str, key: Key, call: Call, before: Answer, stop: threading.Event) -> Answer:
         how = call.get("how") or {}
@@ -109,18 +229,18 @@ class AgentAnswers(CallBatch):
 
     def _check_values(self, resource: str, asked: SetCall) -> None:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
-            raise self._bad_request(f"{fixed} cannot be set.")
+            raise _bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
         desired = {name: value for name, value in asked.desired.items() if value not in _BACK_TO.get(resource, ())}
         if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
-            raise self._bad_request(wrong)
+            raise _bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
         resource, asked = str(call.get("resource", "")), call.get("key")
         self._check_can(resource, "send", resource == "StagedFile")
         if asked is None:
-            raise self._bad_request("A send says of what.")
+            raise _bad_request("A send says of what.")
         found = self._instances(resource, asked)[0]
         if drift := self._differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
@@ -137,6 +257,15 @@ class AgentAnswers(CallBatch):
         if code not in (0, _SHUTTING_DOWN):
             raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+
+
+def failure(error: CmdletError) -> Answer:
+    """How an agent tells of an error."""
+    return {"ok": False, "error": error.as_json(), "warnings": []}
+
+
+def _bad_request(message: str) -> CmdletError:
+    return own_error("BadRequest", "InvalidArgument", message)
 
 
 def _same(mine: str, asked: object) -> bool:

@@ -100,8 +100,11 @@ class SshdBeside:
     def authorized(self) -> tuple[str, ...]:
         return self.installed.keys
 
+    def _is_up(self) -> bool:
+        return self.host.linux.runs and self.host.linux.starts == self.starts
+
     def _check_up(self) -> None:
-        if not (self.host.linux.runs and self.host.linux.starts == self.starts):
+        if not self._is_up():
             raise HostDown
 
     def connect(self, address: str, port: int) -> socket.socket | None:
@@ -112,7 +115,8 @@ class SshdBeside:
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         self._check_up()
-        answer = self.answers.told(program, request, self.connection)
+        with self.host.for_session(self._is_up):
+            answer = self.answers.told(program, request, self.connection)
         self._check_up()
         return answer
 

@@ -78,10 +78,14 @@ class _Sshd:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         self._check_up()
         answers = self.host.answers
-        answer = answers.told(program, request, self.connection)
+        with self.host.machine.for_session(self._is_up):
+            answer = answers.told(program, request, self.connection)
         self._check_up()
         return answer
 
+    def _is_up(self) -> bool:
+        return self.host.machine.accepting() and self.host.machine.boot == self.boot
+
     def _check_up(self) -> None:
-        if not (self.host.machine.accepting() and self.host.machine.boot == self.boot):
+        if not self._is_up():
             raise HostDown

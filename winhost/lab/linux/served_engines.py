@@ -98,17 +98,12 @@ class ServedEngines:
         return started and self._lacking(str(unit["text"])) is None
 
 
-_GATEWAY_FILE = "/usr/local/lib/systemd/system/winhost-gateway.service"
-
-
 def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
     """Of the machine."""
     if linux.file(SERVING_FILE)["text"] is None:
         raise NotYet("LinuxFile")
-    unit = str(linux.file(_GATEWAY_FILE)["text"] or "")
-    by_apt = "community" if "\nExecStart=/usr/bin/python3 " in unit else None  # of Ubuntu's universe
     engines = linux.part(ServedEngines)
-    yield Record({"ready": engines.serves() and not engines.replaced(), "library_updates": by_apt})
+    yield Record({"ready": engines.serves() and not engines.replaced()})
 
 
 def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:

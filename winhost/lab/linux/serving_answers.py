@@ -13,7 +13,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.call_batch import failure
+from winhost.lab.contract.agent_answers import failure
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.served_engines import SERVING_FILE as FILE
@@ -102,7 +102,6 @@ class SimulatedServing:
             "engines": [self._engine(socket) for socket in request["sockets"]],
             "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
             "gpus": self._gpus() if request.get("gpus") else None,
-            "library": {"package": "python3-aiohttp", "version": "3.9.1-1", "updates": "community"},
         }
 
     def _go_on(self, unit: str) -> None:

@@ -1,7 +1,8 @@
 """How a simulated Windows works: what needs an administrator, what takes its time, and that it may go down."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from winhost.lab.physics.host_state import HostState
 from winhost.lab.physics.lab_clock import LabClock
@@ -17,6 +18,7 @@ _SECONDS = {
     "Enable-WindowsOptionalFeature": 60.0,
     "Disable-WindowsOptionalFeature": 30.0,
     "Copy-WinhostSource": 30.0,
+    "Receive-WinhostSlice": 20.0,
     "msiexec.exe": 30.0,
     "nvidia-smi.exe": 1.0,
     "Start-VM": 3.0,
@@ -26,6 +28,10 @@ _SECONDS = {
     "Dismount-VMHostAssignableDevice": 2.0,
     "Mount-VMHostAssignableDevice": 3.0,
 }
+
+
+# Of this thread: the machine that its session is on, and whether the session is still there.
+_SESSION: ContextVar[tuple[object, Callable[[], bool]]] = ContextVar("session", default=(None, lambda: True))
 
 
 class HostDown(Exception):
@@ -42,6 +48,23 @@ class CmdletHost(HostState):
     def accepting(self) -> bool:
         """False while it restarts: nobody listens."""
         return self._up
+
+    @contextmanager
+    def for_session(self, alive: Callable[[], bool]) -> Iterator[None]:
+        """A session dies with its boot: what is asked in it reads and changes nothing of a later boot."""
+        machine, outer = _SESSION.get()
+        both = (lambda: outer() and alive()) if machine is self else alive
+        token = _SESSION.set((self, both))
+        try:
+            yield
+        finally:
+            _SESSION.reset(token)
+
+    def check_session(self) -> None:
+        """Raises HostDown where the session of this thread is gone."""
+        machine, alive = _SESSION.get()
+        if machine is self and not alive():
+            raise HostDown
 
     @contextmanager
     def reading(self, cmdlet: str, module: str) -> Iterator[None]:
@@ -71,5 +94,6 @@ class CmdletHost(HostState):
             yield
 
     def _check_up(self, boot: int) -> None:
+        self.check_session()
         if not self._up or self.boot != boot:
             raise HostDown

@@ -37,6 +37,9 @@ class SourcePhysics(Closed):
     signer: str = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
     version: str | None = Field(default=None, description="that it installs; left out, the one in its name")
     msiexec: tuple[int, ...] = Field(default=(), description="exit codes of installing it, one after another, then 0")
+    piece: int | None = Field(default=None, description="bytes that come in one slice of a download; left out, all")
+    etag: str = Field(default="", description="which version of it the server has")
+    ranges: bool = Field(default=True, description="its server sends the rest of it, and not only all of it")
 
 
 class AccountPhysics(Closed):

@@ -104,13 +104,15 @@ class Machine(VmMaking, FeatureCmdlets):
         self.restart()
 
     def restart(self) -> None:
-        """Of whichever system runs. Raises CmdletError."""
-        if self._restart is not None:
-            raise self.fail("shutdown-in-progress", "Restart-Computer")
-        self._ready.clear()
-        # A daemon: a controller that ends does not wait for a lab host to come up.
-        self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
-        self._restart.start()
+        """Of whichever system runs. Raises CmdletError, HostDown."""
+        with self._lock:
+            self.check_session()
+            if self._restart is not None:
+                raise self.fail("shutdown-in-progress", "Restart-Computer")
+            self._ready.clear()
+            # A daemon: a controller that ends does not wait for a lab host to come up.
+            self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
+            self._restart.start()
 
     def run_shutdown(self) -> tuple[int, str]:
         """shutdown.exe /r: its exit code and what it prints of an error."""

@@ -200,12 +200,16 @@ class Software(Part):
         elif self.record.get(f"file {name}", "").casefold() == key["source"].casefold():
             self.host.files.remove(path)
             self.write_registry(f"file {name}", None)
+        self._remove_part(key, path)
+
+    def _remove_part(self, key: Key, path: str) -> None:
         self.host.files.remove(f"{path}.part")
-        self.write_registry(f"part {name}", None)
+        for kind in ("version", "part"):
+            self.write_registry(f"{kind} {key['sha256']}-{key['name']}", None)
 
     def _receive(self, key: Key, path: str) -> None:
         part, sent = f"{path}.part", key["source"].startswith("./")
-        if not sent:
+        if not sent and self.read_hash(part) != key["sha256"]:
             self.host.files.remove(part)
             try:
                 self.copy_source(key["source"], part)
@@ -216,40 +220,96 @@ class Software(Part):
         if not found:
             raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
         if found != key["sha256"]:
-            self.host.files.remove(part)
-            if sent:
-                self.write_registry(f"part {key['sha256']}-{key['name']}", None)
+            self._remove_part(key, path)
             raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
         self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
         """Takes a piece of a staged file, or none: how much was received, and its hash without a piece."""
         _check_key(key)
-        if not key["source"].startswith("./"):
-            raise bad_request("Only a file that lies beside the plan, as ./name, is sent.")
+        fetched = key["source"].startswith("https://")
+        if not fetched and not key["source"].startswith("./"):
+            raise bad_request(
+                "Only a file that lies beside the plan, as ./name, or at an https address comes in pieces."
+            )
         files, part = self.host.files, f"{self.path_of(key['sha256'], key['name'])}.part"
         received = files.length(part)
         if piece is None:
-            return {"received": received, "sha256": self.read_hash(part)}
-        at, content, address = piece.get("at"), _decoded(piece.get("bytes")), piece.get("from")
-        if (content is None and address is None) or type(at) is not int:
-            raise bad_request("A piece says at which byte it begins, and what it holds as base64 or where it is.")
+            whole = self._version(key)[1] if fetched else None
+            return {"received": received, "sha256": None if fetched else self.read_hash(part), "whole": whole}
+        at, address = piece.get("at"), piece.get("from")
+        content = self._checked_piece(key, piece, fetched)
         if at == 0:
             files.make_folders(FOLDER, _FILES)
             self.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
+            self.write_registry(f"version {key['sha256']}-{key['name']}", None)
         elif at != received:
             message = f"{received} bytes of it are here, and this piece begins at {at}."
             raise own_error("OutOfStep", "InvalidOperation", message)
         if address is None or at == 0:
-            files.append(part, content or b"", restart=at == 0)
-        if address is not None:
-            self._fetch_piece(part, address, piece.get("seconds"))
-        return {"received": files.length(part), "sha256": None}
+            files.append(part, content, restart=at == 0)
+        whole = None
+        if fetched:
+            whole = self._fetch_next(key, part)
+        elif address is not None:
+            self._fetch_piece(part, address)
+        return {"received": files.length(part), "sha256": None, "whole": whole}
 
-    def _fetch_piece(self, part: str, address: Json, seconds: Json) -> None:
+    @staticmethod
+    def _checked_piece(key: Key, piece: Mapping[str, Json], fetched: bool) -> bytes:
+        """What it holds, which is nothing where it says from where that comes."""
+        content, address = _decoded(piece.get("bytes")), piece.get("from")
+        if (content is None and address is None) or type(piece.get("at")) is not int:
+            raise bad_request("A piece says at which byte it begins, and what it holds as base64 or where it is.")
+        if address is not None:
+            _check_from(key if fetched else None, address, piece.get("seconds"))
+        elif fetched:
+            raise bad_request("What is at an https address is fetched from there.")
+        return content or b""
+
+    def _version(self, key: Key) -> tuple[str, int | None]:
+        """What the server said of what a part is of, and how long that is."""
+        said = self.record.get(f"version {key['sha256']}-{key['name']}", "")
+        return said, int(said.split(" ")[0]) if said else None
+
+    def _fetch_next(self, key: Key, part: str) -> Json:
+        """What follows, from its source."""
+        version, whole = self._version(key)
+        before = self.host.files.length(part)
+        if whole is not None and whole == before:
+            return whole
+        try:
+            told = self.receive_slice(key["source"], part, version)
+        except CmdletError as error:
+            raise own_error("NotFetched", "ReadError", f"It could not be fetched: {error.message}") from None
+        if not told["resumes"]:
+            message = "Its server sends all of it or nothing, and never the rest."
+            raise own_error("NoRange", "NotImplemented", message)
+        if told["version"] != version:
+            self.write_registry(f"version {key['sha256']}-{key['name']}", str(told["version"]))
+        elif self.host.files.length(part) == before:
+            raise own_error("NotFetched", "ReadError", f"Nothing more of it came: {told['why']}")
+        return told["whole"]
+
+    def receive_slice(self, source: str, path: str, version: str) -> dict[str, Json]:
+        """What comes of a download in a while, added to what is there of the same version. Raises CmdletError."""
+        physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
+        with self.host.changing("Receive-WinhostSlice"):
+            if not physics.there:
+                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            content = _SUM + (physics.sha256 or (asked[1] if asked else "")).encode()
+            told = f"{len(content)} {physics.etag}"
+            at = self.host.files.length(path) if version == told else 0
+            resumes = at == 0 or physics.ranges
+            if resumes:
+                end = None if physics.piece is None else at + physics.piece
+                self.host.files.append(path, content[at:end], restart=at == 0)
+                self._brought[path] = physics
+            why = "its time is over"
+            return {"whole": len(content), "version": told, "resumes": resumes, "why": why}
+
+    def _fetch_piece(self, part: str, address: Json) -> None:
         """By curl.exe, from the computer that runs winhost."""
-        if not _OFFER.fullmatch(str(address)) or type(seconds) is not int or not 1 <= seconds <= _LONGEST_FETCH:
-            raise bad_request("A file is fetched from an address of winhost, for 1 to 600 seconds.")
         curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
         if curl is None:
             raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
@@ -387,6 +447,13 @@ def _check_key(key: Key) -> None:
             "source an https address, a path on a drive or ./name."
         )
         raise bad_request(message)
+
+
+def _check_from(key: Key | None, address: Json, seconds: Json) -> None:
+    """key: of what is fetched from its source, and not from the computer that runs winhost."""
+    fits = address == key["source"] if key else _OFFER.fullmatch(str(address))
+    if not fits or type(seconds) is not int or not 1 <= seconds <= _LONGEST_FETCH:
+        raise bad_request("A file is fetched from an address of winhost or from its source, for 1 to 600 seconds.")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

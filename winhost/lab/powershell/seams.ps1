@@ -194,6 +194,15 @@ function Copy-WinhostSource {
     ConvertFrom-LabValue @($answer.objects)[0]
 }
 
+function Receive-WinhostSlice {
+    param([string]$Source, [string]$Path, [string]$Version, [int]$Seconds)
+    $answer = Invoke-Lab 'Receive-WinhostSlice' @{ Source = $Source; Path = $Path; Version = $Version; Seconds = $Seconds }
+    if ($null -ne $answer.fault) {
+        throw (New-LabError $answer.fault)
+    }
+    ConvertFrom-LabValue @($answer.objects)[0]
+}
+
 function Add-WinhostPiece {
     param([string]$Path, [bool]$Restart, [byte[]]$Bytes)
     Read-Lab 'Add-WinhostPiece' @{ Path = $Path; Restart = $Restart; Bytes = [System.Convert]::ToBase64String($Bytes) }

@@ -14,12 +14,12 @@ MODULE = "linux_agent.py"
 # scripts have in common.
 PARTS = (
     *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
-    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "updates"),
+    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
 BOOT = "linux_boot.py"
-SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "updates", "serving")))
+SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "serving")))
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 

@@ -105,6 +105,9 @@ VALUES: Mapping[str, Call] = {
     "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
     "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
     "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
+    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: m.software.receive_slice(
+        g["Source"], g["Path"], g["Version"]
+    ),
 }
 
 # They tell of all instances of a resource: its name, their type, and for each property of an object the one of the

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from winhost.agent.linux_agent import Found, Key, reads
-from winhost.agent.linux_files import content, status
+from winhost.agent.linux_files import content, opened, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +36,13 @@ def listeners() -> Iterator[tuple[str, str, str]]:
         path = f"/proc/{os.getpid()}/net/{name}"
         if status(path) is None:
             continue  # a kernel without IPv6
-        for line in content(path).decode("ascii").splitlines()[1:]:
-            words = line.split()
-            if words[3] == LISTENING:
-                address, _, port = words[1].partition(":")
-                yield readable(address, family), str(int(port, 16)), words[9]
+        with opened(path) as table:  # line by line: each connection of the machine has one
+            next(table, None)
+            for line in table:
+                words = line.decode("ascii").split()
+                if words[3] == LISTENING:
+                    address, _, port = words[1].partition(":")
+                    yield readable(address, family), str(int(port, 16)), words[9]
 
 
 def readable(text: str, family: int) -> str:

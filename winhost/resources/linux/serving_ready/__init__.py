@@ -1,7 +1,7 @@
 """Whether the endpoint of a Linux serves: a real completion of each model, through the gateway."""
 
 from winhost.core.rules import Condition, UndoRule
-from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import Value
 
@@ -24,10 +24,6 @@ SERVES = Value("true: an endpoint is only waited for", lambda value: value is Tr
 class ServingReady(State):
     """ready: the gateway's /ready says that each model of /etc/winhost/serving.json answered a completion of one token,
     at most 15 seconds ago. Setting it waits until that is so, and changes nothing.
-
-    library_updates: who gives security updates for the distribution's library with which the gateway runs, by apt's
-    sources: `distribution`, `ubuntu-pro`, `community` or `none`; null where it has wheels of its own, or without apt.
     """
 
     ready: bool
-    library_updates: str | None = NOT_TOLD

@@ -1,4 +1,4 @@
-# key {}   state {ready: bool, library_updates: text | null}
+# key {}   state {ready: bool}
 from __future__ import annotations
 
 import json
@@ -18,10 +18,8 @@ from winhost.agent.linux_agent import (
 )
 from winhost.agent.linux_files import content, status
 from winhost.agent.linux_ready import asked_ready
-from winhost.agent.linux_updates import library
 
 SERVING_FILE = "/etc/winhost/serving.json"
-GATEWAY_UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
 LONGEST_READY = 1800.0
 
 
@@ -29,14 +27,7 @@ LONGEST_READY = 1800.0
 def serving_ready(key: Key | None) -> Found:
     if status(SERVING_FILE) is None:
         raise NotThereYet("LinuxFile")
-    yield {}, {"ready": endpoint_serves()[0], "library_updates": library_updates()}
-
-
-def library_updates() -> str | None:
-    if status(GATEWAY_UNIT) is None or b"\nExecStart=/usr/bin/python3 " not in content(GATEWAY_UNIT):
-        return None
-    found = library()
-    return found["updates"] if found else None
+    yield {}, {"ready": endpoint_serves()[0]}
 
 
 def serving_file() -> State:

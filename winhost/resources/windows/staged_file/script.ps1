@@ -1,6 +1,6 @@
 # key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
-# send {at: bytes, bytes: base64} or {at: bytes, from: http address, seconds: int}   {received: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
-# present is null while only a part of it is here
+# send {at: bytes, bytes: base64} or {at: bytes, from: address, seconds: int}   {received: bytes, sha256 of them where nothing is sent, whole: bytes or null};
+# bytes, and from an http address: of ./name, a file beside the plan; from the source: of an https address. present is null while only a part of it is here
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
 $script:WinhostBeside = $null
@@ -94,13 +94,17 @@ function Set-WinhostStagedFile {
 function Send-WinhostStagedFile {
     param($Key, $Piece)
     Assert-WinhostStagedKey $Key
-    if ("$($Key.source)" -cnotlike './*') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Only a file that lies beside the plan, as ./name, is sent.'
+    $fetched = "$($Key.source)" -clike 'https://*'
+    if (-not $fetched -and "$($Key.source)" -cnotlike './*') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Only a file that lies beside the plan, as ./name, or at an https address comes in pieces.'
     }
     $part = "$(Join-WinhostStagedPath $Key).part"
     $received = Read-WinhostLength $part
     if ($null -eq $Piece) {
-        return @{ received = $received; sha256 = Read-WinhostHash $part }
+        if ($fetched) {
+            return @{ received = $received; sha256 = $null; whole = (Read-WinhostVersion $Key).whole }
+        }
+        return @{ received = $received; sha256 = Read-WinhostHash $part; whole = $null }
     }
     $at = Read-WinhostField $Piece 'at'
     $from = Read-WinhostField $Piece 'from'
@@ -108,33 +112,97 @@ function Send-WinhostStagedFile {
     if (($null -eq $bytes -and $null -eq $from) -or ($at -isnot [int] -and $at -isnot [long])) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A piece says at which byte it begins, and what it holds as base64 or where it is.'
     }
+    if ($null -ne $from) {
+        Assert-WinhostFrom $Key $fetched $from (Read-WinhostField $Piece 'seconds')
+    }
+    elseif ($fetched) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is at an https address is fetched from there.'
+    }
     if ($at -eq 0) {
         # Noted first: whatever comes between, what is here can be told and taken away.
         Initialize-WinhostStaging
         Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $Key.source
+        Write-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)" $null
     }
     elseif ($at -ne $received) {
         Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes of it are here, and this piece begins at $at."
     }
-    if ($null -ne $from) {
+    $whole = $null
+    if ($null -eq $from) {
+        Add-WinhostPiece $part ($at -eq 0) $bytes
+    }
+    else {
         if ($at -eq 0) {
             Add-WinhostPiece $part $true ([byte[]]@())
         }
-        Receive-WinhostPiece $part "$from" (Read-WinhostField $Piece 'seconds')
+        if ($fetched) {
+            $whole = Receive-WinhostNext $Key $part $Piece.seconds
+        }
+        else {
+            Receive-WinhostPiece $part "$from" $Piece.seconds
+        }
     }
-    else {
-        Add-WinhostPiece $part ($at -eq 0) $bytes
+    @{ received = Read-WinhostLength $part; sha256 = $null; whole = $whole }
+}
+
+function Assert-WinhostFrom {
+    param($Key, [bool]$Fetched, $From, $Seconds)
+    $fits = "$From" -cmatch '^http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}\z'
+    if ($Fetched) {
+        $fits = "$From" -ceq "$($Key.source)"
     }
-    @{ received = Read-WinhostLength $part; sha256 = $null }
+    if (-not $fits -or ($Seconds -isnot [int] -and $Seconds -isnot [long]) -or $Seconds -lt 1 -or $Seconds -gt 600) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A file is fetched from an address of winhost or from its source, for 1 to 600 seconds.'
+    }
+}
+
+function Read-WinhostVersion {
+    param($Key)
+    # What the server said of the file that a part is of: its length, and its ETag or date.
+    $version = ''
+    $record = Open-WinhostRegistry $script:WinhostRecord
+    if ($null -ne $record) {
+        $version = "$($record.GetValue("version $($Key.sha256)-$($Key.name)"))"
+        $record.Close()
+    }
+    $whole = $null
+    if ($version -cmatch '^([0-9]+) ') {
+        $whole = [long]$Matches[1]
+    }
+    @{ text = $version; whole = $whole }
+}
+
+function Receive-WinhostNext {
+    param($Key, [string]$Part, [int]$Seconds)
+    # What follows from its source, for so many seconds; gives how long the whole is, as soon as that is known.
+    $version = Read-WinhostVersion $Key
+    if ($null -ne $version.whole -and $version.whole -eq (Read-WinhostLength $Part)) {
+        return $version.whole
+    }
+    $before = Read-WinhostLength $Part
+    try {
+        $told = Receive-WinhostSlice $Key.source $Part $version.text $Seconds
+    }
+    catch {
+        $why = $_.Exception.GetBaseException().Message
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
+    }
+    if (-not $told.resumes) {
+        Stop-Winhost 'Winhost.NoRange' 'NotImplemented' 'Its server sends all of it or nothing, and never the rest.'
+    }
+    if (-not (Test-WinhostText $told.version $version.text 'Ordinal')) {
+        Write-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)" $told.version
+    }
+    elseif ((Read-WinhostLength $Part) -eq $before) {
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "Nothing more of it came: $($told.why)"
+    }
+    $told.whole
 }
 
 function Receive-WinhostPiece {
     param([string]$Part, [string]$From, $Seconds)
     # From the computer that runs winhost, for as long as it says: whoever asks again goes on from there. What comes is
     # held against its hash once all of it is here.
-    if ($From -cnotmatch '^http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}\z' -or ($Seconds -isnot [int] -and $Seconds -isnot [long]) -or $Seconds -lt 1 -or $Seconds -gt 600) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A file is fetched from an address of winhost, for 1 to 600 seconds.'
-    }
     $before = Read-WinhostLength $Part
     $how = @('--fail', '--silent', '--show-error', '--noproxy', '*', '--proto', '=http', '--connect-timeout', '10', '--max-time', "$Seconds")
     $ended = Invoke-WinhostNative 'curl.exe' ($how + @('--continue-at', '-', '--output', $Part, $From)) ($Seconds + 30)
@@ -167,7 +235,9 @@ function Remove-WinhostStagedFile {
 function Remove-WinhostPart {
     param($Key, [string]$Path)
     Remove-WinhostFile "$Path.part"
-    Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $null
+    foreach ($kind in @('version', 'part')) {
+        Write-WinhostRegistry $script:WinhostRecord "$kind $($Key.sha256)-$($Key.name)" $null
+    }
 }
 
 function Assert-WinhostStagedKey {
@@ -188,20 +258,16 @@ function Receive-WinhostFile {
     # Beside it, and only what has the right sum gets the name. What stood there is never trusted, nor kept.
     $beside = "$Path.part"
     $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside
-    if ($sent) {
-        $found = Read-WinhostHash $beside
-    }
-    else {
+    $found = Read-WinhostHash $beside
+    if (-not $sent -and $found -ne $Key.sha256) {
+        # It did not come in pieces, or what came is another.
         $found = Copy-WinhostFetched $Key.source $beside
     }
     if ($found -eq '') {
         Stop-Winhost 'Winhost.NotSent' 'ObjectNotFound' 'Nothing of it was sent to this host.'
     }
     if ($found -ne $Key.sha256) {
-        Remove-WinhostFile $beside
-        if ($sent) {
-            Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $null
-        }
+        Remove-WinhostPart $Key $Path
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "The source gave SHA-256 $found, and not $($Key.sha256)."
     }
     Remove-WinhostFile $Path
@@ -268,17 +334,118 @@ function Open-WinhostSource {
     if ($Source -cnotlike 'https://*') {
         return [System.IO.File]::Open($Source, 'Open', 'Read', 'Read')
     }
-    # Not every Windows PowerShell asks for it by itself. No credentials are sent, neither to a server nor to a proxy.
+    (Open-WinhostAddress $Source 0 60).response.GetResponseStream()
+}
+
+function Open-WinhostAddress {
+    param([string]$Source, [long]$At, [int]$Seconds)
+    # From a byte on, if its server can. Not every Windows PowerShell asks for TLS 1.2 by itself. No credentials are sent,
+    # neither to a server nor to a proxy.
     [System.Net.ServicePointManager]::SecurityProtocol = 'Tls12'
     $request = [System.Net.WebRequest]::Create($Source)
-    $request.Timeout = 60000
-    $request.ReadWriteTimeout = 60000
-    $response = $request.GetResponse()
+    $request.Timeout = 1000 * $Seconds
+    $request.ReadWriteTimeout = 1000 * $Seconds
+    if ($At -gt 0) {
+        $request.AddRange($At)
+    }
+    try {
+        $response = $request.GetResponse()
+    }
+    catch {
+        # What is shorter now than it was has no such byte: it is another file, and begins again.
+        $response = Read-WinhostField $_.Exception.GetBaseException() 'Response'
+        if ($At -eq 0 -or $null -eq $response -or [int]$response.StatusCode -ne 416) {
+            throw
+        }
+    }
     if ($response.ResponseUri.Scheme -ne 'https') {
         $response.Dispose()
         Stop-Winhost 'Winhost.NotFetched' 'SecurityError' "The source redirects from https to $($response.ResponseUri.Scheme)."
     }
-    $response.GetResponseStream()
+    @{ request = $request; response = $response }
+}
+
+function Receive-WinhostSlice {
+    param([string]$Source, [string]$Path, [string]$Version, [int]$Seconds)
+    # What comes in so many seconds goes to the end of the file, or to its beginning where the server has another version
+    # now. Gives that version, how long the whole is, if that is known, and whether the server can go on in the middle.
+    $until = (Read-WinhostClock) + $Seconds
+    $at = [long]0
+    if ($Version -ne '') {
+        $at = [long](Read-WinhostLength $Path)
+    }
+    $asked = Open-WinhostAddress $Source $at $Seconds
+    $told = Read-WinhostTold $asked.response
+    if ($at -gt 0 -and -not (Test-WinhostText $told.version $Version 'Ordinal')) {
+        $asked.request.Abort()
+        $at = [long]0
+        $asked = Open-WinhostAddress $Source $at $Seconds
+        $told = Read-WinhostTold $asked.response
+    }
+    $told.resumes = $told.at -eq $at
+    try {
+        if ($told.resumes) {
+            Add-WinhostPiece $Path ($at -eq 0) ([byte[]]@())
+            $told.why = Copy-WinhostUntil $asked.response.GetResponseStream() $Path $until
+            if ($told.why -eq '' -and $null -eq $told.whole) {
+                $told.whole = Read-WinhostLength $Path
+            }
+        }
+    }
+    finally {
+        # To close it instead would wait for the rest of it.
+        Invoke-WinhostAside 'The download could not be left' { $asked.request.Abort() }
+    }
+    $told
+}
+
+function Read-WinhostTold {
+    param($Response)
+    # From which byte an answer goes on, how long the whole is, and which version of it that is.
+    $told = @{ at = [long]0; whole = $null; why = '' }
+    if ([int]$Response.StatusCode -ne 200) {
+        $told.at = [long]-1
+        if ("$($Response.Headers['Content-Range'])" -cmatch '^bytes ([0-9]+)-[0-9]+/([0-9]+)\z') {
+            $told.at = [long]$Matches[1]
+            $told.whole = [long]$Matches[2]
+        }
+    }
+    elseif ($Response.ContentLength -ge 0) {
+        $told.whole = $Response.ContentLength
+    }
+    $mark = "$($Response.Headers['ETag'])"
+    if ($mark -eq '') {
+        $mark = "$($Response.Headers['Last-Modified'])"
+    }
+    $told.version = "$($told.whole) $mark"
+    $told
+}
+
+function Copy-WinhostUntil {
+    param($From, [string]$Path, [double]$Until)
+    # What came before the time was over, or the connection broke, is there; gives why that is not all, or nothing.
+    $buffer = New-Object -TypeName 'byte[]' -ArgumentList 1048576
+    $to = [System.IO.File]::Open($Path, 'Append', 'Write', 'None')
+    try {
+        while (($left = [int](1000 * ($Until - (Read-WinhostClock)))) -gt 0) {
+            # Not by the stream's own limit: not every .NET keeps to it.
+            $reading = $From.ReadAsync($buffer, 0, $buffer.Length)
+            if (-not $reading.Wait($left)) {
+                break
+            }
+            if ($reading.Result -eq 0) {
+                return ''
+            }
+            $to.Write($buffer, 0, $reading.Result)
+        }
+        'its time is over'
+    }
+    catch [System.AggregateException] {
+        return $_.Exception.GetBaseException().Message
+    }
+    finally {
+        $to.Dispose()
+    }
 }
 
 function Move-WinhostFile {

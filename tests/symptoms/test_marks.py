@@ -1,0 +1,92 @@
+"""What else a text shows decides between causes: marks, places, and numbers of the same line."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rows import each_row
+from winhost.knowledge import catalogue
+from winhost.symptoms.diagnosis import FoundSymptom, diagnosis
+from winhost.symptoms.scan import scan
+from winhost.symptoms.table import PLACES, Symptom, marks, symptoms
+
+QUOTED = re.compile(r'"([^"]+)"')
+
+
+def test_causes_name_marks_and_places_that_exist() -> None:
+    causes = [cause for symptom in symptoms().values() for cause in symptom.causes]
+    named = {name for cause in causes for name in (*cause.beside, *cause.unless)}
+    assert named <= marks().keys()
+    assert {place for cause in causes for place in cause.where} <= PLACES.keys()
+    assert {place for mark in marks().values() for place in mark.places} <= PLACES.keys()
+    assert {name for name, mark in marks().items() if not mark.places} <= named  # a mark that decides nothing
+
+
+def quotes() -> Iterator[tuple[str, str]]:
+    """What the title of a symptom, or evidence that is its own, quotes as printed: more than one word."""
+    cited = {name: {key for cause in row.causes for key in cause.evidence} for name, row in symptoms().items()}
+    times = Counter(key for keys in cited.values() for key in keys)
+    for name, symptom in symptoms().items():
+        own = sorted(key for key in cited[name] if times[key] == 1)
+        for text in (symptom.says, *(catalogue.evidence()[key].claim for key in own)):
+            yield from ((name, quote) for quote in QUOTED.findall(text) if " " in quote and "…" not in quote)
+
+
+@each_row(("symptom", "quote"), quotes)
+def test_a_sentence_that_an_entry_quotes_is_one_of_its_signs(symptom: str, quote: str) -> None:
+    """Beside the words that its signs want near, such as the name of the program."""
+    near = " ".join(word for sign in symptoms()[symptom].signs for word in sign.near)
+    assert symptom in scan([f"{quote}\n{near}"]).hits
+
+
+def first(text: str) -> FoundSymptom:
+    return diagnosis([text], "text").found[0]
+
+
+SMI = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+TRIED = "CUDA out of memory. Tried to allocate {} GPU 0 has a total capacity of 24.00 GiB of which {} is free."
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"Linux 6.6.87.2-microsoft-standard-WSL2\n{SMI}", "In WSL"),
+        (f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module\n{SMI}", "driver"),
+        (TRIED.format("44.00 MiB.", "14.01 GiB"), "More is free"),
+        (TRIED.format("1.50 GiB.", "900.00 MiB"), "Model, KV cache"),
+        ("exec /usr/bin/nvidia-smi: exec format error", "The image is for amd64"),
+        ("exec /usr/bin/nvidia-smi: exec format error\nls: /usr/lib/wsl/lib/x: Stale file handle", "The mount"),
+    ],
+)
+def test_the_same_text_says_which_cause_it_is(text: str, cause: str) -> None:
+    assert cause in first(text).causes[0].cause
+
+
+def test_what_the_text_contradicts_comes_last_with_the_reason() -> None:
+    causes = first(f"Linux 6.6.87.2-microsoft-standard-WSL2\n{SMI}").causes
+    assert causes[0].standing == "possible"
+    assert {cause.standing for cause in causes[1:]} == {"ruled-out"}
+    assert {(cause.because, cause.by) for cause in causes[1:]} == {("it is WSL", "text")}
+
+
+@pytest.mark.parametrize(("inside", "found"), [("535.309.01", True), ("610.40", False)])
+def test_a_table_of_another_branch_than_the_driver_is_known(inside: str, found: bool) -> None:
+    table = f"| NVIDIA-SMI {inside}      Driver Version: 610.47       CUDA Version: 13.3     |"
+    assert ("wsl-gpu.other-libraries" in scan([table]).hits) is found
+
+
+def test_logs_of_two_machines_in_one_text_say_nothing_of_the_place() -> None:
+    both = f"NVRM: loading\nLinux 6.6.87.2-microsoft-standard-WSL2\n{SMI}"
+    assert {cause.standing for cause in first(both).causes} == {"possible"}
+
+
+def whole() -> Iterator[Symptom]:
+    yield from symptoms().values()
+
+
+@each_row("symptom", whole, ids=lambda symptom: symptom.id)
+def test_every_place_leaves_a_cause_or_says_that_none_is_known(symptom: Symptom) -> None:
+    """At one place at least a symptom has a cause, and no cause is tied to a mark that rules it out."""
+    assert any(not {*cause.beside} & {*cause.unless} for cause in symptom.causes)

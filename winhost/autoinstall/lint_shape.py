@@ -1,0 +1,136 @@
+"""Rules on the shape of a file, section by section, as the installer checks it before it does anything."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from winhost.autoinstall.autoinstall_file import Loc
+from winhost.autoinstall.lint_document import AutoinstallContext, bare, schema, storage_bytes
+from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Finding
+from winhost.model.errors import did_you_mean
+
+_KINDS: Mapping[str, tuple[str, Any]] = {
+    "text": ("a text (quote what YAML reads as something else)", str),
+    "whole": ("a whole number", int),
+    "number": ("a number", int | float),
+    "map": ("a mapping of keys to values", dict),
+    "list": ("a list", list),
+    "bool": ("true or false", bool),
+    "null": ("empty", type(None)),
+}
+_SIZE = "a size, as 512M, 1.5G, 50% or -1 (units are capital letters, and the bytes a whole number)"
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """code: the finding that says it; word: what it is about."""
+
+    loc: Loc
+    code: str
+    word: str
+    near: str = "."
+
+
+def shapes(context: AutoinstallContext) -> Iterator[Finding]:
+    """What stops the installer with `Malformed autoinstall`, or in its storage section."""
+    if not context.file.section:
+        return
+    for fault in _faults(context.file.section, schema()["sections"], ()):
+        section = f" (`Malformed autoinstall in '{fault.loc[0]}' section`)" if fault.loc else ""
+        yield _told(context, fault, section)
+    for each in context.actions:
+        if "type" not in each.data or each.type in schema()["actions"]:
+            shape = schema()["actions"].get(each.type, {"id!": "text", "type!": "text"})
+            yield from (
+                _told(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
+            )
+        else:
+            near = did_you_mean(each.type, schema()["actions"]) or "."
+            yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
+
+
+def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Finding:
+    key = next((str(part) for part in reversed(fault.loc) if isinstance(part, str)), "the file")
+    return context.found(fault.loc, fault.code, key=key, word=fault.word, near=fault.near, at=at)
+
+
+def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
+    if isinstance(shape, list):
+        same = [each for each in shape if each == value and isinstance(each, bool) == isinstance(value, bool)]
+        return [] if same else [_Fault(loc, "malformed", f"one of {', '.join(map(_written, shape))}")]
+    if isinstance(shape, str):
+        return [] if any(_is(value, kind) for kind in shape.split("|")) else [_Fault(loc, "malformed", _kinds(shape))]
+    if "~" in shape:
+        fits = isinstance(value, str) and re.fullmatch(shape["~"], value)
+        return [] if fits else [_Fault(loc, "malformed", f"a text like {shape['~']}")]
+    if "|" in shape:
+        return _one_of(value, shape["|"], loc)
+    if "[]" in shape:
+        if not isinstance(value, list):
+            return [_Fault(loc, "malformed", "a list")]
+        return [fault for at, item in enumerate(value) for fault in _faults(item, shape["[]"], (*loc, at))]
+    return list(_of_mapping(value, shape, loc))
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "size":
+        return isinstance(value, int | str) and not isinstance(value, bool) and storage_bytes(value) is not None
+    if kind == "any":
+        return True
+    if kind in ("whole", "number") and isinstance(value, float):
+        return kind == "number" or value.is_integer()
+    return isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
+
+
+def _kinds(shape: str) -> str:
+    return " or ".join(_SIZE if kind == "size" else _KINDS[kind][0] for kind in shape.split("|"))
+
+
+def _one_of(value: Any, forms: list[Any], loc: Loc) -> list[_Fault]:
+    tried = sorted((_faults(value, form, loc) for form in forms), key=lambda faults: (len(faults), -_depth(faults)))
+    if tried[1:] and not tried[1]:
+        return [_Fault(loc, "malformed", "in one of two forms, not in both")]
+    return tried[0]
+
+
+def _depth(faults: list[_Fault]) -> int:
+    return max((len(fault.loc) for fault in faults), default=0)
+
+
+def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fault]:
+    if not isinstance(value, dict):
+        yield _Fault(loc, "malformed", _KINDS["map"][0])
+        return
+    known = bare(shape)
+    for written, inner in shape.items():
+        key = written.rstrip("!?")
+        if key in value and not (written.endswith("?") and value[key] is None):
+            yield from _faults(value[key], inner, (*loc, key)) if key not in ("*", "=") else ()
+        elif written.endswith("!"):
+            yield _Fault(loc, "lacks-key", key)
+    for other in value.keys() - known:
+        if "*" in shape:
+            yield from _faults(value[other], shape["*"], (*loc, str(other)))
+        elif "=" in shape:
+            yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean(str(other), known) or ".")
+
+
+def ids(context: AutoinstallContext) -> Iterator[Finding]:
+    """Each entry has an id of its own, and names entries that stand before it."""
+    every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
+    for each in context.actions:
+        for key in schema()["refs"].get(each.type, ()):
+            named = each.data.get(key)
+            for at, name in enumerate(named if isinstance(named, list) else [named]):
+                if isinstance(name, str) and name not in seen:
+                    loc = (*each.loc, key, at) if isinstance(named, list) else (*each.loc, key)
+                    why = "comes later in the file" if name in every else "is not there"
+                    yield context.found(loc, "id-unknown", id=each.id, key=key, name=name, why=why)
+        if each.id in seen:
+            yield context.found((*each.loc, "id"), "id-twice", id=each.id)
+        seen.add(each.id)

@@ -1,0 +1,231 @@
+"""Rules of capabilities that compare more than a row can say. All others are rows of knowledge/reasons/."""
+
+import re
+from collections.abc import Iterable
+
+from packaging.version import Version
+
+from winhost.compat import common
+from winhost.compat.gpu_cards import by_bridge, gpus, hung, linked, listed, several, untold, without_peers
+from winhost.compat.rule import Finding, degraded, rule, unsupported, unverified
+from winhost.compat.target import Target, in_a_guest, named
+from winhost.hardware.cards import memory_of, shows
+from winhost.hardware.gpus import Gpu, NvLink
+from winhost.knowledge.versions import generation
+from winhost.model.units import about, size
+from winhost.resources.host import Card
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm_actions import VmActions
+from winhost.resources.windows.wsl import Wsl
+
+CUDA_13 = Version("13.0")
+OLDEST_OF_CUDA_13 = (7, 5)  # compute capability; CUDA 13.0 release notes: Maxwell, Pascal and Volta are dropped
+OLDEST_OF_VLLM, OLDEST_NOW = (7, 0), (7, 5)  # vLLM, Installation, GPU: requirements
+VLLM_WITHOUT_VOLTA = Version("0.21.0")  # the oldest of whose documents the new least was seen
+VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
+VLLM_WITH_SNAPSHOT = Version("0.32.0")
+WSL_WITHOUT_LOGON = Version("2.0.0")  # microsoft/WSL #9231: the MSI's wsl.exe runs in session 0 since
+# Generations before Xeon Scalable 4 and EPYC 7002, by the digit that tells it. Microsoft, "GPU partitioning"
+OLD_PROCESSORS = re.compile(r"Xeon(\(R\))? (E[357]-|(Platinum|Gold|Silver|Bronze) \d[123]\d\d)|EPYC 7\d\d1\b", re.I)
+
+# --- Compute -------------------------------------------------------------------------------------------------------
+
+
+@rule("gpu-compute.some-without-cuda")
+def some_without_cuda(target: Target) -> str | None:
+    idle = [card for card in target.cards if card not in gpus(target)]
+    return named(idle) if idle and gpus(target) else None
+
+
+@rule("gpu-compute.tcc")
+def hidden_by_tcc(target: Target) -> str | None:
+    return common.tcc_invisible(target.facts)
+
+
+@rule("gpu-compute.left-by-cuda-13")
+def cuda_13_left_it(target: Target) -> Finding | None:
+    """The CUDA version has to be known with such a GPU alone."""
+    old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_CUDA_13]
+    if not old or target.cuda < CUDA_13:
+        return None
+    return _of_these("gpu-compute.left-by-cuda-13", old, target, f", CUDA {target.cuda}")
+
+
+@rule("gpu-compute.cuda-too-old")
+def cuda_before_it(target: Target) -> Finding | None:
+    """What winhost installs itself is new enough for all generations: only a stated version can be too old."""
+    if "cuda" not in target.stated:
+        return None
+    firsts = ((card, _generation(card, "cuda")) for card in gpus(target))
+    new = [card for card, first in firsts if first and target.cuda < first]
+    return _of_these("gpu-compute.cuda-too-old", new, target, f", CUDA {target.cuda}")
+
+
+@rule("gpu-compute.not-in-vllm")
+def never_built_for_it(target: Target) -> Finding | None:
+    old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_VLLM]
+    if not old:
+        return None
+    say = unverified if len(old) == len(gpus(target)) else degraded
+    return say("gpu-compute.not-in-vllm", observed=named(old))
+
+
+@rule("gpu-compute.left-by-vllm")
+def vllm_left_volta(target: Target) -> Finding | None:
+    volta = [card for card in gpus(target) if OLDEST_OF_VLLM <= _capability(listed(card)) < OLDEST_NOW]
+    if not volta or target.vllm < VLLM_WITHOUT_VOLTA:
+        return None
+    return _of_these("gpu-compute.left-by-vllm", volta, target, f", vLLM {target.vllm}")
+
+
+def _of_these(code: str, cards: list[Card], target: Target, versions: str) -> Finding | None:
+    """It cannot work where it is so of all GPUs, and the others do without these where it is so of some."""
+    if not cards:
+        return None
+    say = unsupported if len(cards) == len(gpus(target)) else degraded
+    return say(code, observed=f"{named(cards)}{versions}")
+
+
+def _capability(gpu: Gpu | None) -> tuple[int, int]:
+    """A GPU of which nobody knows it is taken for one that all support."""
+    return (gpu and gpu.compute_capability) or OLDEST_NOW
+
+
+def _generation(card: Card, what: str) -> Version | None:
+    gpu = listed(card)
+    found = generation(gpu.architecture) if gpu else None
+    version: Version | None = getattr(found, what, None)
+    return version
+
+
+# --- Several GPUs --------------------------------------------------------------------------------------------------
+
+
+@rule("multi-gpu.nccl-generation")
+def nccl_of_the_generation(target: Target) -> str | None:
+    firsts = {first for card in several(target) if (first := _generation(card, "nccl"))}
+    return f"{named(several(target))}: NCCL {max(firsts)} or newer" if firsts else None
+
+
+@rule("multi-gpu.unlike")
+def unlike_gpus(target: Target) -> str | None:
+    models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
+    return named(gpus(target)) if len(models) > 1 else None
+
+
+@rule("gpu-p2p.card-untold")
+def peers_are_untold(target: Target) -> str | None:
+    return named(untold(several(target))) or None
+
+
+@rule("gpu-p2p.iommu")
+def firmware_redirects(target: Target) -> str | None:
+    """NVLink is not affected."""
+    cards = several(target)
+    return named(cards) if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD) else None
+
+
+@rule("gpu-p2p.partition")
+def peers_of_partitions(target: Target) -> Finding | None:
+    """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
+    cards = several(target)
+    if not cards:
+        return None
+    say = unsupported if len(linked(cards, NvLink.NONE)) == len(cards) else unverified
+    return say("gpu-p2p.partition", observed=named(cards))
+
+
+@rule("nvlink.assigned")
+def nvlink_in_a_guest(target: Target) -> str | None:
+    return nvlink_of_partitions(target) if several(target) and in_a_guest(target) else None
+
+
+@rule("nvlink.partition")
+def nvlink_of_partitions(target: Target) -> str | None:
+    cards = several(target)
+    return named(cards) if cards and not linked(cards, NvLink.NONE) else None
+
+
+@rule("tensor-parallel.no-peers")
+def layers_without_peers(target: Target) -> str | None:
+    return named(_peerless(several(target))) or None
+
+
+@rule("tensor-parallel.odd-count")
+def odd_number_of_gpus(target: Target) -> str | None:
+    """Few models can be split by a number that is not a power of two."""
+    number = len(several(target))
+    return f"{number} GPUs" if number & (number - 1) else None
+
+
+@rule("nccl-transport.no-peers")
+def without_peers_on_linux(target: Target) -> str | None:
+    cards = _peerless(several(target))
+    return f"SHM, through host memory: {named(cards)}" if cards else None
+
+
+@rule("nccl-transport.card-untold")
+def decided_by_the_driver(target: Target) -> str | None:
+    cards = (*untold(several(target)), *by_bridge(several(target)))
+    if not cards or without_peers(several(target)):
+        return None
+    return f"P2P if the driver offers it, otherwise SHM: {named(cards)}"
+
+
+def _peerless(cards: Iterable[Card]) -> list[Card]:
+    """Those without usable peer-to-peer on Linux."""
+    found = {card.location: card for card in (*without_peers(cards), *hung(cards))}
+    return list(found.values())
+
+
+# --- Memory, sleep, snapshots --------------------------------------------------------------------------------------
+
+
+@rule("gpu-memory.above-host", "sleep-l1.above-memory")
+def more_on_the_gpus_than_in_memory(target: Target) -> str | None:
+    vram, memory = sum(map(memory_of, gpus(target))), target.memory
+    return f"{size(vram)} on the GPUs, {about(memory)} in the host" if vram > memory else None
+
+
+@rule("vllm-snapshot.old-vllm")
+def vllm_without_snapshot(target: Target) -> Finding | None:
+    """0.31 was not examined."""
+    if target.vllm >= VLLM_WITH_SNAPSHOT:
+        return None
+    say = unsupported if target.vllm < VLLM_WITHOUT_SNAPSHOT else unverified
+    return say("vllm-snapshot.old-vllm", observed=f"vLLM {target.vllm}")
+
+
+# --- Operation -----------------------------------------------------------------------------------------------------
+
+
+@rule("start-on-boot.vm-stays-off")
+def no_vm_starts(target: Target) -> str | None:
+    actions = [action.state.start for action in target.facts.all(VmActions)]
+    stays = actions and set(actions) == {"nothing"}
+    return f"{len(actions)} VM(s), each with automatic start action Nothing" if stays else None
+
+
+@rule("start-on-boot.old-wsl")
+def wsl_needs_a_logon(target: Target) -> str | None:
+    wsl = target.facts.the(Wsl)
+    return f"WSL {target.wsl}" if (wsl.present or wsl.version) and target.wsl < WSL_WITHOUT_LOGON else None
+
+
+@rule("live-migration.old-processor")
+def processor_cannot_track(target: Target) -> str | None:
+    """Its IOMMU cannot track device writes, which migration needs."""
+    names = {each.state.name for each in target.facts.all(Processor)}
+    return ", ".join(sorted(filter(OLD_PROCESSORS.search, names))) or None
+
+
+@rule("display.only-one")
+def the_only_display_leaves(target: Target) -> str | None:
+    shown = list(filter(shows, gpus(target)))
+    return named(shown) if shown and len(shown) == len(target.facts.cards) else None
+
+
+@rule("display.leaves")
+def a_display_leaves(target: Target) -> str | None:
+    shown = list(filter(shows, gpus(target)))
+    return named(shown) if shown and len(shown) < len(target.facts.cards) else None
