@@ -1,5 +1,6 @@
 """The wire to Linux, against a real sshd: what comes through, what is refused, and what is lost."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,6 +259,14 @@ def test_silence_is_told_from_slowness(sshd: Sshd) -> None:
     wire = sshd.wire(operation_timeout=1)
     with pytest.raises(TimedOut, match="no sign of life for 1 s"):
         ask(wire, "silence", 4, within=100)
+
+
+def test_a_clock_that_is_set_meanwhile_is_no_silence(wire: SshWire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """paramiko measures with it. A laptop that wakes sets it by hours."""
+    clock = itertools.count(time.time(), 3600)
+    monkeypatch.setattr("paramiko.buffered_pipe.time.time", lambda: next(clock))
+    assert ask(wire, "silence", 0.2) == 0.2
+    assert next(clock) > time.monotonic()
 
 
 def test_a_program_that_ends_says_why(wire: SshWire) -> None:

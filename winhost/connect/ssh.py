@@ -3,9 +3,11 @@
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from threading import Timer
 from typing import Any
 
@@ -188,13 +190,8 @@ class SshWire:
 
     def _send(self, data: bytes) -> None:
         while data:
-            silence = self._target.operation_timeout
-            self._channel.settimeout(self._guard.cap(silence))
-            try:
-                data = data[self._channel.send(data) :]
-            except TimeoutError:
-                self._guard.left()
-                raise TimedOut(self.host, f"it takes nothing for {silence} s", at=self._at) from None
+            sent: int = self._within_silence(partial(self._channel.send, data), "it takes nothing")
+            data = data[sent:]
 
     def _line(self) -> bytes:
         """The next line that is no mere sign of life."""
@@ -217,17 +214,24 @@ class SshWire:
                 self.hear(one_line(said)[:200])
 
     def _more(self) -> bytes:
-        silence = self._target.operation_timeout
-        self._channel.settimeout(self._guard.cap(silence))
-        try:
-            received: bytes = self._channel.recv(65536)
-        except TimeoutError:
-            self._guard.left()
-            raise TimedOut(self.host, f"no sign of life for {silence} s", at=self._at) from None
+        received: bytes = self._within_silence(partial(self._channel.recv, 65536), "no sign of life")
         if not received:
             raise self._ended()
         self._guard.took(len(received))
         return received
+
+    def _within_silence(self, act: Callable[[], Any], what: str) -> Any:
+        silence = self._target.operation_timeout
+        end = time.monotonic() + silence
+        while True:
+            self._channel.settimeout(self._guard.cap(max(0, end - time.monotonic())))
+            try:
+                return act()
+            except TimeoutError:
+                self._guard.left()
+            # paramiko takes a clock that was set meanwhile for time that has passed, and overlooks what has come.
+            if time.monotonic() >= end:
+                raise TimedOut(self.host, f"{what} for {silence} s", at=self._at)
 
     def _ended(self) -> WireError:
         self._channel.status_event.wait(2)
