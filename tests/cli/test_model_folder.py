@@ -59,7 +59,7 @@ def test_what_was_planned_is_not_assumed(line: Line, folder: Path) -> None:
     said = line(*words)
     assert (said.code, "Assumed" in said.out) == (0, False)
     (model,) = load_workload(line.folder / "w.yaml").models
-    assert (model.context, model.sequences, model.tensor) == (2048, 2, 2)
+    assert (model.context, model.sequences, model.parallel.tensor) == (2048, 2, 2)
     assert line("workload", "init", str(folder), "--gpus", 2).code == 2
 
 

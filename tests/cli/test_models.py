@@ -50,7 +50,7 @@ def test_of_a_host_the_best_comes_first_and_its_command_works(line: Line, tmp_pa
         words = shown.out.splitlines()[-1].split()[1:]
         assert line(*words, "--hub", hub.url).code == 0
     (model,) = load_workload(line.folder / "workload.yaml").models
-    assert (model.context, model.sequences, model.tensor, model.revision) == (16384, 4, 1, COMMIT)
+    assert (model.context, model.sequences, model.parallel.tensor, model.revision) == (16384, 4, 1, COMMIT)
 
 
 def test_all_shows_also_what_does_not_fit_and_why(line: Line) -> None:
@@ -154,7 +154,7 @@ def test_a_refresh_takes_what_the_hub_says_and_keeps_the_rest(line: Line, hub: S
     new, kept = by_id[OTHER], by_id["Qwen/Qwen3-8B-FP8"]
     assert (new.revision, new.weights, new.longest) == (COMMIT, 6_000_000_000, 50_000)
     assert new.download == 6_000_000_000 + 77 + len(hub.files["config.json"])
-    assert new.attention == Attention(37, 2, 128)
+    assert new.shape.attention == Attention(37, 2, 128)
     assert f"{hub.url}/{OTHER} at {COMMIT}" in new.sources["weights"]
     assert kept == next(entry for entry in ENTRIES if entry.id == kept.id)
     assert "from the hub:" in line("models").out

@@ -16,7 +16,17 @@ from tests.serving.stacks import FILES, KEY
 from winhost.cluster.render_request import ClusterRequest, ManifestSet
 from winhost.cluster.rendering import rendered
 from winhost.model.units import GiB
-from winhost.model.workload import Attention, Deploy, Embedding, Exposure, KvMirror, Mirror, Model, Video, Workload
+from winhost.model.workload import (
+    Deploy,
+    Exposure,
+    KvMirror,
+    Mirror,
+    Model,
+    Parallel,
+    Shape,
+    Video,
+    Workload,
+)
 from winhost.resources.host import HostFacts
 
 DATA = Path(__file__).parents[1] / "data/cluster"
@@ -43,8 +53,8 @@ def machine(name: str) -> HostFacts:
 
 def wide(**changed: Any) -> Model:
     """One that spans machines."""
-    shape = {"attention": Attention(28, 4, 128), "embedding": Embedding(1000, 1000)}
-    return model("wide", **shape, **{"tensor": 2, "pipeline": 2, "nodes": 2, **changed})
+    shape = Shape(28, 4, 128, hidden=1000, vocabulary=1000)
+    return model("wide", shape=shape, **{"parallel": Parallel(2, 2, nodes=2), **changed})
 
 
 def request(*models: Model, **changed: Any) -> ClusterRequest:
@@ -62,8 +72,8 @@ def request(*models: Model, **changed: Any) -> ClusterRequest:
 
 WORKLOADS: Mapping[str, ClusterRequest] = {
     "one": request(),
-    "two": request(model("chat"), model("Coder.7B", tensor=1, lora=None)),
-    "over-two-cards": request(model("chat", tensor=2), exposure=Exposure.CLUSTER, plain_http=True),
+    "two": request(model("chat"), model("Coder.7B", lora=None)),
+    "over-two-cards": request(model("chat", parallel=Parallel(2)), exposure=Exposure.CLUSTER, plain_http=True),
     "over-two-nodes": request(wide()),
     "by-ray": request(wide(), ray=True),
     "for-the-lan": request(exposure=Exposure.LAN, allow=("10.0.0.0/8",), tls_secret="endpoint"),

@@ -24,7 +24,16 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import Body, Exposure, KeyLimit, KvMirror, Mirror, PerKey, Video
+from winhost.model.workload import (
+    Body,
+    Exposure,
+    KeyLimit,
+    KvMirror,
+    Mirror,
+    Parallel,
+    PerKey,
+    Video,
+)
 from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
 from winhost.sizing.host_memory import engine_ram
@@ -91,7 +100,7 @@ def test_every_option_of_a_container_has_its_place_in_a_pod() -> None:
 
 def test_shared_memory_counts_in_the_limit_of_the_pod() -> None:
     tiers = request(kv_mirror=KvMirror(Mirror.TIERS, 10 * GiB))
-    for asked, least in ((request(), 8), (tiers, 18), (request(model("chat", tensor=2)), 8)):
+    for asked, least in ((request(), 8), (tiers, 18), (request(model("chat", parallel=Parallel(2))), 8)):
         pod = engine(made(asked))
         (shm,) = (volume["emptyDir"] for volume in pod["volumes"] if volume["name"] == "shm")
         assert shm["medium"] == "Memory"
@@ -135,7 +144,7 @@ def test_no_engine_is_killed_while_it_loads() -> None:
 @pytest.mark.parametrize(("machine", "gpus", "cards"), [("metal", "2", None), ("wsl", "1", "0,1")])
 def test_gpus_come_from_the_plugin(machine: str, gpus: str, cards: str | None) -> None:
     """In WSL all of them are one device, and the engine takes its own by their numbers."""
-    pod = engine(made(request(model("chat", tensor=2)), machine))
+    pod = engine(made(request(model("chat", parallel=Parallel(2))), machine))
     assert vllm(pod)["resources"]["limits"]["nvidia.com/gpu"] == gpus
     assert pod["runtimeClassName"] == "nvidia"
     assert environment(vllm(pod)).get("CUDA_VISIBLE_DEVICES") == cards
@@ -304,7 +313,7 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     def limited(name: str) -> ClusterRequest:
         plain = request()
         own = {name: KeyLimit(concurrent=4)}
-        return replace(plain, workload=replace(plain.workload, per_key=PerKey(KeyLimit(requests_per_minute=60), own)))
+        return replace(plain, workload=replace(plain.workload, per_key=PerKey(requests_per_minute=60, keys=own)))
 
     settings = parse_settings(the(made(limited("alice")), "ConfigMap", "gateway")["data"]["settings.json"])
     assert (settings.per_key.of("alice").concurrent, settings.per_key.of("bob").requests_per_minute) == (4, 60)
@@ -430,16 +439,18 @@ def _served() -> Any:
 def test_a_pod_has_room_for_what_its_engine_takes_whatever_the_workload(
     tensor: int, stages: int, nodes: int, copies: int, staging: int | None, weights: int
 ) -> None:
-    chat = model("chat", tensor=tensor, pipeline=stages * nodes, nodes=nodes, data=1 if nodes > 1 else copies)
+    chat = model("chat", parallel=Parallel(tensor, stages * nodes, 1 if nodes > 1 else copies, nodes))
     files = {"chat": {**FILES, "files": [f"sha256:{'ef' * 32} {weights} model.safetensors"]}}
     asked = request(chat, files=files, kv_mirror=KvMirror(Mirror.TIERS, staging) if staging else None)
     found = EnginePod(asked, chat, _served(), shared=False)
     assert found.shared_memory % GiB == found.memory % GiB == 0
-    assert found.shared_memory >= 8 * GiB + (staging or 0) * chat.data
+    assert found.shared_memory >= 8 * GiB + (staging or 0) * chat.parallel.data
     assert found.memory >= found.shared_memory + engine_ram(chat)
     manifests = {each["kind"]: each for each in list[Any](engine_manifests(found))}
     claim = manifests["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"]
     assert int(claim.removesuffix("Gi")) * GiB > weights
     serves = manifests["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]["leaderTemplate"] if nodes > 1 else None
     pod = (serves or manifests["Deployment"]["spec"]["template"])["spec"]
-    assert int(vllm(pod)["resources"]["limits"]["nvidia.com/gpu"]) * nodes == tensor * stages * nodes * chat.data
+    assert (
+        int(vllm(pod)["resources"]["limits"]["nvidia.com/gpu"]) * nodes == tensor * stages * nodes * chat.parallel.data
+    )

@@ -16,7 +16,15 @@ from winhost.compat.evaluation import evaluate
 from winhost.compat.needs import Fit, Needs, check, fit_of, fits, nearest, needs_of, wanted
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
-from winhost.model.workload import Attention, Embedding, LoadFormat, Model, ModelState, Quantization, Workload
+from winhost.model.workload import (
+    LoadFormat,
+    Model,
+    ModelState,
+    Parallel,
+    Quantization,
+    Shape,
+    Workload,
+)
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 from winhost.sizing.fit import applied
@@ -63,7 +71,7 @@ def test_models_imply_what_they_need() -> None:
     open_ = replace(SHARING, needs=Needs())
     assert ("sleep-l1" in needs_of(open_).must, needs_of(open_).nice) == (False, ("sleep-l1",))
     assert {"tensor-parallel", "multi-gpu"} <= set(needs_of(WIDE).must)
-    copies = replace(SHARING, models=tuple(replace(model, data=2) for model in SHARING.models))
+    copies = replace(SHARING, models=tuple(replace(model, parallel=Parallel(data=2)) for model in SHARING.models))
     assert {"data-parallel", "sleep-data-parallel"} <= set(needs_of(copies).must)
     streamed = replace(ONE_7B, models=tuple(replace(m, load_format=LoadFormat.RUNAI_STREAMER) for m in ONE_7B.models))
     assert "streaming-loaders" in needs_of(streamed).must
@@ -133,11 +141,10 @@ AWQ_32B = Workload(
             id="Qwen/Qwen2.5-32B-Instruct-AWQ",
             parameters=32_800_000_000,
             quantization=Quantization.AWQ,
-            embedding=Embedding(152_064, 5120),
-            attention=Attention(64, 8, 128),
+            shape=Shape(64, 8, 128, hidden=5120, vocabulary=152_064),
             context=16_384,
             sequences=4,
-            tensor=2,
+            parallel=Parallel(2),
         ),
     )
 )
@@ -168,12 +175,11 @@ MODELS = st.builds(
     id=st.just("org/model"),
     parameters=st.integers(4 * 10**9, 40 * 10**9),
     quantization=st.sampled_from([None, Quantization.AWQ]),
-    embedding=st.just(Embedding(64_000, 4096)),
-    attention=st.builds(Attention, st.integers(20, 64), st.sampled_from([4, 8]), st.just(128)),
+    shape=st.builds(Shape, st.integers(20, 64), st.sampled_from([4, 8]), st.just(128), st.just(4096), st.just(64_000)),
     context=st.sampled_from([4096, 16_384, 65_536]),
     sequences=st.integers(1, 24),
     state=st.sampled_from(ModelState),
-    tensor=st.sampled_from([1, 2]),
+    parallel=st.builds(Parallel, st.sampled_from([1, 2])),
 )
 WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(
     lambda models: Workload(
@@ -203,7 +209,7 @@ def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Wor
 
 
 def test_what_is_not_stated_leaves_the_way_unverified() -> None:
-    vague = replace(ONE_7B, models=tuple(replace(model, attention=None, kv=None) for model in ONE_7B.models))
+    vague = replace(ONE_7B, models=tuple(replace(model, shape=Shape(), kv=None) for model in ONE_7B.models))
     found = fit("server2025-role-installed", "dda", ANY, vague)
     assert found.verdict is Verdict.UNVERIFIED
     assert [reason.code for offered in found.lacking for reason in offered.reasons] == ["gpu-memory.fit-unknown"]

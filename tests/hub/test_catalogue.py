@@ -18,8 +18,12 @@ from winhost.hub.catalogue import (
     workload_document,
 )
 from winhost.model.errors import UsageError
-from winhost.model.workload import Quantization
-from winhost.model.workloadfile import is_model_name, load_workload
+from winhost.model.workload import (
+    Parallel,
+    Quantization,
+    is_model_name,
+)
+from winhost.model.workloadfile import load_workload
 from winhost.sizing.engines import MemoryPart, weights
 
 ROOT = Path(__file__).parents[2]
@@ -72,8 +76,9 @@ def test_names_are_unique_and_can_be_served() -> None:
 
 @each_row("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_the_numbers_agree_with_each_other(entry: Entry) -> None:
-    assert entry.embedding.parameters < entry.parameters
-    assert entry.heads % entry.attention.kv_heads == 0
+    assert entry.model.embedding is not None
+    assert entry.model.embedding.parameters < entry.parameters
+    assert entry.heads % (entry.shape.kv_heads or 0) == 0
     assert entry.splits_over(1)
     found = weights(entry.model)
     assert isinstance(found, MemoryPart), found
@@ -94,12 +99,13 @@ def test_what_a_source_says_of_weights_is_near_what_would_be_computed() -> None:
 def test_a_workload_file_of_an_entry_reads_back(entry: Entry, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    model = replace(entry.model, context=8192, sequences=4, tensor=2 if entry.splits_over(2) else 1, revision="a" * 40)
+    model = replace(entry.model, context=8192, sequences=4, revision="a" * 40)
+    model = replace(model, parallel=Parallel(2 if entry.splits_over(2) else 1))
     file = tmp_path / "w.yaml"
     file.write_text(yaml.safe_dump(workload_document(model)), encoding="utf-8")
     (read,) = load_workload(file).models
-    assert (read.id, read.revision, read.context, read.tensor) == (entry.id, "a" * 40, 8192, model.tensor)
-    assert (read.attention, read.embedding, read.quantization) == (model.attention, model.embedding, model.quantization)
+    assert (read.id, read.revision, read.context, read.parallel) == (entry.id, "a" * 40, 8192, model.parallel)
+    assert (read.shape, read.quantization) == (model.shape, model.quantization)
     assert weights(read) == weights(model)
 
 

@@ -35,7 +35,12 @@ def test_a_model_of_a_hub_is_fitted_with_its_commit_and_its_own_sizes(tmp_path: 
         hub.files["original/model.safetensors"] = b"the same once more"
         entry = entry_of(HubRepository("org/model", "main", hub.url))
     assert (entry.revision, entry.parameters, entry.weights) == (COMMIT, 64_000 + 409_600, None)
-    assert (entry.attention, entry.intermediate, entry.longest, entry.gated) == (Attention(4, 2, 8), 256, 40_000, False)
+    assert (entry.shape.attention, entry.intermediate, entry.longest, entry.gated) == (
+        Attention(4, 2, 8),
+        256,
+        40_000,
+        False,
+    )
     assert entry.download == 5_000_000 + len(json.dumps(CONFIG))
     (fitted,) = fitting(expand(find("win11-pro-1gpu"))[0], entries=[entry])
     assert (fitted.context, fitted.sequences, fitted.gpus) == (32_768, 4, 1)

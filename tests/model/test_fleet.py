@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.errors import faults, raises
 from tests.rows import each_row
+from winhost.model.documents import json_schema
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, Transport, find_fleet
@@ -81,7 +82,7 @@ def test_the_example_is_valid_and_uses_every_option() -> None:
     assert EXAMPLE.hosts[0].transport.verify == ROOT / "examples/corp-ca.pem"
     assert EXAMPLE.hosts[2].transport.verify is False
     text = EXAMPLE.file.read_text(encoding="utf-8")
-    known = FleetFile.model_json_schema()["$defs"]
+    known = json_schema(FleetFile)["$defs"]
     options = {*known["TransportOptions"]["properties"], *known["HostSshOptions"]["properties"]}
     assert [option for option in options if f" {option}:" not in text] == []
     assert EXAMPLE.hosts[1].ssh is not None
@@ -226,7 +227,7 @@ def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_key_of_the_schema_is_described_and_none_may_be_null() -> None:
-    entries = dict(properties(FleetFile.model_json_schema()))
+    entries = dict(properties(json_schema(FleetFile)))
     assert "HostTransportOptions.verify" in entries
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert [name for name, entry in entries.items() if {"type": "null"} in entry.get("anyOf", [])] == []
@@ -234,7 +235,7 @@ def test_every_key_of_the_schema_is_described_and_none_may_be_null() -> None:
 
 
 def test_the_schema_knows_durations_secrets_and_the_spelling_of_verify() -> None:
-    definitions = FleetFile.model_json_schema()["$defs"]
+    definitions = json_schema(FleetFile)["$defs"]
     shared, own = (definitions[name]["properties"] for name in ("TransportOptions", "HostTransportOptions"))
     pattern = shared["call_timeout"]["anyOf"][0]["pattern"]
     assert [text for text in ("10s", "2m", "1h30m", "", "10", "1d") if re.search(pattern, text)] == [
@@ -251,7 +252,7 @@ def test_the_schema_knows_durations_secrets_and_the_spelling_of_verify() -> None
 
 
 def test_the_described_defaults_are_the_real_ones() -> None:
-    described = {name: entry["description"] for name, entry in properties(FleetFile.model_json_schema())}
+    described = {name: entry["description"] for name, entry in properties(json_schema(FleetFile))}
     defaults = asdict(Transport(port=5986))
     for option in ("connect_timeout", "operation_timeout", "call_timeout"):
         assert described[f"TransportOptions.{option}"].endswith(f"Default: {render_duration(defaults[option])}.")
@@ -259,5 +260,5 @@ def test_the_described_defaults_are_the_real_ones() -> None:
 
 
 def test_every_model_refuses_unknown_keys() -> None:
-    definitions = FleetFile.model_json_schema()["$defs"].values()
+    definitions = json_schema(FleetFile)["$defs"].values()
     assert all(entry["additionalProperties"] is False for entry in definitions if entry["type"] == "object")

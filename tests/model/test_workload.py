@@ -15,9 +15,10 @@ from tests.cases import read_cases
 from tests.errors import faults, raises
 from tests.rows import each_row
 from winhost.model.capabilities import CAPABILITIES
+from winhost.model.documents import json_schema
 from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
-from winhost.model.workload import VERSIONS, Model, Workload
-from winhost.model.workloadfile import WorkloadFile, load_workload
+from winhost.model.workload import VERSIONS, Model, Workload, WorkloadFile
+from winhost.model.workloadfile import load_workload
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests/data/workloads/files").glob("*.yaml"))
@@ -40,7 +41,7 @@ def shown(value: Any) -> Any:
 
 
 def meant(workload: Workload) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    models = {model.name: shown(asdict(model)) for model in workload.models}
+    models = {each.name: {**shown(asdict(each)), "kv_bytes": each.kv_bytes} for each in workload.models}
     return models, {key: value for key, value in shown(asdict(workload)).items() if key != "models"}
 
 
@@ -64,7 +65,7 @@ def test_a_workload_file_means_what_its_case_says(case: Path, tmp_path: Path, mo
 
 def test_the_fullest_case_says_something_of_every_field() -> None:
     expected = read_cases(ROOT / "tests/data/workloads/files/everything.yaml")
-    fields = set(Model.__dataclass_fields__) - {"name", "memory", "suspend", "image"}  # these are said of the plain one
+    fields = set(Model.__dataclass_fields__) - {"name", "memory", "suspend", "chosen_level"}
     assert set(expected["models"]["big"]) == fields
     assert set(expected["workload"]) == set(Workload.__dataclass_fields__) - {"models"}
 
@@ -139,24 +140,24 @@ def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_key_of_the_schema_is_described_and_none_may_be_null() -> None:
-    entries = dict(properties(WorkloadFile.model_json_schema()))
-    assert "ModelOptions.kv_dtype" in entries
+    entries = dict(properties(json_schema(WorkloadFile)))
+    assert "Model.kv_dtype" in entries
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert [name for name, entry in entries.items() if {"type": "null"} in entry.get("anyOf", [])] == []
 
 
 def test_every_model_of_the_schema_refuses_unknown_keys() -> None:
-    schema = WorkloadFile.model_json_schema()
+    schema = json_schema(WorkloadFile)
     objects = [entry for entry in [schema, *schema["$defs"].values()] if entry["type"] == "object"]
     assert len(objects) == 13
     assert all(entry["additionalProperties"] is False for entry in objects)
 
 
 def test_the_schema_offers_capabilities_and_versions_and_knows_sizes() -> None:
-    definitions = WorkloadFile.model_json_schema()["$defs"]
-    assert definitions["NeedsOptions"]["properties"]["must"]["items"]["enum"] == list(CAPABILITIES)
-    assert tuple(definitions["VersionsOptions"]["properties"]) == VERSIONS
-    pattern = definitions["ModelOptions"]["properties"]["memory"]["anyOf"][0]["pattern"]
+    definitions = json_schema(WorkloadFile)["$defs"]
+    assert definitions["Needs"]["properties"]["must"]["items"]["enum"] == list(CAPABILITIES)
+    assert tuple(definitions["Versions"]["properties"]) == VERSIONS
+    pattern = definitions["Model"]["properties"]["memory"]["anyOf"][0]["pattern"]
     assert pattern == f"^{SIZE_PATTERN}$"
     assert re.search(pattern, "24 GiB")
     assert not re.search(pattern, "24 gigs")

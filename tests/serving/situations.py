@@ -12,7 +12,11 @@ from packaging.version import Version
 
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.units import GiB
-from winhost.model.workload import Attention, Model, Workload
+from winhost.model.workload import (
+    Model,
+    Shape,
+    Workload,
+)
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -61,7 +65,7 @@ def workload_of(case: Mapping[str, Any], folder: Path) -> Workload:
 
 def model(name: str = "chat", **changed: Any) -> Model:
     """A small one, of which everything is known."""
-    plain = Model(name, name, parameters=10**9, attention=Attention(28, 4, 128), context=4096)
+    plain = Model(name, name, parameters=10**9, shape=Shape(28, 4, 128), context=4096)
     return replace(plain, **changed)
 
 

@@ -16,7 +16,14 @@ from winhost.model.errors import UsageError
 from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAnswer, ReduceRate
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
-from winhost.model.workload import KeyLimit, KvMirror, Mirror, ModelState, PerKey, Workload
+from winhost.model.workload import (
+    KvMirror,
+    Mirror,
+    ModelState,
+    Parallel,
+    PerKey,
+    Workload,
+)
 from winhost.resources.host import HostFacts
 from winhost.serving.compose_project import ComposeProject, ComposeRequest, compose_project
 
@@ -102,7 +109,7 @@ def test_the_gateway_finds_what_it_reads() -> None:
 
 def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     plain = asked()
-    limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(KeyLimit(concurrent=4))))
+    limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(concurrent=4)))
     settings = yaml.load(made(limited).text, FASTEST)["configs"]["gateway-settings-json"]["content"]
     assert parse_settings(settings).per_key.of("alice").concurrent == 4
 
@@ -160,7 +167,7 @@ def test_gpus_are_those_of_the_facts_or_what_is_said_of_them() -> None:
     )
     assert (by_cdi["driver"], by_cdi["device_ids"]) == ("cdi", ["nvidia.com/gpu=all"])
     assert (all_["driver"], all_["count"]) == ("nvidia", "all")
-    stated = made(asked(tensor=2), stated_linux("2x48GiB", 256 * GiB))
+    stated = made(asked(parallel=Parallel(2)), stated_linux("2x48GiB", 256 * GiB))
     assert "--disable-custom-all-reduce" in services(stated)["engine-chat"]["command"], "nobody said that they can"
     for wrong in ("2", "0x48GiB", "2x48", "x"):
         with pytest.raises(ValueError, match="such as 2"):
@@ -175,6 +182,6 @@ def test_in_a_guest_gpus_copy_to_each_other_once_that_was_measured() -> None:
         answer = ProbeAnswer("6.8.0", (ran,), nccl=reduced)
         probe = Measurement("linux", "ubuntu-2xh100", "2026-11-25T00:00:00+00:00", "0" * 64, answer)
         shown = HostFacts(replace(guest.document, measured=(probe,)))
-        engine = services(made(asked(tensor=2), shown))["engine-chat"]
+        engine = services(made(asked(parallel=Parallel(2)), shown))["engine-chat"]
         assert ("--disable-custom-all-reduce" in engine["command"]) is apart, transports
         assert (engine["environment"].get("NCCL_P2P_DISABLE") == "1") is apart, transports

@@ -174,7 +174,7 @@ def test_from_windows_it_is_one_plan_too(tmp_path: Path, path: str, through: str
 
 
 def test_tiers_beside_a_sleep_that_was_asked_for_are_refused_by_name() -> None:
-    asleep = {"state": ModelState.SLEEPING, "level_stated": True}
+    asleep = {"state": ModelState.SLEEPING, "sleep_level": 1}
     with pytest.raises(RefusedError, match="tiers does not go with") as refused:
         made(mirrored(Mirror.TIERS, vllm="0.23.0", **asleep))
     assert refused.value.code == "MirrorConflict"

@@ -18,12 +18,12 @@ from winhost.compat.swap import STARTS
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.findings.condition import fault_of, in_range
 from winhost.knowledge import catalogue
+from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
     Availability,
-    AvailableMemory,
     Body,
     KvMirror,
     Lora,
@@ -31,6 +31,7 @@ from winhost.model.workload import (
     Model,
     ModelState,
     Needs,
+    Parallel,
     Quantization,
     Workload,
 )
@@ -137,7 +138,7 @@ def test_a_default_that_changed_is_told(version: str, says: str) -> None:
 @pytest.mark.parametrize("state", ModelState)
 @pytest.mark.parametrize("host", [TWO_CARDS, "server2025-4xh200", "ubuntu-2xh100"])
 def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelState, version: str) -> None:
-    wanted = workload(model(tensor=2, state=state, lora=Lora(2, 100 * MiB)), vllm=version)
+    wanted = workload(model(parallel=Parallel(2), state=state, lora=Lora(2, 100 * MiB)), vllm=version)
     served = serving(shipped(host) if host != "ubuntu-2xh100" else linux(host), wanted).models[0]
     own = [line for line in served.lines if line.kind == "engine" or line.name.startswith("VLLM_")]
     assert len(own) > 5
@@ -150,7 +151,7 @@ VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
 SITUATIONS = {
     "resident": [model()],
     "sleeping": [model(state=ModelState.SLEEPING)],
-    "over two cards": [model(tensor=2)],
+    "over two cards": [model(parallel=Parallel(2))],
     "adapters": [model(lora=Lora(2, 100 * MiB))],
 }
 
@@ -192,7 +193,7 @@ def test_an_engine_fetches_media_from_hosts_that_the_workload_names_alone(name: 
 
 
 def test_between_cards_the_profile_sets_what_assess_names() -> None:
-    lines = {line.name: line.value for line in _first(workload(model(tensor=2))).lines}
+    lines = {line.name: line.value for line in _first(workload(model(parallel=Parallel(2)))).lines}
     assert BEHIND_WINDOWS.items() <= lines.items()
     assert NO_CUSTOM_ALL_REDUCE in lines
 
@@ -210,16 +211,16 @@ def shm_of(each: Model, staging: int = 0) -> int:
 
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.integers(0, 200), st.integers(0, 200))
 def test_shm_grows_with_cards_and_tiers_and_never_shrinks(tensor: int, data: int, tier: int, more: int) -> None:
-    small = shm_of(model(tensor=tensor, data=data), tier * GiB)
+    small = shm_of(model(parallel=Parallel(tensor, data=data)), tier * GiB)
     assert small >= max(8 * GiB, tier * GiB)
     assert small % (8 * GiB) == 0
-    assert shm_of(model(tensor=tensor, data=data), (tier + more) * GiB) >= small
-    assert shm_of(model(tensor=2 * tensor, data=data), tier * GiB) >= small
-    assert shm_of(model(tensor=tensor, data=2 * data), tier * GiB) >= small
+    assert shm_of(model(parallel=Parallel(tensor, data=data)), (tier + more) * GiB) >= small
+    assert shm_of(model(parallel=Parallel(2 * tensor, data=data)), tier * GiB) >= small
+    assert shm_of(model(parallel=Parallel(tensor, data=2 * data)), tier * GiB) >= small
 
 
 def test_shm_shows_its_arithmetic() -> None:
-    (line,) = [line for line in _first(workload(model(tensor=2))).lines if line.name == "--shm-size"]
+    (line,) = [line for line in _first(workload(model(parallel=Parallel(2)))).lines if line.name == "--shm-size"]
     assert line.value == "16g"
     assert [
         part
@@ -246,7 +247,7 @@ def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep
         return  # only the lower ends fit
     vram = 24564 * MiB
     stopped = {one.model for one in served if one.profile == NO_SLEEP}
-    rested = [replace(each, sleep_level=0) if each.name in stopped else each for each in models]
+    rested = [replace(each, chosen_level=0) if each.name in stopped else each for each in models]
     outside = {each.name: sum(part.bytes for part in engine(each).outside) for each in rested}
     share = {one.model: float(_value(one, "--gpu-memory-utilization")) * vram * 0.98 for one in served}
     taken = {name: size + outside[name] for name, size in share.items()}
@@ -267,8 +268,8 @@ def _value(served: Served, name: str) -> str:
 models = st.builds(
     model,
     state=st.sampled_from(ModelState),
-    sleep_level=st.sampled_from([1, 2]),
-    tensor=st.sampled_from([1, 2]),
+    chosen_level=st.sampled_from([1, 2]),
+    parallel=st.builds(Parallel, st.sampled_from([1, 2])),
     quantization=st.sampled_from([None, Quantization.FP8]),
     weights=st.just(2 * GiB),
     lora=st.sampled_from([None, Lora(2, 100 * MiB)]),

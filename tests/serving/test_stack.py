@@ -141,14 +141,18 @@ def test_an_endpoint_beyond_the_machine_is_limited_to_networks() -> None:
     assert "FirewallPort" not in [each["resource"] for each in list[Any](made().entries)]
 
 
-PER_KEY = PerKey(KeyLimit(concurrent=32, tokens_per_minute=200_000), {"alice": KeyLimit(concurrent=4)})
+PER_KEY = PerKey(concurrent=32, tokens_per_minute=200_000, keys={"alice": KeyLimit(concurrent=4)})
 
 
 def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     plain = request()
     limited = replace(plain, workload=replace(plain.workload, per_key=PER_KEY))
     settings = gateway_settings(made(limited))
-    assert settings["per_key"] == {"concurrent": 32, "tokens_per_minute": 200_000, "keys": {"alice": {"concurrent": 4}}}
+    assert settings["per_key"] == {
+        "concurrent": 32,
+        "tokens_per_minute": 200_000,
+        "keys": {"alice": {"concurrent": 4, "tokens_per_minute": 200_000}},
+    }
     assert parse_settings(json.dumps(settings)).per_key.of("alice").concurrent == 4
     assert "per_key" not in gateway_settings(made(plain))
 
@@ -231,7 +235,7 @@ def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_develo
 
 
 def test_level_2_is_taken_where_the_workload_says_so() -> None:
-    turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2, level_stated=True)))["models"][0]["turns"]
+    turns = gateway_settings(made(by_turns("chat", "coder", sleep_level=2)))["models"][0]["turns"]
     assert (turns["level"], turns["reloads"]) == (2, True)
 
 
@@ -262,7 +266,7 @@ def test_what_would_fit_awake_at_once_is_said() -> None:
 
 
 def test_one_that_goes_to_disk_starts_from_there_as_a_user_that_stays() -> None:
-    asked = replace(by_turns("chat", suspend=True, image=True), by="/opt/vllm/bin/vllm", image=None)
+    asked = replace(by_turns("chat", suspend="disk"), by="/opt/vllm/bin/vllm", image=None)
     found = stack(with_set(to_add=["criu 4.2-1ubuntu2"]), asked)
     text = unit(found)
     folder = next(path.rpartition("/")[0] for path in texts(found) if path.endswith("/process_image.py"))
@@ -280,7 +284,7 @@ OLD = {"6.8.0-60-generic": "criu 3.17.1-2", "6.17.0-5-generic": "criu 4.1.1-1"}
 
 
 def test_a_criu_that_cannot_write_an_image_is_refused_by_name() -> None:
-    asked = replace(by_turns("chat", suspend=True, image=True), by="/opt/vllm/bin/vllm", image=None)
+    asked = replace(by_turns("chat", suspend="disk"), by="/opt/vllm/bin/vllm", image=None)
     for kernel, package in OLD.items():
         facts = with_set(to_add=[package]).document
         system = replace(

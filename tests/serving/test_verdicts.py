@@ -9,13 +9,18 @@ from winhost.compat.needs import fits, needs_of
 from winhost.model.errors import RefusedError
 from winhost.model.path import path_of
 from winhost.model.reason import Verdict
-from winhost.model.workload import Embedding, Mirror, ModelState, Workload
 from winhost.model.workload import KvMirror as Tiers
+from winhost.model.workload import (
+    Mirror,
+    ModelState,
+    Shape,
+    Workload,
+)
 from winhost.model.workloadfile import load_workload
 from winhost.serving.choice import PROFILED, serving
 
 ROOT = Path(__file__).parents[2]
-SEVEN = {"parameters": 7_615_616_512, "embedding": Embedding(152_064, 3584), "context": 8192, "sequences": 4}
+SEVEN = {"parameters": 7_615_616_512, "shape": Shape(28, 4, 128, 3584, 152_064), "context": 8192, "sequences": 4}
 HOSTS = ("win11-pro-1gpu", "server2025-2x4090")
 WORKLOADS: dict[str, Workload] = {
     **{path.stem: load_workload(path) for path in sorted((ROOT / "examples/workloads").glob("*.yaml"))},

@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import ALL_VARIANTS, AvailableMemory
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
-    Attention,
-    AvailableMemory,
     DType,
-    Embedding,
     KvMirror,
     Lora,
     Mirror,
     Model,
     ModelState,
     Needs,
+    Parallel,
     Quantization,
+    Shape,
     Video,
     Workload,
 )
@@ -122,9 +121,16 @@ MODELS = st.builds(
     parameters=st.integers(5 * 10**8, 14 * 10**9),
     dtype=st.sampled_from([DType.BFLOAT16, DType.FLOAT16]),
     quantization=mostly(NOT_SAID, st.sampled_from(Quantization)),
-    embedding=mostly(st.just(Embedding(64_000, 2048)), NOT_SAID),
-    attention=mostly(
-        st.builds(Attention, st.integers(8, 40), st.sampled_from([2, 4, 8]), st.sampled_from([64, 128])), NOT_SAID
+    shape=mostly(
+        st.builds(
+            Shape,
+            layers=st.integers(8, 40),
+            kv_heads=st.sampled_from([2, 4, 8]),
+            head_dim=mostly(st.sampled_from([64, 128]), NOT_SAID),
+            hidden=st.just(2048),
+            vocabulary=mostly(st.just(64_000), NOT_SAID),
+        ),
+        st.just(Shape()),
     ),
     context=mostly(st.integers(1, 16384), NOT_SAID),
     sequences=st.integers(1, 16),
@@ -132,9 +138,8 @@ MODELS = st.builds(
     activations=mostly(NOT_SAID, st.integers(1, 2 * GiB)),
     memory=mostly(NOT_SAID, st.integers(1, 30 * GiB)),
     state=st.sampled_from(ModelState),
-    sleep_level=st.sampled_from([1, 2]),
-    tensor=mostly(st.just(1), st.just(2)),
-    data=mostly(st.just(1), st.just(2)),
+    chosen_level=st.sampled_from([1, 2]),
+    parallel=st.builds(Parallel, tensor=mostly(st.just(1), st.just(2)), data=mostly(st.just(1), st.just(2))),
     lora=mostly(NOT_SAID, st.builds(Lora, st.integers(1, 4), st.integers(1, GiB))),
 )
 WORKLOADS = st.builds(
@@ -295,7 +300,7 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory:
 
 @given(ROOMS)
 def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: AvailableMemory) -> None:
-    chat = Model("chat", "org/chat", 8 * 10**9, attention=Attention(32, 8, 128), context=4096, sequences=64)
+    chat = Model("chat", "org/chat", 8 * 10**9, shape=Shape(32, 8, 128), context=4096, sequences=64)
     for fix in what_would_fit(Workload((chat,)), available_memory).fixes:
         (first, *others) = fix.changes
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:

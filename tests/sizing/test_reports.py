@@ -11,7 +11,12 @@ from packaging.version import Version
 
 from tests.cases import read_cases
 from winhost.model.units import GiB, MiB, parse_size
-from winhost.model.workload import Attention, Embedding, Model, Quantization
+from winhost.model.workload import (
+    Model,
+    Parallel,
+    Quantization,
+    Shape,
+)
 from winhost.sizing.card_memory import share_holds
 from winhost.sizing.engines import CUDA_GRAPHS, Engine, MemoryPart, engine
 
@@ -26,7 +31,6 @@ SEEN_BY_CUDA = 139.88  # GiB: two starts of one engine differ by 78.61 GiB of KV
 def modelled(row: Mapping[str, Any], models: Mapping[str, Any]) -> Engine:
     said = models[row["model"]]
     shape = said.get("shape", {})
-    attention = [shape[key] for key in ("layers", "kv_heads", "head_dim") if key in shape]
     weights = f"{row['weights']} GiB" if "weights" in row else said.get("weights")
     kv = f"{row['kv']} GiB" if "kv" in row else said.get("kv")
     model = Model(
@@ -35,14 +39,10 @@ def modelled(row: Mapping[str, Any], models: Mapping[str, Any]) -> Engine:
         parameters=said.get("parameters"),
         quantization=Quantization(said["quantization"]) if "quantization" in said else None,
         weights=None if weights is None else parse_size(weights),
-        embedding=Embedding(shape["vocabulary"], shape["hidden"], bool(shape.get("tied_embeddings")))
-        if "vocabulary" in shape
-        else None,
-        attention=Attention(*attention) if attention else None,
+        shape=Shape(**shape),
         context=row.get("context", 4096),
         kv=None if kv is None else parse_size(kv),
-        tensor=row.get("tensor", 1),
-        pipeline=row.get("pipeline", 1),
+        parallel=Parallel(row.get("tensor", 1), row.get("pipeline", 1)),
     )
     found = engine(model, row["gpu"] * MiB, Version(row["vllm"]))
     assert not found.missing

@@ -14,17 +14,15 @@ from typing import Any
 from tests.serving.situations import linux
 from tests.serving.stacks import request
 from winhost.model.units import GiB
-from winhost.model.workload import Attention, KvMirror, LoadFormat, Mirror, Model, ModelState
+from winhost.model.workload import KvMirror, LoadFormat, Mirror, Model, ModelState, Shape
 from winhost.serving.stack import StackRequest, stack
 
 VLLM = "0.24.0"
 
 
 def _model(name: str, gib: int, state: ModelState) -> Model:
-    shape = Attention(16, 8, 128)
-    return Model(
-        name, name, weights=gib * GiB, attention=shape, context=4096, load_format=LoadFormat.DUMMY, state=state
-    )
+    shape = Shape(16, 8, 128)
+    return Model(name, name, weights=gib * GiB, shape=shape, context=4096, load_format=LoadFormat.DUMMY, state=state)
 
 
 def _made(*models: Model, mirror: KvMirror | None = None) -> tuple[dict[str, Any], dict[str, Any]]:

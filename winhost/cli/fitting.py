@@ -26,11 +26,18 @@ from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import is_meant
+from winhost.model.path import AvailableMemory, is_meant
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory, DType, Model, Needs, Quantization, Workload
+from winhost.model.workload import (
+    DType,
+    Model,
+    Needs,
+    Parallel,
+    Quantization,
+    Workload,
+)
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
@@ -85,7 +92,7 @@ class Candidate:
 
     @property
     def gpus(self) -> int:
-        return self.model.tensor
+        return self.model.parallel.tensor
 
     @property
     def context(self) -> int:
@@ -245,7 +252,7 @@ class Way:
         planned = plan_of(entry.model, sizes, contexts, self._budget)
         if planned:
             return planned
-        model = replace(entry.model, tensor=sizes[-1], context=contexts[-1], sequences=1)
+        model = replace(entry.model, parallel=Parallel(sizes[-1]), context=contexts[-1], sequences=1)
         return model, self._budget(model)
 
     def _budget(self, model: Model) -> Budget:
@@ -261,7 +268,7 @@ def plan_of(
     doubtful: tuple[Model, Budget] | None = None
     cut: tuple[Model, Budget] | None = None
     for tensor in sizes:
-        small = replace(model, tensor=tensor, context=contexts[-1], sequences=1)
+        small = replace(model, parallel=Parallel(tensor), context=contexts[-1], sequences=1)
         found = take(small)
         if not found.fits:
             doubtful = doubtful or ((small, found) if found.may_fit else None)

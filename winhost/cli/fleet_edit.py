@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -69,7 +69,7 @@ def removed(text: str, name: str) -> str:
 def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
     """Writes the file, and returns the host as it reads now. Raises UsageError, OSError; then the file is as before."""
     try:
-        FleetFile.model_validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
+        TypeAdapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise UsageError(

@@ -46,7 +46,7 @@ from winhost.model.facts import Facts
 from winhost.model.fleetfile import FleetFile
 from winhost.model.plan import Plan
 from winhost.model.reason import Explanation
-from winhost.model.workloadfile import WorkloadFile
+from winhost.model.workload import WorkloadFile
 from winhost.paths.playbook import Playbook
 from winhost.serving.serving_status import ServingStatus
 from winhost.symptoms.diagnosis import Diagnosis

@@ -134,7 +134,7 @@ class StackParts:
         return {each.name: self.once(f"model {each.name}", partial(self._files, each)) for each in self.workload.models}
 
     def _files(self, model: Model) -> dict[str, Any]:
-        if is_folder(model.id) and self.workload.deploy is Deploy.UNITS:
+        if is_folder(model.id) and self.workload.deploy is not Deploy.KUBERNETES:
             from winhost.hub.model_folder import folder_files  # most models come from a hub
 
             return folder_files(model.id)

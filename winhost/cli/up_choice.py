@@ -129,7 +129,7 @@ def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | N
         smaller = _that_fits(next(ways(facts, path), None), drafted)
         if smaller is not None:
             made = draft(repository, token, lambda done, of: _tell(watch, model, done, of), smaller)
-    planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.tensor)
+    planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.parallel.tensor)
     about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens x {planned.sequences}"
     return Choice(made.model, made.text, about, look=made.look)
 
@@ -146,7 +146,7 @@ def _that_fits(way: Way | None, model: Model) -> Planned | None:
     if found is None:
         return None
     planned, _ = found
-    return Planned(planned.context or 0, planned.sequences, planned.tensor)
+    return Planned(planned.context or 0, planned.sequences, planned.parallel.tensor)
 
 
 def _tell(watch: Watch, model: str, done: int, of: int) -> None:

@@ -31,7 +31,7 @@ def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
 
 
 def _several(pod: EnginePod) -> bool:
-    return pod.model.nodes > 1
+    return pod.model.parallel.nodes > 1
 
 
 def _alone(pod: EnginePod) -> Mapping[str, Json]:
@@ -61,7 +61,7 @@ def _group(pod: EnginePod) -> Mapping[str, Json]:
     spec: dict[str, Json] = {
         "replicas": 1,
         "leaderWorkerTemplate": {
-            "size": pod.model.nodes,
+            "size": pod.model.parallel.nodes,
             # A rank that is gone takes the whole engine along.
             "restartPolicy": "RecreateGroupOnPodRestart",
             "leaderTemplate": {"metadata": metadata, "spec": leader},
@@ -99,7 +99,7 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
     mirror = pod.request.workload.kv_mirror
-    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.keep if mirror else 0)
+    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.kept if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if _several(pod) else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},

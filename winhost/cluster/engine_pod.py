@@ -43,7 +43,7 @@ class EnginePod:
     def shared_memory(self) -> Bytes:
         """Of /dev/shm: with KV tiers their share besides what engines have of it without."""
         mirror = self.request.workload.kv_mirror
-        tiers = mirror.staging * self.model.data if mirror else 0
+        tiers = mirror.staging * self.model.parallel.data if mirror else 0
         return max(self.served.shared_memory, _whole(SHM_LEAST + tiers))
 
     @property
@@ -57,7 +57,7 @@ class EnginePod:
         lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
         arguments = [literal(word) for line in lines for word in line.words]
         remote = ["--trust-remote-code"] * self.model.trust_remote_code
-        several = self._over_nodes if self.model.nodes > 1 else []
+        several = self._over_nodes if self.model.parallel.nodes > 1 else []
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
         serve = ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}"]
         return [*serve, *listen, *arguments, *several, *remote]
@@ -99,7 +99,7 @@ class EnginePod:
         return next(int(str(line.value)) for line in self._lines("container") if line.name == "--stop-timeout")
 
     def _environment(self) -> Iterator[Json]:
-        several = self.model.nodes > 1
+        several = self.model.parallel.nodes > 1
         for line in self._lines("env"):
             # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
             apart = line.name == "CUDA_VISIBLE_DEVICES" and not self.shared
@@ -114,8 +114,8 @@ class EnginePod:
     def _resources(self) -> dict[str, Json]:
         memory = f"{self.memory // GiB}Gi"
         return {
-            "requests": {"cpu": str(self.model.data + self.model.cards), "memory": memory},
-            "limits": {GPU: "1" if self.shared else str(self.model.cards), "memory": memory},
+            "requests": {"cpu": str(self.model.parallel.data + self.model.gpus), "memory": memory},
+            "limits": {GPU: "1" if self.shared else str(self.model.gpus), "memory": memory},
         }
 
     def _fetch(self, role: str) -> dict[str, Json]:
@@ -147,7 +147,7 @@ class EnginePod:
         container: dict[str, Json] = {
             "name": "kv-prune",
             "image": self.request.image,
-            "command": ["/bin/sh", "-c", prune, str(mirror.keep), self._kv],
+            "command": ["/bin/sh", "-c", prune, str(mirror.kept), self._kv],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "securityContext": container_security(writes=False),
             "volumeMounts": [

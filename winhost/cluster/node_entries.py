@@ -29,7 +29,7 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
     if request.join is not None and request.wsl == "nat":
         raise _behind_nat(facts.host)
     _refuse_another(facts)
-    wide = [model.name for model in request.cluster.workload.models if model.nodes > 1]
+    wide = [model.name for model in request.cluster.workload.models if model.parallel.nodes > 1]
     if wide and request.join is None:
         raise _spans(facts.host, wide)
     entries = [*_node(request)]

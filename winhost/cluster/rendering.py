@@ -66,7 +66,9 @@ def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[Cap
         # What FFmpeg's pod does first is to encode.
         if each.verdict is Verdict.UNSUPPORTED or _NO_ENCODER in each.because:
             raise _refused(facts.host, variant, each)
-    if any(model.nodes > 1 for model in request.workload.models) and _ONE_NODE & {each.code for each in pods.reasons}:
+    if any(model.parallel.nodes > 1 for model in request.workload.models) and _ONE_NODE & {
+        each.code for each in pods.reasons
+    }:
         raise _refused(facts.host, variant, pods)
     return [pods, *video]
 
@@ -108,13 +110,13 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
     served = found.models[0]
     listed, size = request.files[model.name]["files"] is not None, gib(files_size(request, model))
     how = f"{size} to download" if listed else f"room for {size} of files"
-    yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.cards} GPU(s), {how}"
+    yield f"{model.name}: vLLM {found.vllm}, profile {served.profile}, {model.gpus} GPU(s), {how}"
     if not listed:
         yield (
             f"{model.name}: the hub was not reached, so its files stand here without hashes: the pod takes them as the "
             "hub lists them at this commit when it first starts. Render again where the hub is reached to have them"
         )
-    if model.nodes > 1:
+    if model.parallel.nodes > 1:
         yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
     for line in served.lines:
         if line.kind == "wslconfig":

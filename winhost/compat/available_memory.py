@@ -4,8 +4,8 @@ from winhost.compat.gpu_cards import gpus
 from winhost.compat.target import Target
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import memory_of
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory
 from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 

@@ -8,10 +8,17 @@ from winhost.compat.rule import finding, reason_of
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.path import ON_REQUEST
+from winhost.model.path import ON_REQUEST, AvailableMemory
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.units import gib
-from winhost.model.workload import AvailableMemory, Deploy, LoadFormat, Mirror, Model, Needs, Workload
+from winhost.model.workload import (
+    Deploy,
+    LoadFormat,
+    Mirror,
+    Model,
+    Needs,
+    Workload,
+)
 
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget
@@ -87,25 +94,24 @@ def needs_of(workload: Workload) -> Needs:
     implied += ["kubernetes-per-gpu"] * (workload.deploy is Deploy.KUBERNETES and pods > 1)
     must = tuple(dict.fromkeys(("gpu-compute", "gpu-memory", *workload.needs.must, *implied)))
     # A model that leaves its level open is stopped between its turns where it cannot sleep.
-    asleep = ["sleep-l1"] * any(model.sleeps and not model.level_stated for model in workload.models)
+    asleep = ["sleep-l1"] * any(model.sleeps and model.sleep_level is None for model in workload.models)
     nice = tuple(dict.fromkeys((*workload.needs.nice, *asleep)))
     return Needs(must, tuple(need for need in nice if need not in must))
 
 
 def _implied(model: Model) -> Iterator[str]:
-    parallel = {"tensor-parallel": model.tensor, "pipeline-parallel": model.pipeline, "data-parallel": model.data}
-    yield from (need for need, size in parallel.items() if size > 1)
-    if model.engine_cards > 1:
+    yield from (f"{way}-parallel" for way in ("tensor", "pipeline", "data") if getattr(model.parallel, way) > 1)
+    if model.engine_gpus > 1:
         yield "multi-gpu"
     if model.load_format in LOADERS:
         yield LOADERS[model.load_format]
-    if model.sleeps and model.sleep_level and model.level_stated:
-        yield f"sleep-l{model.sleep_level}"
+    if model.sleeps and model.level and model.sleep_level is not None:
+        yield f"sleep-l{model.level}"
     if model.suspend:
         yield "cuda-checkpoint"
     if model.image:
         yield "criu"
-    if model.sleeps and model.data > 1:
+    if model.sleeps and model.parallel.data > 1:
         yield "sleep-data-parallel"
 
 
@@ -170,7 +176,7 @@ def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, Ava
             return 0
         return 0 if found and found.may_fit is False else 1 if found and found.fits is False else 2
 
-    open_ = [each for each in workload.models if each.sleeps and not each.level_stated]
+    open_ = [each for each in workload.models if each.sleeps and each.sleep_level is None]
     workload = with_levels(workload, {each.name: 0 for each in open_})
     for each in open_:
         tries = {level: with_levels(workload, {each.name: level}) for level in (1, 2, 0)}

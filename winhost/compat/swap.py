@@ -87,21 +87,21 @@ def _held(model: Model) -> Bytes | None:
     if isinstance(share, MemoryPart):
         return share.bytes
     backup = engine(model).backup
-    return backup.bytes // model.cards if backup else None
+    return backup.bytes // model.gpus if backup else None
 
 
 def _waking(model: Model, rates: Rates) -> tuple[float, float]:
-    if model.sleep_level == 0:
+    if model.level == 0:
         return STARTS
     size = float(Fraction(_held(model) or 0, GB))
-    if model.sleep_level == 1:
+    if model.level == 1:
         return size / rates.up, size / rates.up_reported
-    whole = size * model.engine_cards
+    whole = size * model.engine_gpus
     return whole / FROM_CACHE, whole / FROM_DISK
 
 
 def _falling_asleep(model: Model, rates: Rates) -> tuple[float, float]:
-    if model.sleep_level == 0:
+    if model.level == 0:
         return STOPS
     size = float(Fraction(_held(model) or 0, GB))
-    return (size / rates.down, size / rates.down_reported) if model.sleep_level == 1 else (0.0, DROPPED)
+    return (size / rates.down, size / rates.down_reported) if model.level == 1 else (0.0, DROPPED)

@@ -53,7 +53,7 @@ def is_safe_to_reload(model: Model) -> bool:
 
 def with_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
     """The same with these levels of sleep, by name of model."""
-    models = (replace(each, sleep_level=levels.get(each.name, each.sleep_level)) for each in workload.models)
+    models = (replace(each, chosen_level=levels.get(each.name, each.level)) for each in workload.models)
     return replace(workload, models=tuple(models))
 
 
@@ -67,12 +67,12 @@ class WorkloadOnVariant:
 
     @property
     def sleepers(self) -> list[Model]:
-        return [model for model in self.workload.models if model.sleeps and model.sleep_level]
+        return [model for model in self.workload.models if model.sleeps and model.level]
 
     @property
     def droppers(self) -> list[Model]:
         """Models that sleep without their weights (level 2)."""
-        return [model for model in self.sleepers if model.sleep_level == 2]
+        return [model for model in self.sleepers if model.level == 2]
 
     @property
     def exposed(self) -> bool:
@@ -161,7 +161,7 @@ def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
 
 @rule("sleep-l1.own-all-reduce", each=WORKLOAD)
 def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.sleepers if model.tensor > 1]
+    found = [model for model in case.sleepers if model.parallel.tensor > 1]
     vllm = case.workload.versions.get("vllm")
     if path_of(case.variant) in NATIVE and found and (vllm is None or vllm < VLLM_SLEPT_IN_STEP):
         return f"{_named(found)}, vLLM {vllm}" if vllm else f"{_named(found)}, and no version of vLLM is stated"
@@ -189,7 +189,7 @@ def drops_quantized_weights(case: WorkloadOnVariant) -> str | None:
 def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.workload.deploy is not Deploy.KUBERNETES or case.budget is None:
         return None
-    asked = sum(model.cards for model in case.workload.models) + (case.workload.video is not None)
+    asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
     there = sum(place.card is not None for place in case.budget.places)
     if asked > there:
         return f"pods ask for {asked} GPU(s), and there are {there}"

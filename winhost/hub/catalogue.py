@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
-from winhost.model.workload import Attention, DType, Embedding, Model, Quantization
+from winhost.model.workload import DType, Model, Quantization, Shape
 
 SCHEMA = "winhost.models/1"
 NEAREST = 3
@@ -32,8 +32,8 @@ class Entry:
     """A repository of the catalogue.
 
     name: under which it is served; released: a date, as YYYY-MM-DD; parameters: of the model before it was quantized;
-    weights: bytes, where a source tells them; download: bytes of all files, known after a refresh; attention: of layers
-    with a KV cache; intermediate: numbers between the two halves of an MLP, of one expert; longest: tokens that the
+    weights: bytes, where a source tells them; download: bytes of all files, known after a refresh; shape: layers with a
+    KV cache alone; intermediate: numbers between the two halves of an MLP, of one expert; longest: tokens that the
     model was made for; experts: of a mixture; takes: inputs beside text; gated: the licence has to be accepted on
     the hub, and a token is needed; revision: the commit that a refresh saw; sources: by the name of the value.
     """
@@ -46,8 +46,7 @@ class Entry:
     quantization: Quantization | None
     weights: Bytes | None
     download: Bytes | None
-    attention: Attention
-    embedding: Embedding
+    shape: Shape
     heads: int
     intermediate: int
     longest: int
@@ -73,15 +72,13 @@ class Entry:
             dtype=self.dtype,
             quantization=self.quantization,
             weights=self.weights,
-            embedding=self.embedding,
-            attention=self.attention,
-            kv_bytes=self.dtype.bytes,
+            shape=self.shape,
             dense=not (self.experts or self.takes or self.quantization),
         )
 
     def splits_over(self, tensor: int) -> bool:
         """Whether vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
-        heads, kv_heads = self.heads, self.attention.kv_heads
+        heads, kv_heads = self.heads, self.shape.kv_heads or 1
         whole = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
         return whole and self.intermediate % (tensor * GROUPS.get(self.quantization, 1)) == 0
 
@@ -158,8 +155,14 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
         quantization=Quantization(said["quantization"]) if said.get("quantization") else None,
         weights=said.get("weights"),
         download=said.get("download"),
-        attention=Attention(shape["layers"], shape["kv_heads"], shape["head_dim"]),
-        embedding=Embedding(shape["vocabulary"], shape["hidden"], bool(shape.get("tied_embeddings"))),
+        shape=Shape(
+            layers=shape["layers"],
+            kv_heads=shape["kv_heads"],
+            head_dim=shape["head_dim"],
+            hidden=shape["hidden"],
+            vocabulary=shape["vocabulary"],
+            tied_embeddings=bool(shape.get("tied_embeddings")),
+        ),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),
         longest=int(said["longest"]),
@@ -198,7 +201,6 @@ def workload_document(
     model: Model, revision: str | None = None, token: SecretRef | None = None, needs: tuple[str, ...] = ("gpu-compute",)
 ) -> dict[str, Any]:
     """A workload file that serves this model alone."""
-    assert model.attention is not None
     options: dict[str, Any] = {"id": model.id}
     if revision := revision or model.revision:
         options["revision"] = revision
@@ -211,16 +213,9 @@ def workload_document(
     if model.dense:
         options["dense"] = True
     options |= {"context": model.context, "sequences": model.sequences}
-    attention, embedding = model.attention, model.embedding
-    options["shape"] = {"layers": attention.layers, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
-    if embedding:
-        options["shape"] |= {
-            "hidden": embedding.hidden,
-            "vocabulary": embedding.vocabulary,
-            "tied_embeddings": embedding.tied,
-        }
-    if model.tensor > 1:
-        options["parallel"] = {"tensor": model.tensor}
+    options["shape"] = {name: value for name, value in asdict(model.shape).items() if value is not None}
+    if model.parallel.tensor > 1:
+        options["parallel"] = {"tensor": model.parallel.tensor}
     return {
         "schema": "winhost.workload/1",
         "models": {model.name: options},

@@ -6,7 +6,7 @@ from winhost.hub.hub_listing import listed_files, without_copies
 from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, weights_of
-from winhost.model.workload import Attention, Embedding
+from winhost.model.workload import Shape
 
 SHORT = 8192  # tokens: the least usual context, for a model that does not say how long
 
@@ -25,13 +25,12 @@ def entry_of(repository: HubRepository | ModelFolder, tell: Tell = lambda done, 
         sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in lines)}
     config = config_of(now, sizes)
     weights = weights_of(now, sizes, tell)
-    shape = (config.layers, config.kv_heads, config.head_dim, config.heads, config.hidden, config.vocabulary)
-    layers, kv_heads, head_dim, heads, hidden, vocabulary = shape
-    if weights is None or config.latent or not (layers and kv_heads and head_dim and heads and hidden and vocabulary):
+    tied = config.tied is True or (weights is not None and not weights.head)
+    shape = Shape(config.layers, config.kv_heads, config.head_dim, config.hidden, config.vocabulary, tied)
+    tables = shape.embedding
+    if weights is None or config.latent or shape.attention is None or tables is None or not config.heads:
         hint = f"Draft a file and complete it: winhost workload init {now.model} -o workload.yaml"
         raise not_listed(now.model, "its files do not tell what a KV cache or its weights take", hint)
-    tied = config.tied is True or not weights.head
-    tables = Embedding(vocabulary, hidden, tied)
     exact = config.quantized is None and tables.parameters < weights.total
     return Entry(
         id=now.model,
@@ -42,10 +41,9 @@ def entry_of(repository: HubRepository | ModelFolder, tell: Tell = lambda done, 
         quantization=config.quantization,
         weights=None if exact else weights.bytes,
         download=sum(sizes.values()),
-        attention=Attention(layers, kv_heads, head_dim),
-        embedding=tables,
-        heads=heads,
-        intermediate=config.intermediate or hidden,
+        shape=shape,
+        heads=config.heads,
+        intermediate=config.intermediate or tables.hidden,
         longest=config.longest or SHORT,
         experts=config.experts,
         takes=config.more,

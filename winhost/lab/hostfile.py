@@ -33,12 +33,12 @@ from winhost import __version__
 from winhost.core.answers import Json, Record, Unknown
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.closed import Closed
 from winhost.model.errors import Fault, UsageError, did_you_mean, file_faults
 from winhost.model.facts import Answer, Facts
 from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
+from winhost.model.written import Closed
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed

@@ -3,16 +3,18 @@
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import field, fields
 from getpass import getuser
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
+from winhost.core.dataclass import dataclass
 from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
-from winhost.model.written import Duration, Text, Written, text_schema
+from winhost.model.written import Duration, Omittable, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 
 Part = Literal["transport", "ssh"]
@@ -78,53 +80,41 @@ _VerifyOfHost = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
 class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
-    kind: WireKind | None = Field(
-        default=None,
-        description=(
-            "What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only "
-            "the remote shell is open. Or local: the Windows that winhost runs on, or in whose WSL "
-            "it runs; the default for address: localhost where no option of a network is given."
-        ),
-    )
-    tls: bool | None = Field(default=None, description="Whether HTTPS is spoken. Default: true.")
-    port: _Port | None = Field(default=None, description="TCP port. Default: 5986 with TLS, 5985 without.")
-    auth: Auth | None = Field(
-        default=None,
-        description="How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback.",
-    )
-    user: Text | None = Field(
-        default=None,
-        description="Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes.",
-    )
-    password: SecretRef | None = Field(
-        default=None,
-        description=(
-            "Where the password is, never the password: env:NAME, "
-            "file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."
-        ),
-    )
-    verify: _Verify | None = Field(
-        default=None, description="true (default), or the path of a CA bundle, relative to this file."
-    )
-    connect_timeout: Duration | None = Field(
-        default=None, description="How long reaching the host may take. Default: 10s."
-    )
-    operation_timeout: Duration | None = Field(
-        default=None, description="How long the host may be silent before it must give a sign of life. Default: 20s."
-    )
-    call_timeout: Duration | None = Field(default=None, description="How long one whole call may take. Default: 10m.")
+    kind: Omittable[WireKind] = None
+    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
+    local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no option
+    of a network is given.
+    """
+    tls: Omittable[bool] = None
+    """Whether HTTPS is spoken. Default: true."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 5986 with TLS, 5985 without."""
+    auth: Omittable[Auth] = None
+    """How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
+    user: Omittable[Text] = None
+    """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
+    password: Omittable[SecretRef] = None
+    """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
+    verify: Omittable[_Verify] = None
+    """true (default), or the path of a CA bundle, relative to this file."""
+    connect_timeout: Omittable[Duration] = None
+    """How long reaching the host may take. Default: 10s."""
+    operation_timeout: Omittable[Duration] = None
+    """How long the host may be silent before it must give a sign of life. Default: 20s."""
+    call_timeout: Omittable[Duration] = None
+    """How long one whole call may take. Default: 10m."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HostTransportOptions(TransportOptions):
     """How this host is reached."""
 
-    verify: _VerifyOfHost | None = Field(
-        default=None,
-        description="true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification.",
-    )
+    verify: Omittable[_VerifyOfHost] = None
+    """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
 
 
 def _key(value: object) -> SecretRef:
@@ -147,148 +137,129 @@ def _host_key(text: str) -> str:
 _HostKey = Annotated[Text, AfterValidator(_host_key)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class LogonOptions(Written):
     """How an sshd is entered, and by what it is known."""
 
-    key: _Key | None = Field(
-        default=None,
-        description=(
-            "Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default "
-            "for the Linux of a Windows host: one that winhost makes and keeps in its private state."
-        ),
-    )
-    passphrase: SecretRef | None = Field(default=None, description="Where the key's passphrase is, if it has one.")
-    user: Text | None = Field(
-        default=None,
-        description="Account in Linux. Default for a WSL distro: the one that the host tells, which is root.",
-    )
-    agent: bool | None = Field(
-        default=None,
-        description="Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux.",
-    )
-    password: SecretRef | None = Field(
-        default=None, description="Where the account's password is, for an sshd that takes no key. For kind: linux."
-    )
-    known_hosts: Text | None = Field(
-        default=None,
-        description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux.",
-    )
+    key: Omittable[_Key] = None
+    """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default for the
+    Linux of a Windows host: one that winhost makes and keeps in its private state.
+    """
+    passphrase: Omittable[SecretRef] = None
+    """Where the key's passphrase is, if it has one."""
+    user: Omittable[Text] = None
+    """Account in Linux. Default for a WSL distro: the one that the host tells, which is root."""
+    agent: Omittable[bool] = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."""
+    password: Omittable[SecretRef] = None
+    """Where the account's password is, for an sshd that takes no key. For kind: linux."""
+    known_hosts: Omittable[Text] = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class JumpOptions(LogonOptions):
     """The machine through which a host is reached. user, key, agent and known_hosts: where it says none, the host's."""
 
-    address: _Address = Field(description="DNS name or IP address.")
-    port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
-    host_key: _HostKey | None = Field(
-        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
-    )
+    address: _Address
+    """DNS name or IP address."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class SshOptions(LogonOptions):
     """How a Linux is reached: the one in a host's WSL distro, of which Windows says where it listens and which key it
     shows, or a host with kind: linux."""
 
-    jump: JumpOptions | None = Field(
-        default=None, description="The machine through which it is reached. For kind: linux."
-    )
-    sudo: bool | None = Field(
-        default=None,
-        description="Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux.",
-    )
-    sudo_password: SecretRef | None = Field(
-        default=None, description="Where the password is that sudo asks for, if it asks for one. For kind: linux."
-    )
-    connect_timeout: Duration | None = Field(
-        default=None, description="How long reaching it may take. Default: 10s. For kind: linux; else see transport."
-    )
-    operation_timeout: Duration | None = Field(
-        default=None,
-        description="How long it may be silent while it works. Default: 20s. For kind: linux; else see transport.",
-    )
-    call_timeout: Duration | None = Field(
-        default=None, description="How long one whole call may take. Default: 10m. For kind: linux; else see transport."
-    )
+    jump: Omittable[JumpOptions] = None
+    """The machine through which it is reached. For kind: linux."""
+    sudo: Omittable[bool] = None
+    """Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."""
+    sudo_password: Omittable[SecretRef] = None
+    """Where the password is that sudo asks for, if it asks for one. For kind: linux."""
+    connect_timeout: Omittable[Duration] = None
+    """How long reaching it may take. Default: 10s. For kind: linux; else see transport."""
+    operation_timeout: Omittable[Duration] = None
+    """How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."""
+    call_timeout: Omittable[Duration] = None
+    """How long one whole call may take. Default: 10m. For kind: linux; else see transport."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HostSshOptions(SshOptions):
     """How the Linux of this host is reached."""
 
-    address: _Address | None = Field(
-        default=None,
-        description=(
-            "Where a WSL distro is reached from here. Default: where "
-            "the host says that it listens, or what it forwards."
-        ),
-    )
-    port: _Port | None = Field(default=None, description="TCP port. Default: likewise; with kind: linux, 22.")
-    host_key: _HostKey | None = Field(
-        default=None,
-        description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux.",
-    )
+    address: Omittable[_Address] = None
+    """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: likewise; with kind: linux, 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class SftpOptions(LogonOptions):
     """How the OpenSSH server of a Windows host is entered, through which large files may be sent."""
 
-    user: Text | None = Field(default=None, description="Account in Windows. Default: transport.user.")
-    agent: bool | None = Field(
-        default=None, description="Whether the keys of the ssh-agent of this computer may be used. Default: false."
-    )
-    password: SecretRef | None = Field(
-        default=None,
-        description=(
-            "Where the account's password is. Default: transport.password, where neither a key nor the agent is given."
-        ),
-    )
-    known_hosts: Text | None = Field(
-        default=None, description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."
-    )
-    port: _Port | None = Field(default=None, description="TCP port. Default: 22.")
-    host_key: _HostKey | None = Field(
-        default=None, description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."
-    )
+    user: Omittable[Text] = None
+    """Account in Windows. Default: transport.user."""
+    agent: Omittable[bool] = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false."""
+    password: Omittable[SecretRef] = None
+    """Where the account's password is. Default: transport.password, where neither a key nor the agent is given."""
+    known_hosts: Omittable[Text] = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class LayerOptions(Written):
     """What is said for several hosts."""
 
-    transport: TransportOptions | None = Field(default=None, description="How these hosts are reached.")
-    ssh: SshOptions | None = Field(default=None, description="How their Linux is reached.")
+    transport: Omittable[TransportOptions] = None
+    """How these hosts are reached."""
+    ssh: Omittable[SshOptions] = None
+    """How their Linux is reached."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HostOptions(Written):
     """One host."""
 
-    kind: Literal["windows", "linux"] | None = Field(
-        default=None,
-        description=(
-            "windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone, or "
-            "without it where winhost runs on it (address: localhost, and no option of ssh but sudo)."
-        ),
-    )
-    address: _Address | None = Field(default=None, description="DNS name or IP address. Default: the host's own name.")
-    groups: tuple[_GroupName, ...] = Field(
-        default=(), description="Groups it belongs to; where two say different things, the first one listed wins."
-    )
-    transport: HostTransportOptions | None = Field(default=None, description="How this host is reached.")
-    ssh: HostSshOptions | None = Field(default=None, description="How its Linux is reached.")
-    sftp: SftpOptions | None = Field(
-        default=None, description="How the OpenSSH server of this Windows is entered, for files that are large."
-    )
+    kind: Omittable[Literal["windows", "linux"]] = None
+    """windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone, or without
+    it where winhost runs on it (address: localhost, and no option of ssh but sudo).
+    """
+    address: Omittable[_Address] = None
+    """DNS name or IP address. Default: the host's own name."""
+    groups: tuple[_GroupName, ...] = ()
+    """Groups it belongs to; where two say different things, the first one listed wins."""
+    transport: Omittable[HostTransportOptions] = None
+    """How this host is reached."""
+    ssh: Omittable[HostSshOptions] = None
+    """How its Linux is reached."""
+    sftp: Omittable[SftpOptions] = None
+    """How the OpenSSH server of this Windows is entered, for files that are large."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class FleetFile(Written):
     """fleet.yaml: the hosts that winhost manages, and how each is reached."""
 
-    schema_: Literal["winhost.fleet/1"] = Field(alias="schema", description="The version of this format.")
-    defaults: LayerOptions | None = Field(
-        default=None, description="What holds for all hosts, unless a group or the host says otherwise."
-    )
-    groups: dict[_GroupName, LayerOptions | None] = Field(
-        default={}, description="What holds for the hosts of a group. A group that says nothing need not be listed."
-    )
-    hosts: dict[_HostName, HostOptions | None] = Field(description="The hosts by name.")
+    schema: Literal["winhost.fleet/1"]
+    """The version of this format."""
+    defaults: Omittable[LayerOptions] = None
+    """What holds for all hosts, unless a group or the host says otherwise."""
+    groups: dict[_GroupName, LayerOptions | None] = field(default_factory=dict)
+    """What holds for the hosts of a group. A group that says nothing need not be listed."""
+    hosts: dict[_HostName, HostOptions | None]
+    """The hosts by name."""
 
 
 # ---- from what is written to what it means
@@ -387,7 +358,7 @@ def _is_here(options: HostOptions, name: str, said: Mapping[str, Any]) -> bool:
 
 def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: str) -> Login:
     """What it does not say of the logon is as on the host; a password is never shown to both."""
-    said = {key: getattr(options, key) for key in options.model_fields_set}
+    said = _said(options)
     own = {"key", "agent", "password"} & said.keys()
     inherited = () if own else ("key", "passphrase", "agent")
     known_hosts = said.get("known_hosts")
@@ -405,12 +376,18 @@ def _known_hosts(loaded: Loaded[FleetFile], said: str | None) -> Path:
     return loaded.path.absolute().parent / Path(said or "~/.ssh/known_hosts").expanduser()
 
 
+def _said(options: Written) -> dict[str, Any]:
+    """The options that are not left out, in alphabetical order."""
+    values = {each.name: getattr(options, each.name) for each in fields(cast(Any, options))}
+    return {name: value for name, value in sorted(values.items()) if value is not None}
+
+
 def _given(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
     """Each option of a part that is said for a host, by the strongest layer that says it, and where."""
     given: dict[str, tuple[Loc, Any]] = {}
     for layer, options in _layers(file, name, part):
-        for key in sorted(options.model_fields_set):
-            given.setdefault(key, ((*layer, key), getattr(options, key)))
+        for key, value in _said(options).items():
+            given.setdefault(key, ((*layer, key), value))
     return given
 
 
@@ -479,8 +456,8 @@ def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator
         return
     if (options.address or name).lower() != "localhost":
         yield ("hosts", name, "address"), "should be localhost: kind: local is the computer that winhost runs on"
-    said = options.transport.model_fields_set if options.transport else set()
-    for key in sorted(said & ({*_OF_NETWORKS} - {"kind"})):
+    said = _said(options.transport) if options.transport else {}
+    for key in sorted(said.keys() & ({*_OF_NETWORKS} - {"kind"})):
         yield ("hosts", name, "transport", key), "is for a host over the network: kind: local logs on nowhere"
 
 
@@ -499,7 +476,7 @@ def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
 
 def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
     """What a distro of WSL does not need: Windows says where it is and what it shows, and winhost is root there."""
-    for key in sorted(options.ssh.model_fields_set - {*_OF_DISTROS}) if options.ssh else ():
+    for key in sorted(_said(options.ssh).keys() - {*_OF_DISTROS}) if options.ssh else ():
         yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
 
 
@@ -507,7 +484,7 @@ def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Fi
     """What it does not say is as for the transport, which may say nothing: this session is nobody's over SSH."""
     if options.sftp is None:
         return
-    said, transport = options.sftp.model_fields_set, _given(file, name)
+    said, transport = _said(options.sftp).keys(), _given(file, name)
     if not {"user"} & (said | transport.keys()):
         yield ("hosts", name, "sftp", "user"), "is missing: which account to log on with"
     if not _PROOFS & said and "password" not in transport:

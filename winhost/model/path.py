@@ -1,6 +1,8 @@
-"""The paths to serve from a Windows GPU machine, and their variants, by name."""
+"""The paths to serve from a Windows GPU machine, their variants by name, and the memory that they give."""
 
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.model.units import Bytes
 
 # In the order of preference among equally good ones: what gives the guest most first, previews last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
@@ -52,3 +54,23 @@ def path_of(variant: str) -> str:
 def variant_name(variant: str) -> str | None:
     """`bridged` of `wsl2/bridged`."""
     return variant.partition("/")[2] or None
+
+
+@dataclass(frozen=True)
+class AvailableMemory:
+    """What a path gives on this host, in bytes. None: not known.
+
+    variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
+    shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
+    """
+
+    variant: str
+    cards: tuple[Bytes, ...]
+    ram: Bytes
+    host_ram: Bytes
+    shm: Bytes | None = None
+    pinned: Bytes | None = None
+
+    @property
+    def path(self) -> str:
+        return path_of(self.variant)

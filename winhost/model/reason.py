@@ -7,7 +7,7 @@ from typing import Literal
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.workload import AvailableMemory
+from winhost.model.path import AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]

@@ -1,27 +1,32 @@
-"""A workload: the models that somebody wants to serve, and what they need beside memory."""
+"""A workload: the models that somebody wants to serve, and what they need beside memory.
+
+Its classes are those of `workload.yaml`: what is read of the file is what winhost works with.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from ipaddress import ip_network
+from typing import Annotated, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.core.dataclass import dataclass
-from winhost.model.path import path_of
+from winhost.model.capabilities import CAPABILITIES
+from winhost.model.errors import did_you_mean, visible
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes, GiB
+from winhost.model.units import SIZE_PATTERN, Bytes, GiB, parse_size
+from winhost.model.written import NOT_WRITTEN, Duration, Omittable, Text, Written, WrittenAs, text_schema
 
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-VERSIONS = ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver")
-"""What a user may state the version of; toolkit is nvidia-container-toolkit."""
+SCHEMA = "winhost.workload/1"
 BODY_BOUNDS = (
     *("n", "best_of", "max_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "sequences", "inputs", "stop"),
     *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
 )
 """What the gateway bounds in a request: as winhost.gateway.request_rules has it."""
-
 
 _FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
 
@@ -32,7 +37,7 @@ def is_folder(model: str) -> bool:
 
 
 class DType(StrEnum):
-    """In what weights are kept that are not quantized, and the KV cache, unless it is told otherwise."""
+    """The type of weights that are not quantized, and of the KV cache unless kv_dtype is given."""
 
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
@@ -40,7 +45,6 @@ class DType(StrEnum):
 
     @property
     def bytes(self) -> int:
-        """Of one number."""
         return 4 if self is DType.FLOAT32 else 2
 
 
@@ -57,7 +61,7 @@ class Quantization(StrEnum):
 
 
 class LoadFormat(StrEnum):
-    """From what vLLM loads weights, in its own words (--load-format)."""
+    """The values of vLLM's --load-format."""
 
     AUTO = "auto"
     HF = "hf"
@@ -77,14 +81,14 @@ class LoadFormat(StrEnum):
 
 
 class ModelState(StrEnum):
-    """Resident models are always ready; those that sleep take turns on their cards."""
+    """Resident models are always ready; those that sleep take turns on their GPUs."""
 
     RESIDENT = "resident"
     SLEEPING = "sleeping"
 
 
 class Exposure(StrEnum):
-    """From where the endpoint is reached."""
+    """Who reaches the endpoint."""
 
     LOOPBACK = "loopback"
     LAN = "lan"
@@ -92,7 +96,7 @@ class Exposure(StrEnum):
 
 
 class Deploy(StrEnum):
-    """By what engines run: units of systemd on one Linux, or pods of a Kubernetes cluster."""
+    """What runs the engines: units of systemd on one Linux, or pods of a Kubernetes cluster."""
 
     UNITS = "units"
     KUBERNETES = "kubernetes"
@@ -105,9 +109,126 @@ class Mirror(StrEnum):
     LMCACHE = "lmcache"
 
 
+_PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
+_THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
+_FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# The last label of a name begins with a letter, and no address does.
+_HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
+_MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
+
+def _parameters(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = re.fullmatch(_PARAMETERS, value) if isinstance(value, str) else None
+    if found is None or not Fraction(found[1]):
+        raise ValueError("should be a number of parameters such as 8.03B, 494M, or a whole number")
+    return int(Fraction(found[1]) * _THOUSANDS[found[2]])
+
+
+def _capability(text: str) -> str:
+    if text in CAPABILITIES:
+        return text
+    raise ValueError(f"'{visible(text)}' is no capability{did_you_mean(text, CAPABILITIES)}")
+
+
+def is_model_name(text: str) -> bool:
+    return re.fullmatch(_MODEL_NAME, text) is not None
+
+
+def _model_name(text: str) -> str:
+    if is_model_name(text):
+        return text
+    raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+
+
+def _key_name(text: str) -> str:
+    if re.fullmatch(_KEY_NAME, text):
+        return text
+    raise ValueError("is not the name of an API key: up to 64 letters, digits, '.', '_' and '-'")
+
+
+def _commit(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}", text):
+        return text
+    raise ValueError("is not a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
+
+
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text):
+            return text
+        raise ValueError(f"is not {what}")
+
+    return check
+
+
+def _bound(text: str) -> str:
+    if text in BODY_BOUNDS:
+        return text
+    raise ValueError(f"'{visible(text)}' is no bound; there are {', '.join(BODY_BOUNDS)}")
+
+
+def _network(text: str) -> str:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        raise ValueError("is not a network such as 10.20.0.5/32 or 10.20.0.0/24") from None
+    if not network.prefixlen:
+        raise ValueError("is every address: any client could say that it is another")
+    return str(network)
+
+
+def _version(value: object) -> Version:
+    # 12.10 without quotes is the number 12.1, so numbers are not taken for versions.
+    if isinstance(value, str):
+        try:
+            return Version(value)
+        except InvalidVersion:
+            pass
+    raise ValueError('should be a version in quotes, such as "0.33.0"')
+
+
+def _kernel(value: object) -> object:
+    """`uname -r` without what the distribution puts behind the number."""
+    return value.partition("-")[0] if isinstance(value, str) else value
+
+
+_Size = Annotated[
+    int,
+    PlainValidator(parse_size),
+    WithJsonSchema({"anyOf": [text_schema(SIZE_PATTERN), {"type": "integer", "minimum": 1}]}),
+]
+_Parameters = Annotated[
+    int,
+    PlainValidator(_parameters),
+    WithJsonSchema({"anyOf": [text_schema(_PARAMETERS), {"type": "integer", "minimum": 1}]}),
+]
+_Capability = Annotated[
+    str, AfterValidator(_capability), WithJsonSchema({"type": "string", "enum": list(CAPABILITIES)})
+]
+_ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_schema(_MODEL_NAME))]
+_Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
+_Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[0-9a-f]{40}"))]
+_Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
+_Network = Annotated[str, AfterValidator(_network)]
+_Count = Annotated[int, Field(ge=1, le=65_536)]
+_Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+_KeyName = Annotated[str, AfterValidator(_key_name), WithJsonSchema(text_schema(_KEY_NAME))]
+_Field = Annotated[str, AfterValidator(_matching(_FIELD, "the name of a field")), WithJsonSchema(text_schema(_FIELD))]
+_Host = Annotated[
+    str,
+    AfterValidator(_matching(_HOST, "a host's name in small letters, without a URL")),
+    WithJsonSchema(text_schema(_HOST)),
+]
+_Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
+
+
 @dataclass(frozen=True)
 class Attention:
-    """What the KV cache of a token consists of: keys and values of each KV head, in each layer."""
+    """The sizes that decide the KV cache of a token."""
 
     layers: int
     kv_heads: int
@@ -124,182 +245,316 @@ class Embedding:
 
     @property
     def table(self) -> int:
-        """Parameters of one table."""
+        """The parameters of one table."""
         return self.vocabulary * self.hidden
 
     @property
     def parameters(self) -> int:
-        """Of all tables."""
+        """The parameters of all tables."""
         return self.table * (1 if self.tied else 2)
 
 
 @dataclass(frozen=True)
-class Lora:
-    """Adapters that are loaded at once, each of at most `each` bytes on a card."""
+class Shape(Written):
+    """The numbers of a model's config.json from which memory is computed."""
 
-    adapters: int
-    each: Bytes
+    layers: Omittable[_Count] = None
+    """num_hidden_layers. Only those that have a KV cache, where some have none."""
+    kv_heads: Omittable[_Count] = None
+    """num_key_value_heads."""
+    head_dim: Omittable[_Count] = None
+    """head_dim, or hidden_size / num_attention_heads."""
+    hidden: Omittable[_Count] = None
+    """hidden_size."""
+    vocabulary: Omittable[Annotated[int, Field(ge=1, le=10_000_000)]] = None
+    """vocab_size."""
+    tied_embeddings: Omittable[bool] = None
+    """tie_word_embeddings. Default: false."""
+
+    @property
+    def attention(self) -> Attention | None:
+        if self.layers is None or self.kv_heads is None or self.head_dim is None:
+            return None
+        return Attention(self.layers, self.kv_heads, self.head_dim)
+
+    @property
+    def embedding(self) -> Embedding | None:
+        if self.vocabulary is None or self.hidden is None:
+            return None
+        return Embedding(self.vocabulary, self.hidden, bool(self.tied_embeddings))
 
 
 @dataclass(frozen=True)
-class Body:
-    """What requests may contain besides what the gateway lets through to any model. fields: by name; media: hosts that
-    the engine may fetch media from; most: bounds by name.
-    """
+class Parallel(Written):
+    """Over how many GPUs a model is spread: tensor by pipeline by data."""
 
-    fields: tuple[str, ...] = ()
-    media: tuple[str, ...] = ()
-    most: Mapping[str, int] = field(default_factory=dict)
+    tensor: _Count = 1
+    """GPUs that share each layer. Default: 1."""
+    pipeline: _Count = 1
+    """Stages that share the layers. Default: 1."""
+    data: _Count = 1
+    """Whole copies. Default: 1."""
+    nodes: _Count = 1
+    """Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."""
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model and how it is served. None: nobody said.
+class Lora(Written):
+    """LoRA adapters beside a model."""
 
-    revision: the commit of its repository; token: a secret reference to what reads it there; trust_remote_code:
-    programs of its repository may run;
-    weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
-    context: tokens of one sequence; sequences: at once, in each data parallel copy; dense: no experts, and text alone;
-    level_stated: somebody wrote its level of sleep; suspend: its process leaves the GPU while it sleeps; image: that
-    process is written to disk, and starts from there.
+    adapters: _Count
+    """How many are loaded at once."""
+    each: _Size
+    """Size of the largest adapter's file."""
+
+
+@dataclass(frozen=True)
+class Body(Written):
+    """What requests to a model may contain, beyond the lists of the gateway: docs/gateway.md."""
+
+    fields: tuple[_Field, ...] = ()
+    """Fields that are on no list, such as priority. Read first why. Default: none."""
+    media: tuple[_Host, ...] = ()
+    """Hosts from which the engine may fetch images, sound and video, each with its port where that is not the usual
+    one. For deploy: kubernetes. Default: none; media come in the requests, as data: URLs.
     """
+    most: Mapping[_Bound, _Tokens] = field(default_factory=dict)
+    """Other bounds, such as {n: 32}. Default: those of the gateway."""
 
-    name: str
-    id: str
-    revision: str | None = None
-    token: SecretRef | None = None
+
+@dataclass(frozen=True)
+class Model(Written):
+    """One model, and how it is served."""
+
+    name: Annotated[str, NOT_WRITTEN, Field(default="")]
+    """Its key in the file."""
+    id: Annotated[Text, Field(default="")]
+    """Repository or path of the model. Default: its name here."""
+    revision: Omittable[_Commit] = None
+    """The commit of the repository, all 40 digits. Default: none is fixed."""
+    token: Omittable[SecretRef] = None
+    """A secret reference to a token that may read the repository. Default: none."""
     trust_remote_code: bool = False
-    parameters: int | None = None
+    """Whether Python files of the repository may run in the engine. Read them first. Default: false."""
+    parameters: Omittable[_Parameters] = None
+    """All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."""
     dtype: DType = DType.BFLOAT16
-    quantization: Quantization | None = None
-    weights: Bytes | None = None
-    embedding: Embedding | None = None
-    attention: Attention | None = None
-    context: int | None = None
-    sequences: int = 1
-    kv_bytes: int = 2
-    """Of one number in the KV cache."""
-    kv: Bytes | None = None
-    activations: Bytes | None = None
-    memory: Bytes | None = None
+    """Of what is not quantized. Default: bfloat16."""
+    quantization: Omittable[Quantization] = None
+    """How the linear layers are stored. Default: not quantized."""
+    weights: Omittable[_Size] = None
+    """Size of all weight files, instead of computing it from parameters."""
+    shape: Shape = Shape()
+    """From config.json."""
+    context: Omittable[_Tokens] = None
+    """Tokens of the longest sequence."""
+    sequences: _Count = 1
+    """Sequences at once, at full context, in each data parallel copy. Default: 1."""
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    """Of the KV cache. Default: auto, which is dtype."""
+    kv: Omittable[_Size] = None
+    """KV cache on each GPU, instead of computing it from shape, context and sequences."""
+    activations: Omittable[_Size] = None
+    """Working memory on each GPU while it computes, as the engine reports it at its start."""
+    memory: Omittable[_Size] = None
+    """Everything that one of its GPUs must hold for it, instead of computing it."""
     load_format: LoadFormat = LoadFormat.AUTO
+    """From what vLLM loads the weights, as for --load-format. Default: auto."""
     state: ModelState = ModelState.RESIDENT
-    sleep_level: int = 1
-    """0, which no file says: it is stopped between its turns, and nothing of it stays."""
-    level_stated: bool = False
+    """resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. Default: resident."""
+    sleep_level: Omittable[Literal[1, 2]] = None
+    """1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within allow, 1 first."""
     dense: bool = False
-    suspend: bool = False
-    image: bool = False
-    tensor: int = 1
-    pipeline: int = 1
-    data: int = 1
-    nodes: int = 1
-    """Machines that share its stages; each has the same number of them."""
-    lora: Lora | None = None
+    """Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
+    suspend: Literal["disk"] | bool = False
+    """Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to disk once, by CRIU,
+    and starts from there. One GPU, Linux's own driver, no container. Default: false.
+    """
+    parallel: Parallel = Parallel()
+    """Over how many GPUs it is spread. Default: one."""
+    lora: Omittable[Lora] = None
+    """Adapters beside it. Default: none."""
     body: Body = Body()
+    """What requests may contain. Default: what clients usually send."""
+    chosen_level: Annotated[int | None, NOT_WRITTEN] = None
+    """Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing of it stays."""
 
     @property
-    def engine_cards(self) -> int:
-        """Cards of one data parallel copy."""
-        return self.tensor * self.pipeline
+    def level(self) -> int:
+        """How it sleeps: as decided, else as stated, else 1."""
+        return (self.sleep_level or 1) if self.chosen_level is None else self.chosen_level
 
     @property
-    def cards(self) -> int:
-        """Cards of all copies on one machine; no two share one."""
-        return self.engine_cards // self.nodes * self.data
+    def attention(self) -> Attention | None:
+        return self.shape.attention
+
+    @property
+    def embedding(self) -> Embedding | None:
+        return self.shape.embedding
+
+    @property
+    def kv_bytes(self) -> int:
+        """The bytes of one number in the KV cache."""
+        return 1 if self.kv_dtype == "fp8" else self.dtype.bytes
+
+    @property
+    def image(self) -> bool:
+        """Whether its process is written to disk, and starts from there."""
+        return self.suspend == "disk"
+
+    @property
+    def engine_gpus(self) -> int:
+        """GPUs of one data parallel copy."""
+        return self.parallel.tensor * self.parallel.pipeline
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all copies on one machine; no two share one."""
+        return self.engine_gpus // self.parallel.nodes * self.parallel.data
 
     @property
     def sleeps(self) -> bool:
-        """Whether it takes turns with others."""
         return self.state is ModelState.SLEEPING
 
 
 @dataclass(frozen=True)
-class Needs:
-    """Capabilities by id."""
+class Needs(Written):
+    """Capabilities that the workload wants."""
 
-    must: tuple[str, ...] = ()
-    nice: tuple[str, ...] = ()
+    must: tuple[_Capability, ...] = ()
+    """Without these a path will not do."""
+    nice: tuple[_Capability, ...] = ()
+    """These decide between paths that will do."""
 
 
 @dataclass(frozen=True)
-class Availability:
-    """swap_within: seconds until a sleeping model answers."""
+class Availability(Written):
+    """When it must answer."""
 
     start_on_boot: bool = False
-    swap_within: int | None = None
+    """Whether it starts with the machine, without anybody logging on. Default: false."""
+    swap_within: Omittable[Duration] = None
+    """How long a sleeping model may take until it answers. Default: any time."""
 
 
 @dataclass(frozen=True)
-class KvMirror:
-    """staging: host memory of each engine on the way to storage; keep: of the disk, for the files of each engine."""
+class Versions(Written):
+    """Versions that are or will be on the target, where facts do not tell."""
+
+    vllm: Omittable[_Version] = None
+    """As `vllm --version` says."""
+    cuda: Omittable[_Version] = None
+    """CUDA toolkit of the engine."""
+    toolkit: Omittable[_Version] = None
+    """nvidia-container-toolkit."""
+    wsl: Omittable[_Version] = None
+    """As `wsl --version` says."""
+    kernel: Omittable[_Kernel] = None
+    """As `uname -r` says."""
+    driver: Omittable[_Version] = None
+    """NVIDIA driver of the target; of WSL, that of Windows."""
+
+    def stated(self) -> dict[str, Version]:
+        """Those that are stated, by name."""
+        return {name: version for name in VERSIONS if (version := getattr(self, name)) is not None}
+
+
+VERSIONS = tuple(Versions.__annotations__)
+
+
+@dataclass(frozen=True)
+class KvMirror(Written):
+    """KV caches are written through to storage, so that they outlive the engine."""
 
     through: Mirror
-    staging: Bytes
-    keep: Bytes = 100 * GiB
-
-
-@dataclass(frozen=True)
-class Video:
-    """Streams that are transcoded at once on one card, each holding `each` bytes of it, where that is told."""
-
-    streams: int
-    each: Bytes | None = None
-
-
-@dataclass(frozen=True)
-class KeyLimit:
-    """What an API key may use of the gateway. None: as much as there is."""
-
-    concurrent: int | None = None
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-
-
-@dataclass(frozen=True)
-class PerKey:
-    """each: of every key; keys: where those of these names may use something else."""
-
-    each: KeyLimit = KeyLimit()
-    keys: Mapping[str, KeyLimit] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What somebody wants to serve."""
-
-    models: tuple[Model, ...]
-    needs: Needs = Needs()
-    availability: Availability = Availability()
-    exposure: Exposure = Exposure.LOOPBACK
-    keep_windows_usable: bool = False
-    versions: Mapping[str, "Version"] = field(default_factory=dict)
-    """By name, as in VERSIONS; only those that are stated."""
-    kv_mirror: KvMirror | None = None
-    video: Video | None = None
-    deploy: Deploy = Deploy.UNITS
-    per_key: PerKey | None = None
-    trusted_proxies: tuple[str, ...] = ()
-    """Networks of proxies before the gateway, which may say for whom they ask."""
-    proxy_protocol: bool = False
-    """They say it by the PROXY protocol, not in X-Forwarded-For."""
-
-
-@dataclass(frozen=True)
-class AvailableMemory:
-    """What a path gives on this host, in bytes. None: not known.
-
-    variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
-    shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
-    """
-
-    variant: str
-    cards: tuple[Bytes, ...]
-    ram: Bytes
-    host_ram: Bytes
-    shm: Bytes | None = None
-    pinned: Bytes | None = None
+    """tiers: vLLM's own, through /dev/shm; lmcache: a server beside it."""
+    staging: _Size
+    """Host memory of each engine on the way to storage."""
+    keep: Omittable[_Size] = None
+    """tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."""
 
     @property
-    def path(self) -> str:
-        return path_of(self.variant)
+    def kept(self) -> Bytes:
+        """What the files of each engine may take of the disk."""
+        return self.keep or 100 * GiB
+
+
+@dataclass(frozen=True)
+class Video(Written):
+    """Video is transcoded on a GPU beside the models."""
+
+    streams: _Count
+    """How many at once."""
+    each: Omittable[_Size] = None
+    """What one stream holds of the GPU's memory, as nvidia-smi shows it."""
+
+
+@dataclass(frozen=True)
+class KeyLimit(Written):
+    """What one API key may use of the gateway."""
+
+    concurrent: Omittable[_Count] = None
+    """Requests at a time. Default: no limit."""
+    requests_per_minute: Omittable[_Tokens] = None
+    """Requests per minute. Default: no limit."""
+    tokens_per_minute: Omittable[_Tokens] = None
+    """Tokens per minute, of prompts and answers together. Default: no limit."""
+
+
+@dataclass(frozen=True)
+class PerKey(KeyLimit):
+    """What each API key may use of the gateway."""
+
+    keys: Mapping[_KeyName, KeyLimit] = field(default_factory=dict)
+    """Keys by their names that may use something else; what is left out is as for every key."""
+
+    def of(self, key: str) -> KeyLimit:
+        """The limits of a key: its own, then those of every key."""
+        own = self.keys.get(key, self)
+        return KeyLimit(*(getattr(own, name) or getattr(self, name) for name in KeyLimit.__annotations__))
+
+
+def _named(models: Mapping[str, Model]) -> tuple[Model, ...]:
+    if not models:
+        raise ValueError("is empty: name at least one model")
+    return tuple(replace(model, name=name, id=model.id or name) for name, model in models.items())
+
+
+@dataclass(frozen=True)
+class Workload(Written):
+    """What somebody wants to serve."""
+
+    models: Annotated[tuple[Model, ...], WrittenAs(dict[_ModelName, Model], _named)]
+    """The models by the names under which they are served."""
+    needs: Needs = Needs()
+    """Capabilities that the workload wants."""
+    availability: Availability = Availability()
+    """When it must answer."""
+    exposure: Exposure = Exposure.LOOPBACK
+    """From where it is reached. Default: loopback."""
+    keep_windows_usable: bool = False
+    """Whether people go on working on the Windows of this machine. Default: false."""
+    versions: Annotated[Mapping[str, Version], WrittenAs(Versions, Versions.stated)] = field(default_factory=dict)
+    """Versions where facts do not tell."""
+    kv_mirror: Omittable[KvMirror] = None
+    """Default: KV caches live in the engine alone."""
+    video: Omittable[Video] = None
+    """Default: none."""
+    deploy: Omittable[Deploy] = None
+    """units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."""
+    per_key: Omittable[PerKey] = None
+    """What each API key may use of the gateway. Default: as much as there is."""
+    trusted_proxies: tuple[_Network, ...] = ()
+    """Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For for whom they ask.
+    Default: none, and the header says nothing.
+    """
+    proxy_protocol: bool = False
+    """Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadFile(Workload):
+    """workload.yaml: the models to serve, and what they need beside memory."""
+
+    schema: Literal["winhost.workload/1"]
+    """The version of this format."""

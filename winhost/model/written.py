@@ -1,44 +1,102 @@
-"""What the files that people write have in common: closed models without null, clean text, durations."""
+"""What the files that people write are declared with: dataclasses whose fields are the keys of a mapping.
 
-from typing import Annotated, Any
+A field has its type, its default, and below it a docstring, which `winhost schema` shows. Unknown keys are refused, and
+so is null: omit a key to leave it unset.
+"""
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    PlainValidator,
-    StringConstraints,
-    WithJsonSchema,
-    field_validator,
-)
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass as eager
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticKnownError, PydanticOmit, core_schema
 
 from winhost.model import durations
-from winhost.model.closed import Closed
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+T = TypeVar("T")
 
 
-def _without_null(schema: dict[str, Any]) -> None:
-    """Leaving a key out is how nothing is said; null is refused, so editors shall not offer it."""
-    for entry in schema.get("properties", {}).values():
-        members = entry.pop("anyOf", [])
-        kept = [member for member in members if member != {"type": "null"}]
-        if len(kept) == 1:
-            entry.update(kept[0] | entry)
-        elif kept:
-            entry["anyOf"] = kept
-        if "default" in entry and entry["default"] is None:
-            del entry["default"]
+class Closed(BaseModel):
+    """A mapping with no unknown keys. What it takes to check one is built when the first one is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Written(Closed):
-    """A mapping in a file: no unknown keys, and no null."""
+class Written:
+    """A mapping in a file. `winhost schema` shows the docstrings of the class and its fields, which tell defaults."""
 
-    model_config = ConfigDict(json_schema_extra=_without_null)
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
-    @field_validator("*")
     @classmethod
-    def _is_given(cls, value: object) -> object:
-        if value is None:
-            raise ValueError("is empty: give it a value, or leave the key out")
-        return value
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        reference = handler(schema)
+        found = handler.resolve_ref_schema(reference)
+        found["description"] = cleandoc(cls.__doc__ or "")
+        described = _descriptions(cls)
+        for name, entry in found["properties"].items():
+            entry.pop("default", None)
+            entry["description"] = described[name]
+        return reference
+
+
+def _descriptions(cls: type[Any]) -> dict[str, str]:
+    """The docstrings of its fields. Only a schema needs them, so they are read from the source then."""
+    found: dict[str, str] = {}
+    for base in (base for base in reversed(cls.__mro__) if issubclass(base, Written) and base is not Written):
+        (tree,) = ast.parse(getsource(base)).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, below in pairwise(tree.body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                found[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+    return found
+
+
+class _Omittable:
+    """Takes null out of what a file may say; `None` is a key that was left out."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
+        found: Any = handler(source)
+        return found["schema"] if found["type"] == "nullable" else found
+
+
+Omittable: TypeAlias = Annotated[T | None, _Omittable()]
+
+
+class _NotWritten:
+    """A field that winhost fills in. In a file it is an unknown key."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
+        return core_schema.no_info_plain_validator_function(self._refuse)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        raise PydanticOmit
+
+    def _refuse(self, value: object) -> object:
+        raise PydanticKnownError("unexpected_keyword_argument")
+
+
+NOT_WRITTEN = _NotWritten()
+
+
+@eager(frozen=True)
+class WrittenAs:
+    """A file has a value of another kind, of which `meaning` makes the one that is declared."""
+
+    kind: Any
+    meaning: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
+        return core_schema.no_info_after_validator_function(self.meaning, handler.generate_schema(self.kind))
 
 
 def _clean(text: str) -> str:

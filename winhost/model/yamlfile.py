@@ -14,10 +14,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -30,6 +31,7 @@ from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
+from winhost.model.written import NOT_WRITTEN, Written, WrittenAs
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -37,7 +39,7 @@ Loc: TypeAlias = tuple[str | int, ...]
 Finding: TypeAlias = tuple[Loc, str]
 """A place in the data and what is wrong there."""
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 Kind = TypeVar("Kind")
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -339,7 +341,9 @@ def _syntax_fault(file: str, error: yaml.YAMLError) -> Fault:
 MISSING = "is missing"
 _SHOULD = {
     "bool_type": "should be true or false",
+    "dataclass_type": "should be a mapping",
     "dict_type": "should be a mapping",
+    "mapping_type": "should be a mapping",
     "int_parsing": "should be a whole number",
     "int_type": "should be a whole number",
     "list_type": "should be a list",
@@ -375,10 +379,12 @@ def findings_of(error: ValidationError, data: object, model: type[Any]) -> list[
 
 def _finding(detail: ErrorDetails, data: object, model: type[Any]) -> Finding:
     loc = _written(detail["loc"], data)
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
     if detail["type"] == "missing":
         loc = (*loc, detail["loc"][-1])
+    elif detail["input"] is None and any(map(_is_written, kinds_at(model, loc[:-1]))):
+        return loc, "is empty: give it a value, or leave the key out"
     if detail["type"] == "value_error":
         return loc, str(detail["ctx"]["error"])
     message = _SHOULD.get(detail["type"]) or re.sub(r"^\w+ should", "should", detail["msg"])
@@ -456,15 +462,16 @@ def _inner(kind: object, part: str | int) -> Iterator[object]:
         yield from _flat(get_args(kind)[1])
     elif get_origin(kind) in (list, tuple):
         yield from _flat(get_args(kind)[0])
-    for name, info in _fields(kind):
+    for name, annotation in _fields(kind):
         if name == part:
-            yield from _flat(info.annotation)
+            yield from _flat(annotation)
 
 
 def _flat(annotation: object) -> Iterator[object]:
-    """The members of a union, without what is annotated to them."""
+    """The members of a union, without what is annotated to them, and nothing of what no file has."""
     if get_origin(annotation) is Annotated:
-        yield from _flat(get_args(annotation)[0])
+        as_written = next((each.kind for each in get_args(annotation) if isinstance(each, WrittenAs)), None)
+        yield from _flat(as_written or get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
             yield from _flat(member)
@@ -480,6 +487,15 @@ def _keys(kinds: Iterable[object]) -> list[str]:
     return [name for kind in kinds for name, _ in _fields(kind)]
 
 
+def _is_written(kind: object) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, Written)
+
+
 def _fields(kind: object) -> Iterator[tuple[str, Any]]:
+    """The keys that a file may have there, each with its annotation."""
     if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
-        yield from ((info.alias or name, info) for name, info in kind.model_fields.items())
+        yield from ((info.alias or name, info.annotation) for name, info in kind.model_fields.items())
+    elif _is_written(kind):
+        for each in fields(cast(Any, kind)):
+            if NOT_WRITTEN not in getattr(each.type, "__metadata__", ()):
+                yield each.name, each.type

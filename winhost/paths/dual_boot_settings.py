@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from winhost.model.closed import Closed
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB, MiB, parse_size, size
+from winhost.model.written import Closed
 from winhost.paths.disk_space import LEAST_FOR_LINUX
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_ubuntu import NewUbuntu

@@ -5,7 +5,7 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import Field, field_validator
 
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 from winhost.paths.setting_values import Debian
 
 Engine = Literal["auto", "docker", "podman", "none"]

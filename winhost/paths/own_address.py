@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from winhost.images.seed import GuestAddress
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 from winhost.paths.setting_values import OfOneHost, address_value
 
 DHCP = "dhcp"

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
-from winhost.model.closed import Closed
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
+from winhost.model.written import Closed
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
 from winhost.paths.vm_network import VmNetwork

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from winhost.model.closed import Closed
 from winhost.model.units import Bytes, parse_size
+from winhost.model.written import Closed
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
 from winhost.paths.published_endpoint import PublishedEndpoint

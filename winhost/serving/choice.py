@@ -12,10 +12,14 @@ from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
-from winhost.model.path import PATHS_OF_LINUX, VARIANTS, path_of, variant_name
+from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory, Model, Needs, Workload
+from winhost.model.workload import (
+    Model,
+    Needs,
+    Workload,
+)
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config import WslConfig
@@ -193,7 +197,7 @@ def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tupl
 
 def _as_served(model: Model, choice: Choice) -> Model:
     """A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory."""
-    return replace(model, sleep_level=0) if _sleepless(choice) else model
+    return replace(model, chosen_level=0) if _sleepless(choice) else model
 
 
 def _sleepless(choice: Choice) -> bool:
@@ -310,7 +314,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         lines=lines,
         left_out=left_out,
         lost=lost,
-        level=case.model.sleep_level,
+        level=case.model.level,
         awake=_awake(case) if case.model.sleeps else None,
         rest=rest,
     )

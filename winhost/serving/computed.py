@@ -40,9 +40,9 @@ _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of i
 def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     """Size of /dev/shm for a model's container, and how: the budget plus a margin, rounded up, at least 8 GiB."""
     counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
-    needed = sum(line.bytes for line in counted) + model.cards * SHM_MARGIN
+    needed = sum(line.bytes for line in counted) + model.gpus * SHM_MARGIN
     parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in counted]
-    parts.append(f"{gib(model.cards * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a card)")
+    parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a card)")
     size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
 
@@ -209,9 +209,9 @@ COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "gpu.share": _share,
     "gpu.cards": _cards,
     "ram": _ram,
-    "model.tensor": _of_model(lambda model: model.tensor),
-    "model.pipeline": _of_model(lambda model: model.pipeline),
-    "model.data": _of_model(lambda model: model.data),
+    "model.tensor": _of_model(lambda model: model.parallel.tensor),
+    "model.pipeline": _of_model(lambda model: model.parallel.pipeline),
+    "model.data": _of_model(lambda model: model.parallel.data),
     "media.domains": _media,
     "model.context": _of_model(lambda model: model.context),
     "model.loader": _loader,

@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,9 @@ def by_workload(workload: Workload) -> dict[str, Json]:
     """What the gateway's settings have of limits for keys, and of proxies by which it knows clients."""
     settings: dict[str, Json] = {}
     if workload.per_key is not None:
-        keys: dict[str, Json] = {name: _limits(limit) for name, limit in workload.per_key.keys.items()}
-        settings["per_key"] = {**_limits(workload.per_key.each), **({"keys": keys} if keys else {})}
+        limits = workload.per_key
+        keys: dict[str, Json] = {name: _limits(limits.of(name)) for name in limits.keys}
+        settings["per_key"] = {**_limits(limits), **({"keys": keys} if keys else {})}
     if workload.trusted_proxies:
         settings["trusted_proxies"] = [*workload.trusted_proxies]
     if workload.proxy_protocol:
@@ -65,7 +65,8 @@ def by_workload(workload: Workload) -> dict[str, Json]:
 
 
 def _limits(limit: KeyLimit) -> dict[str, Json]:
-    return {name: value for name, value in asdict(limit).items() if value is not None}
+    found = {name: getattr(limit, name) for name in KeyLimit.__annotations__}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None) -> list[Json]:

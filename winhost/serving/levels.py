@@ -7,8 +7,13 @@ from winhost.compat.capabilities.amounts import FROM_DISK, GB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import AvailableMemory, Model, ModelState, Workload
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Workload,
+)
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
     ON_DISK,
@@ -45,7 +50,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
     swap_within; else the fastest of them. A backup of one model leaves less for the next: those that are named first
     sleep at level 1. fallback: the profile without sleep.
     """
-    open_ = [each.name for each in workload.models if each.sleeps and not each.level_stated]
+    open_ = [each.name for each in workload.models if each.sleeps and each.sleep_level is None]
     found = with_levels(workload, dict.fromkeys(open_, 0))
     stopped: dict[str, tuple[Because, ...]] = {}
     for name in open_:
@@ -63,7 +68,7 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     if not model.sleeps:
         return None
     level_1, *_ = preferred(pins(case.workload, granted), reloads=True, model=model)
-    rung = {0: STOPPED, 1: level_1, 2: RELOADED}[model.sleep_level]
+    rung = {0: STOPPED, 1: level_1, 2: RELOADED}[model.level]
     size = _whole(model)
     found = chosen(rung, None if size is None else size / GiB, within)
     if rung is RELOADED and size is not None and not _cached(case.budget, size):
@@ -87,7 +92,7 @@ def _cached(taken: Budget, size: Bytes) -> bool:
 
 def _whole(model: Model) -> Bytes | None:
     share = weights(model)
-    return share.bytes * model.cards if isinstance(share, MemoryPart) else None
+    return share.bytes * model.gpus if isinstance(share, MemoryPart) else None
 
 
 @dataclass(frozen=True)

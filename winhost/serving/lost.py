@@ -36,9 +36,9 @@ class Lost:
 
 def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
     """read_speed: of the disk that the weights are on, MB/s."""
-    asleep = replace(model, sleep_level=model.sleep_level or 1)
+    asleep = replace(model, chosen_level=model.level or 1)
     share, swap = weights(model), slowest(replace(workload, models=(asleep,)), budget)
-    whole = share.bytes * model.cards if isinstance(share, MemoryPart) else None
+    whole = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
     reading = None if whole is None else whole / (read_speed * 10**6)
     least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within
     return Lost(

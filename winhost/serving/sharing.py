@@ -33,7 +33,7 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
                 found.vllm,
                 level=served.level,
                 reloads=served.level == 2,
-                suspend=model.suspend,
+                suspend=bool(model.suspend),
                 image=model.image and served.level == 1,
                 awake=awake,
                 asleep=SLEEPING_PROCESS // MiB,
@@ -59,7 +59,7 @@ def refuse_mirror(workload: Workload, found: Serving) -> None:
         return
     levels = {served.model: served.level for served in found.models}
     # What the workload leaves open was decided so that it does not break.
-    models = (m if m.level_stated else replace(m, sleep_level=levels[m.name]) for m in workload.models)
+    models = (m if m.sleep_level is not None else replace(m, chosen_level=levels[m.name]) for m in workload.models)
     for reason in conflicts(replace(workload, models=tuple(models)), found.variant, None):
         if reason.code.startswith("kv-") and reason.severity is Severity.UNSUPPORTED:
             raise RefusedError(

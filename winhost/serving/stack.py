@@ -185,7 +185,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries([each.served.model for each in engines], mirror.keep):
+        for title, path, text in prune_entries([each.served.model for each in engines], mirror.kept):
             yield _file(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -271,7 +271,7 @@ def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
         folders = " ".join(kv_folder(model.name) for model in request.workload.models)
-        yield f"rollback leaves what users asked, up to {gib(mirror.keep)} for each model: rm -r {folders}"
+        yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
     if request.image:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
 

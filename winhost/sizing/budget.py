@@ -8,7 +8,10 @@ missing, and whether its place fits is unknown.
 from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
-from winhost.model.workload import AvailableMemory, Workload
+from winhost.model.path import AvailableMemory
+from winhost.model.workload import (
+    Workload,
+)
 from winhost.sizing.card_memory import VIDEO, card_lines, gpu_capacity, missing_of_video, placement_of
 from winhost.sizing.engines import Engine, Missing, engine
 from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
@@ -89,7 +92,7 @@ class _Doubts:
     @property
     def backups(self) -> bool:
         """Whether a backup is missing."""
-        return any(e.model.sleeps and e.model.sleep_level == 1 and e.backup is None for e in self.engines)
+        return any(e.model.sleeps and e.model.level == 1 and e.backup is None for e in self.engines)
 
 
 def _places(

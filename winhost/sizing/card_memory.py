@@ -7,8 +7,13 @@ from fractions import Fraction
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Model, Video, Workload
+from winhost.model.workload import (
+    Model,
+    Video,
+    Workload,
+)
 from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_cards
@@ -41,13 +46,13 @@ GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of 
 def limit_of(path: str, models: Iterable[Model]) -> _Limit:
     if path not in SHARED_WITH_WINDOWS:
         return NATIVE
-    return WSL_SEVERAL if any(model.engine_cards > 1 for model in models) else WSL
+    return WSL_SEVERAL if any(model.engine_gpus > 1 for model in models) else WSL
 
 
 def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
     """How much of a GPU engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
-    outside = OUTSIDE + (NCCL if any(model.engine_cards > 1 for model in workload.models) else 0)
+    outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
     vram = available_memory.cards[card]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
@@ -98,7 +103,7 @@ def _least_claim(each: Engine) -> Claim:
 
 
 def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
-    name, cards = each.model.name, each.model.cards
+    name, cards = each.model.name, each.model.gpus
     return Claim(name, cards, stays, turn) if each.model.sleeps else Claim(name, cards, stays + turn)
 
 

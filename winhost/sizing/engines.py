@@ -137,11 +137,11 @@ def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
 
 def _sleeps_in_place(model: Model) -> bool:
     """Whether its process stays on the GPU between its turns, instead of being stopped or suspended."""
-    return model.sleeps and model.sleep_level > 0 and not model.suspend
+    return model.sleeps and model.level > 0 and not model.suspend
 
 
 def _is_suspended(model: Model) -> bool:
-    return model.suspend and model.sleep_level > 0
+    return model.suspend and model.level > 0
 
 
 # --- On a card -------------------------------------------------------------------------------------------------------
@@ -150,11 +150,11 @@ def _is_suspended(model: Model) -> bool:
 def weights(model: Model) -> MemoryPart | Missing:
     """The weights on the card that holds most of them."""
     whole = _whole_weights(model)
-    if isinstance(whole, Missing) or model.engine_cards == 1:
+    if isinstance(whole, Missing) or model.engine_gpus == 1:
         return whole
-    if model.pipeline == 1:
-        share, least = -(-whole.bytes // model.tensor), -(-whole.least // model.tensor)
-        how = f"{whole.how}; {gib(whole.bytes)} over {model.tensor} GPUs"
+    if model.parallel.pipeline == 1:
+        share, least = -(-whole.bytes // model.parallel.tensor), -(-whole.least // model.parallel.tensor)
+        how = f"{whole.how}; {gib(whole.bytes)} over {model.parallel.tensor} GPUs"
         return MemoryPart("weights", share, least, how, (*whole.evidence, "vllm-tensor-parallel"), whole.estimate)
     return _stage(model, whole)
 
@@ -199,14 +199,14 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
         return Missing(model.name, "weights on each card", why, ("shape",))
     embedding, layers = model.embedding, model.attention.layers
     table = embedding.table * model.dtype.bytes
-    stage_layers = -(-layers // model.pipeline)
+    stage_layers = -(-layers // model.parallel.pipeline)
 
     def share(total: Bytes) -> Bytes:
         body = max(0, total - embedding.parameters * model.dtype.bytes)
-        return -(-(-(-body * stage_layers // layers) + table) // model.tensor)
+        return -(-(-(-body * stage_layers // layers) + table) // model.parallel.tensor)
 
     how = f"{whole.how}; a stage holds {stage_layers} of {layers} layers and {gib(table)} of embeddings" + (
-        f", over {model.tensor} GPUs" if model.tensor > 1 else ""
+        f", over {model.parallel.tensor} GPUs" if model.parallel.tensor > 1 else ""
     )
     evidence = (*whole.evidence, "vllm-pipeline-ends")
     return MemoryPart("weights", share(whole.bytes), share(whole.least), how, evidence, estimate=True)
@@ -217,7 +217,7 @@ def _pool_copy(model: Model) -> MemoryPart | None:
     loaded, and a live pool gives nothing back. Of weights in 16 bits nothing was left behind where it was measured.
     """
     share = weights(model)
-    if model.quantization is None or not (model.sleeps and model.sleep_level) or isinstance(share, Missing):
+    if model.quantization is None or not (model.sleeps and model.level) or isinstance(share, Missing):
         return None
     how = f"up to as much again: {model.quantization} weights change their shape, and the pool that sleeps keeps both"
     return MemoryPart("pool copy", share.bytes, 0, how, ("vllm-pool-copy",), estimate=True)
@@ -232,8 +232,8 @@ def kv_cache(model: Model) -> MemoryPart | Missing:
         return Missing(model.name, "KV cache", why, ("shape.layers, shape.kv_heads and shape.head_dim", "kv"))
     if model.context is None:
         return Missing(model.name, "KV cache", "the length of a sequence is not stated", ("context", "kv"))
-    layers = -(-model.attention.layers // model.pipeline)
-    heads = -(-model.attention.kv_heads // model.tensor)
+    layers = -(-model.attention.layers // model.parallel.pipeline)
+    heads = -(-model.attention.kv_heads // model.parallel.tensor)
     token = 2 * layers * heads * model.attention.head_dim * model.kv_bytes
     tokens = -(-model.context // BLOCK) * BLOCK
     how = (
@@ -264,7 +264,7 @@ def _lora(model: Model) -> MemoryPart | None:
         return None
     total = model.lora.adapters * model.lora.each
     how = f"{model.lora.adapters} adapters of {gib(model.lora.each)}, on each card"
-    return MemoryPart("LoRA adapters", total, total // model.tensor, how, ("vllm-lora-slots",), estimate=True)
+    return MemoryPart("LoRA adapters", total, total // model.parallel.tensor, how, ("vllm-lora-slots",), estimate=True)
 
 
 SLEEPING, SUSPENDED, STOPPED = "sleeping process", "suspended process", "stopped process"
@@ -288,7 +288,7 @@ def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
         MemoryPart("CUDA context", CONTEXT, CONTEXT_LEAST, context, ("process-measured",), estimate=True),
         MemoryPart(CUDA_GRAPHS, most_graphs, GRAPHS_LEAST, graphs, ("graphs-measured",), estimate=True),
     ]
-    if model.engine_cards > 1:
+    if model.engine_gpus > 1:
         how = f"buffers between the GPUs: up to {gib(NCCL)}, least where they do not reach each other's memory"
         found.append(MemoryPart("NCCL", NCCL, 0, how, ("nccl-on-gpu",), estimate=True))
     return found
@@ -299,17 +299,17 @@ def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
 
 def _backup(model: Model) -> MemoryPart | None:
     """The weights of all cards; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
-    if not model.sleeps or model.sleep_level != 1:
+    if not model.sleeps or model.level != 1:
         return None
     share = weights(model)
     if isinstance(share, MemoryPart):
-        total, least = share.bytes * model.cards, share.least * model.cards
-        how = f"{gib(share.bytes)} of weights from {_cards(model.cards)}"
+        total, least = share.bytes * model.gpus, share.least * model.gpus
+        how = f"{gib(share.bytes)} of weights from {_cards(model.gpus)}"
         return MemoryPart("sleep backup", total, least, how, share.evidence, share.estimate)
     if model.memory is None:
         return None  # the weights are missing already
-    total = model.memory * model.cards
-    how = f"not more than the {gib(model.memory)} stated for {_cards(model.cards)}"
+    total = model.memory * model.gpus
+    how = f"not more than the {gib(model.memory)} stated for {_cards(model.gpus)}"
     return MemoryPart("sleep backup", total, 0, how, estimate=True)
 
 

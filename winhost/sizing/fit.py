@@ -10,8 +10,11 @@ last.
 """
 
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes
-from winhost.model.workload import AvailableMemory, Workload
+from winhost.model.workload import (
+    Workload,
+)
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import Missing
 from winhost.sizing.fit_changes import changed

@@ -5,8 +5,14 @@ from dataclasses import replace
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Quantization,
+    Workload,
+)
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
 
 
@@ -89,9 +95,9 @@ def _with(model: Model, change: FitChange) -> Model:
         case ChangeKind.SLEEP:
             return replace(model, state=ModelState.SLEEPING)
         case ChangeKind.SLEEP_LEVEL:
-            return replace(model, sleep_level=int(change.to))
+            return replace(model, chosen_level=int(change.to))
         case ChangeKind.TENSOR:
-            return replace(model, tensor=int(change.to))
+            return replace(model, parallel=replace(model.parallel, tensor=int(change.to)))
     raise AssertionError(change.kind)
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import AvailableMemory
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit_changes import ChangeKind, FitChange
 from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_CARDS, PINNED, RAM, SHM

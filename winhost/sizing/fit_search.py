@@ -3,7 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
-from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.model.path import AvailableMemory
+from winhost.model.workload import (
+    Model,
+    ModelState,
+    Quantization,
+    Workload,
+)
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import engine
 from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, changed
@@ -159,8 +165,10 @@ class FixSearch:
                     break
 
     def _over(self, model: Model, tensor: int) -> Changes:
-        change = FitChange(ChangeKind.TENSOR, model.name, model.tensor, tensor)
-        lacking = tensor * model.pipeline * model.data // model.nodes - len(self.available_memory.cards)
+        change = FitChange(ChangeKind.TENSOR, model.name, model.parallel.tensor, tensor)
+        lacking = tensor * model.parallel.pipeline * model.parallel.data // model.parallel.nodes - len(
+            self.available_memory.cards
+        )
         return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
 
     def _more_cards(self) -> Iterator[Changes]:
@@ -221,8 +229,8 @@ def _sleep(model: Model) -> FitChange:
 def _tensor_sizes(model: Model) -> Iterator[int]:
     """The next larger ones first, then the next smaller ones."""
     assert model.attention is not None
-    heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.tensor]
-    for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.tensor)):
+    heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.parallel.tensor]
+    for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.parallel.tensor)):
         if heads % tensor == 0 or tensor % heads == 0:
             yield tensor
 

@@ -3,8 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import AvailableMemory, Mirror, Model, Workload
+from winhost.model.workload import (
+    Mirror,
+    Model,
+    Workload,
+)
 from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
     ALONGSIDE_WINDOWS,
@@ -73,7 +78,7 @@ def engine_ram(model: Model) -> Bytes:
 
 
 def _process_count(model: Model) -> int:
-    return model.data + model.cards
+    return model.parallel.data + model.gpus
 
 
 def _processes(each: Engine) -> BudgetLine:
@@ -114,15 +119,17 @@ def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterat
     assert workload.kv_mirror is not None
     each = workload.kv_mirror.staging
     for model in workload.models:
-        how = f"{gib(each)} stated for each engine" + (f", {model.data} copies" if model.data > 1 else "")
-        total = each * model.data
+        how = f"{gib(each)} stated for each engine" + (
+            f", {model.parallel.data} copies" if model.parallel.data > 1 else ""
+        )
+        total = each * model.parallel.data
         yield BudgetLine(what, where, total, total, how, (evidence,), estimate=False, model=model.name)
 
 
 def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
     assert workload.kv_mirror is not None
     for model in workload.models:
-        total = workload.kv_mirror.staging * model.data
+        total = workload.kv_mirror.staging * model.parallel.data
         how = "pinned blocks are rounded up to powers of two: up to as much again, and half as much was measured"
         evidence = ("kv-offload-rounding",)
         yield BudgetLine("KV tiers, rounding", RAM, total, 0, how, evidence, estimate=True, model=model.name)
@@ -130,14 +137,14 @@ def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
 
 def shm_lines(workload: Workload) -> Iterator[BudgetLine]:
     for model in workload.models:
-        if model.engine_cards > 1:
-            used = model.data * (QUEUE_OUT + model.engine_cards * QUEUE_BACK + QUEUE_OWN)
-            copies = "" if model.data == 1 else f" for each of {model.data} copies"
-            how = f"10 x 16 MiB to all workers, 10 x 24 MiB back from each of {model.engine_cards}, 24 MiB more{copies}"
+        if model.engine_gpus > 1:
+            used = model.parallel.data * (QUEUE_OUT + model.engine_gpus * QUEUE_BACK + QUEUE_OWN)
+            copies = "" if model.parallel.data == 1 else f" for each of {model.parallel.data} copies"
+            how = f"10 x 16 MiB to all workers, 10 x 24 MiB back from each of {model.engine_gpus}, 24 MiB more{copies}"
             yield BudgetLine(
                 "message queues", SHM, used, 0, how, ("vllm-message-queue",), estimate=True, model=model.name
             )
-            yield _nccl(model.name, model.cards, SHM)
+            yield _nccl(model.name, model.gpus, SHM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
         yield from _staging(workload, SHM, "KV tiers", "vllm-tiers-in-shm")
 
@@ -153,8 +160,8 @@ def pinned_lines(
     if pins(workload, available_memory):
         yield from _backups(workload, engines, available_memory, PINNED)
     for model in workload.models:
-        if model.engine_cards > 1:
-            yield _nccl(model.name, model.cards, PINNED)
+        if model.engine_gpus > 1:
+            yield _nccl(model.name, model.gpus, PINNED)
 
 
 def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterator[BudgetLine]:

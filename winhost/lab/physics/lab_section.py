@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 
 
 class DevicePhysics(Closed):

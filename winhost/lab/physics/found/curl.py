@@ -8,7 +8,7 @@ from pydantic import Field
 
 from winhost.core.answers import Record
 from winhost.lab.physics.parts import Host, Part
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
 

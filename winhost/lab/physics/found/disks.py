@@ -23,8 +23,8 @@ from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.model.closed import Closed
 from winhost.model.units import MiB
+from winhost.model.written import Closed
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
 from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
 

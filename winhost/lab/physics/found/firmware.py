@@ -11,7 +11,7 @@ from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.firmware_format import authorities, load_option, numbers, read_load_option, revoked
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"

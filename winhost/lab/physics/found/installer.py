@@ -16,7 +16,7 @@ from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"

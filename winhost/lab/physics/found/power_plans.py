@@ -8,7 +8,7 @@ from winhost.core.answers import Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {

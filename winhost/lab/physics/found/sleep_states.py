@@ -8,7 +8,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.model.closed import Closed
+from winhost.model.written import Closed
 
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
