@@ -404,6 +404,57 @@ def test_what_suspending_freed_has_to_be_free_again() -> None:
     told(story, turning(engines(), memory=False, model={"suspend": True}, hold=60))
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+@pytest.mark.parametrize(
+    ("model", "resting", "left", "back"),
+    [
+        ({}, TurnState.ASLEEP, 1_874, 2),
+        ({"level": 2, "reloads": True}, TurnState.ASLEEP, 1_874, 10),
+        ({"suspend": True}, TurnState.SUSPENDED, 4, 6),
+        ({"suspend": True, "image": True}, TurnState.DOWN, 0, 20),
+        ({"between": "stop"}, TurnState.DOWN, 0, 200),
+    ],
+    ids=["sleeps", "level 2", "suspended", "image", "stopped"],
+)
+def test_after_a_while_without_requests_every_gpu_is_given_back(
+    names: str, model: dict[str, Any], resting: TurnState, left: int, back: float
+) -> None:
+    async def story(found: Turning) -> None:
+        def used() -> int:
+            return max(found.card.used.get(name, 0) for name in names)
+
+        assert {found.member(name).state for name in names} == {resting}
+        assert used() <= left
+        for _ in range(2):
+            began = now()
+            assert await found.ask("a", "x") == "a: x"
+            assert now() - began < back
+            await asyncio.sleep(250)
+            assert found.member("a").state is TurnState.AWAKE
+            assert await found.ask("a", "y", seconds=400) == "a: y"
+            await asyncio.sleep(250)
+            assert found.member("a").state is TurnState.AWAKE, "it counts from the end of an answer"
+            await asyncio.sleep(100)
+            assert found.member("a").state is resting
+            assert used() <= left
+
+    told(story, turning(engines(names), model=model, hold=300, idle=300))
+
+
+def test_one_that_keeps_its_memory_while_nobody_asks_is_stopped_until_somebody_does() -> None:
+    async def story(found: Turning) -> None:
+        assert await found.ask("a", "x") == "a: x"
+        found.engines["a"].faults.add("lie asleep")
+        await asyncio.sleep(3_000)
+        assert (found.member("a").state, found.card.used.get("a", 0)) == (TurnState.DOWN, 0)
+        assert found.engines["a"].starts == 1
+        assert await found.ask("a", "x") == "a: x"
+        await asyncio.sleep(3_000)
+        assert found.member("a").state is TurnState.ASLEEP
+
+    told(story, turning(engines("a"), hold=300, idle=300))
+
+
 def test_two_that_fit_are_awake_together() -> None:
     async def story(found: Turning) -> None:
         assert [await found.ask(name, "x") for name in "abab"][:2] == ["a: x", "b: x"]

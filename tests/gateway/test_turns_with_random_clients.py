@@ -42,6 +42,7 @@ class World:
     between: str
     times: Times
     memory: bool
+    idle: int | None
     requests: tuple[Asked, ...]
     faults: tuple[tuple[float, str, str], ...]
 
@@ -72,6 +73,7 @@ def worlds(draw: st.DrawFn, faults: bool) -> World:
         between,
         draw(st.sampled_from([Times(), UNPINNED])),
         memory,
+        draw(st.sampled_from([None, 3, 30])),
         tuple(draw(st.lists(request, min_size=5, max_size=25))),
         tuple(draw(st.lists(fault, min_size=1, max_size=4))) if faults else (),
     )
@@ -114,8 +116,9 @@ async def lived(world: World, found: Turning) -> list[str]:
 def live(world: World) -> None:
     card = Card(TOTAL)
     engines = [ProtocolEngine(name, card, world.awake, times=world.times) for name in world.names]
+    idle = {} if world.idle is None else {"idle": world.idle}
     found = turning(
-        engines, memory=world.memory, model=model_of(world), hold=HOLD_S, drain=DRAIN_S, stay=STAY_S, start=700
+        engines, memory=world.memory, model=model_of(world), hold=HOLD_S, drain=DRAIN_S, stay=STAY_S, start=700, **idle
     )
     outcomes = in_virtual_time(lived(world, found))  # a deadlock raises
     assert card.broken_rules == []
@@ -127,6 +130,8 @@ def live(world: World) -> None:
     for _, _, took in found.outcomes:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
+    if world.idle is not None:
+        assert not any(member.on_the_card for member in found.turns._members().values())
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:

@@ -2,11 +2,12 @@
 
 A request to a model that is awake goes on at once. Others wait, and of each API key in turn the one that waits longest
 says which model comes next. The models in its way stay until their least time is over, finish their requests, and go
-off the GPU, the least recently used first.
+off the GPU, the least recently used first. After a while without any request, as settings may say, all of them go.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from .engine_moves import EngineMoves
@@ -39,7 +40,7 @@ class CardGroup:
         self._limits, self._moves, self._metrics, self._awoke = limits, moves, metrics, awoke
         self._chose: dict[str, float] = {}  # when a request of a key last said which model comes next
         self._changed = asyncio.Event()
-        self._watched = float("-inf")
+        self._began = self._watched = float("-inf")
         self.stopped = False
 
     # ---- requests
@@ -93,6 +94,7 @@ class CardGroup:
 
     async def run(self) -> None:
         """Moves engines, one after another."""
+        self._began = _now()
         while not self.stopped:
             self._changed.clear()
             try:
@@ -127,7 +129,7 @@ class CardGroup:
             if not await self._leave(member, lambda: bool(target.waiting)):
                 return None
         self._chose[chosen.key] = _now()
-        await self._bring_up(target, leaving)
+        await self._bring_up(target)
         return None
 
     async def _look_at_those_in_doubt(self) -> None:
@@ -191,8 +193,9 @@ class CardGroup:
                 await self._pause(max(0.0, until - _now()))
         return True
 
-    async def _bring_up(self, member: Member, rested: "list[Member]") -> None:
-        if await self._moves.rise(member, rested):
+    async def _bring_up(self, member: Member) -> None:
+        resting = [m for m in self.members.values() if m.state in (TurnState.ASLEEP, TurnState.SUSPENDED)]
+        if await self._moves.rise(member, [m for m in resting if m is not member]):
             self._admit(member)
 
     def _admit(self, member: Member) -> None:
@@ -213,11 +216,14 @@ class CardGroup:
         quiet = now - max(m.last_use for m in self.members.values())
         if quiet < _QUIET_S or any(m.running or m.waiting for m in self.members.values()):
             return _QUIET_S
-        if await self._one_too_many() or await self._prepare() or await self._take_image() or await self._keep_one_up():
+        if await self._one_too_many() or await self._prepare() or await self._take_image():
             return None
-        if now - self._watched < _WATCH_S:
-            pauses = (m.not_before - now for m in self.members.values() if m.not_before > now)
-            return min([self._watched + _WATCH_S - now, *pauses])
+        left = self._until_idle()
+        if await (self._keep_one_up() if left > 0 else self._release_one()):
+            return None
+        if (now := _now()) - self._watched < _WATCH_S:
+            pauses = (m.not_before - now for m in self.members.values())
+            return min(each for each in (self._watched + _WATCH_S - now, left, *pauses) if each > 0)
         self._watched = now
         for member in self.members.values():
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):
@@ -235,8 +241,10 @@ class CardGroup:
     async def _prepare(self) -> bool:
         """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
         for member in self.members.values():
-            if len(self.members) == 1 or member.prepared or not member.sleeps or member.not_before > _now():
+            if (len(self.members) == 1 and self._limits.idle is None) or member.prepared or not member.sleeps or member.not_before > _now():
                 continue
+            if member.failures and self._until_idle() <= 0:
+                continue  # until somebody asks for it
             if member.state is TurnState.AWAKE:
                 await self._leave(member, lambda: True)
                 return True
@@ -263,12 +271,27 @@ class CardGroup:
         member = max(able, key=lambda each: each.last_use, default=None)
         return member is not None and await self._bring_up_quietly(member)
 
+    def _until_idle(self) -> float:
+        """Seconds without requests that are left until GPUs are given back."""
+        if self._limits.idle is None:
+            return math.inf
+        return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - _now()
+
+    async def _release_one(self) -> bool:
+        """The next of those that are still on the GPUs."""
+        able = (m for m in self.members.values() if m.on_the_card and m.not_before <= _now())
+        member = next(able, None)
+        if member is None or not await self._leave(member, lambda: True):
+            return False
+        await self._moves.see_released(member)
+        return True
+
     async def _bring_up_quietly(self, member: Member) -> bool:
         leaving = self._in_the_way(member)
         for each in leaving:
             await self._leave(each, lambda: True)
         if not any(each.on_the_card for each in leaving):
-            await self._bring_up(member, leaving)
+            await self._bring_up(member)
         return True
 
 

@@ -174,12 +174,12 @@ class EngineMoves:
                 return False
         return True
 
-    async def rise(self, member: Member, rested: Collection[Member]) -> bool:
-        """Whether it is AWAKE then, and answers as before. rested: who went off the GPU for it just now."""
+    async def rise(self, member: Member, resting: Collection[Member]) -> bool:
+        """Whether it is AWAKE then, and answers as before. resting: the others of its group that keep a process."""
         what = "start"
         if member.state not in (TurnState.ASLEEP, TurnState.SUSPENDED):
             await self.look(member)
-        if not await self._room(member, rested):
+        if not await self._room(member, resting):
             member.not_before = _now() + _LATER_S
             return False
         began, took, before = _now(), None, member.state
@@ -290,14 +290,21 @@ class EngineMoves:
 
     # ---- memory
 
-    async def _room(self, member: Member, rested: Collection[Member]) -> bool:
+    async def _room(self, member: Member, resting: Collection[Member]) -> bool:
         """Waking without room leaves an engine that nothing but a restart helps, so the driver is asked before."""
         if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
             return True
-        for liar in rested:  # it said that it sleeps; of one that gave its memory back, somebody else has it now
-            if liar.turns.unit and not liar.gave_back and set(liar.turns.cards) & set(member.turns.cards):
-                await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
-        return bool(rested) and await self._freed(member)
+        # They said that they sleep. Of one that gave its memory back, somebody else has it now.
+        liars = [m for m in resting if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)]
+        for liar in liars:
+            await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
+        return bool(liars) and await self._freed(member)
+
+    async def see_released(self, member: Member) -> None:
+        """It went off its GPUs for nobody, so that nobody would miss what it kept."""
+        kept = member.state is TurnState.ASLEEP and member.turns.unit and not member.gave_back
+        if kept and not await self._freed(member):
+            await self._give_up(member, "release", WrongAnswer("its memory was not released"))
 
     async def _freed(self, member: Member) -> bool:
         until = _now() + self._limits.release

@@ -41,7 +41,8 @@ class TurnLimits:
     """keeper: the socket of the program that may start and stop units; memory: MiB by GPU.
 
     Times in seconds. stay: that a model stays awake at least; drain: for requests that run when its turn ends;
-    swap: for an engine to fall asleep or to wake; start: for an engine to start; release: until memory is really free.
+    swap: for an engine to fall asleep or to wake; start: for an engine to start; release: until memory is really free;
+    idle: without requests, after which every model of a group leaves its GPUs, None: the last one stays.
     """
 
     keeper: str | None = None
@@ -51,6 +52,7 @@ class TurnLimits:
     swap: int = 120
     start: int = 900
     release: int = 30
+    idle: int | None = None
 
 
 def parse_model_turns(value: Any, where: str) -> ModelTurns:

@@ -93,7 +93,7 @@ class Member:
     failures: int = 0
     prepared: bool = False
     doubted: bool = False
-    gave_back: bool = False
+    gave_back: bool = True
     imaged: "bool | None" = None
     baseline: "str | None" = None
     freed_mib: "dict[int, int]" = field(default_factory=dict)
