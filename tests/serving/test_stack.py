@@ -226,6 +226,14 @@ def test_nothing_of_turns_is_there_where_nobody_takes_them() -> None:
     assert "winhost-keeper.service" not in texts_of_units(found)
 
 
+def test_the_gateway_gives_gpus_back_where_the_workload_says_when() -> None:
+    plain = by_turns("chat")
+    assert parse_settings(json.dumps(gateway_settings(made(plain)))).turns.idle is None
+    idle = replace(plain, workload=replace(plain.workload, availability=Availability(idle=600)))
+    settings = parse_settings(json.dumps(gateway_settings(made(idle))))
+    assert (settings.turns.idle, [*settings.taking_turns]) == (600, ["chat"])
+
+
 def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_development_mode() -> None:
     found = made(by_turns("chat", vllm="0.16.0"))
     assert gateway_settings(found)["models"][0]["turns"]["between"] == "stop"

@@ -47,12 +47,14 @@ def test_the_keeper_is_applied_and_taken_back(tmp_path: Path) -> None:
 def test_the_command_gives_settings_that_the_gateway_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALICE", "k" * 30)
     words = ["gateway", "--model", "org/a=/run/a.sock", "--model", "b=/run/b.sock", "--key", "alice=env:ALICE"]
+    assert "--shares" in CliRunner().invoke(serve, [*words, "--idle", "10m"]).output
+    words += ["--idle", "10m"]
     done = CliRunner().invoke(serve, [*words, "--shares", "org/a=0,1", "--shares", "b=1", "--vllm", "0.24.0"])
     text = done.output.partition("settings.json")[2].partition("text: |\n")[2].partition("\n    mode:")[0]
     settings = parse_settings(text)
     assert settings.models["org/a"].turns
     assert settings.models["org/a"].turns.cards == (0, 1)
-    assert settings.turns.keeper == "/run/winhost-keeper/keeper.sock"
+    assert (settings.turns.keeper, settings.turns.idle) == ("/run/winhost-keeper/keeper.sock", 600)
 
 
 @pytest.mark.parametrize(

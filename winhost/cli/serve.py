@@ -125,6 +125,7 @@ def gateway(
     vllm: str | None,
     no_sleep: bool,
     suspend: bool,
+    idle: float | None,
     trusted_proxies: tuple[str, ...],
     proxy_protocol: bool,
 ) -> int:
@@ -143,7 +144,7 @@ def gateway(
     if proxy_protocol:
         settings["proxy_protocol"] = True
     try:
-        _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares])
+        _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares], idle)
         lines = [key_line(*_pair(each)) for each in keys] + [metrics_key_line(*_pair(each)) for each in metrics_keys]
         entries = gateway_entries(settings, lines, tls)
     except ValueError as wrong:
@@ -159,11 +160,13 @@ def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> Sharin
     return SharingModel(name, tuple(map(int, cards.split(","))), vllm if sleeps else None, int(sleeps), suspend=suspend)
 
 
-def _take_turns(settings: dict[str, Json], sharing: list[SharingModel]) -> None:
+def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:
     """Adds the turns of models that share GPUs."""
     if not sharing:
+        if idle is not None:
+            raise click.UsageError("--idle is for models that take turns: name them and their GPUs with --shares")
         return
-    by_model, settings["turns"] = turn_settings(sharing, {})
+    by_model, settings["turns"] = turn_settings(sharing, {}, None if idle is None else int(idle))
     for model in settings["models"]:
         if turns := by_model.pop(model["name"], None):
             model["turns"] = turns

@@ -241,7 +241,12 @@ class CardGroup:
     async def _prepare(self) -> bool:
         """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
         for member in self.members.values():
-            if (len(self.members) == 1 and self._limits.idle is None) or member.prepared or not member.sleeps or member.not_before > _now():
+            if (
+                (len(self.members) == 1 and self._limits.idle is None)
+                or member.prepared
+                or not member.sleeps
+                or member.not_before > _now()
+            ):
                 continue
             if member.failures and self._until_idle() <= 0:
                 continue  # until somebody asks for it

@@ -295,7 +295,9 @@ class EngineMoves:
         if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
             return True
         # They said that they sleep. Of one that gave its memory back, somebody else has it now.
-        liars = [m for m in resting if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)]
+        liars = [
+            m for m in resting if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)
+        ]
         for liar in liars:
             await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
         return bool(liars) and await self._freed(member)

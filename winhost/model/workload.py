@@ -435,6 +435,8 @@ class Availability(Written):
     """Whether it starts with the machine, without anybody logging on. Default: false."""
     swap_within: Omittable[Duration] = None
     """How long a sleeping model may take until it answers. Default: any time."""
+    idle: Omittable[Duration] = None
+    """How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."""
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,16 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
         yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
+    yield from _released_when_idle(file)
     for model in file.models:
         for check in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in check(model):
                 yield ("models", model.name, *loc), message
+
+
+def _released_when_idle(file: WorkloadFile) -> Iterator[Finding]:
+    if file.availability.idle and not any(model.sleeps for model in file.models):
+        yield ("availability", "idle"), "is for models with state: sleeping, and none is: resident ones stay awake"
 
 
 def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Finding]:

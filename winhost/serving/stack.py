@@ -203,7 +203,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
 def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     address, port = request.listen
     sharing = [*sharing_models(request.workload.models, found)]
-    turns, limits = turn_settings(sharing, {})
+    turns, limits = turn_settings(sharing, {}, request.workload.availability.idle)
     models: list[Json] = [
         {
             **published_model(model, {"socket": socket(model.name)}),

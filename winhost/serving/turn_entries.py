@@ -28,9 +28,11 @@ class SharingModel:
 
 
 def turn_settings(
-    models: Sequence[SharingModel], memory: Mapping[int, int]
+    models: Sequence[SharingModel], memory: Mapping[int, int], idle: int | None = None
 ) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
-    """Settings of each model's turns, by name, and of all turns. memory: of GPUs in MiB."""
+    """Settings of each model's turns, by name, and of all turns. memory: of GPUs in MiB; idle: seconds without requests
+    until all of them leave their GPUs.
+    """
     of_models: dict[str, dict[str, Json]] = {}
     for model in models:
         of_models[model.name] = {"cards": list(model.cards), "unit": unit(model.name), **_between(model)}
@@ -39,6 +41,8 @@ def turn_settings(
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
     if memory:
         turns["memory"] = {str(card): size for card, size in sorted(memory.items())}
+    if idle is not None:
+        turns["idle"] = idle
     return of_models, turns
 
 

@@ -128,6 +128,12 @@ def files(**options: Any) -> int:
     help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each.",
 )
 @click.option(
+    "--idle",
+    type=Duration(),
+    metavar="DURATION",
+    help="So long without a request, and the model that was used last leaves its GPUs too: 10m. Default: it stays.",
+)
+@click.option(
     "--trusted-proxy",
     "trusted_proxies",
     metavar="NETWORK",
