@@ -4,7 +4,7 @@ the rest of a sign is tried.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
@@ -66,16 +66,35 @@ class Scan:
         return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line))
 
 
+@dataclass(frozen=True)
+class _Index:
+    """Literals with the signs that they stand for. by_word: by a whole word within them, beside all such words: a text
+    has them or has them not; by_beginning: those of one or two words, which other letters may touch on both sides.
+    """
+
+    by_word: Mapping[str, Sequence[tuple[str, Set[str]]]]
+    by_beginning: Mapping[str, Sequence[str]]
+    signs: Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]
+    longest: int
+
+
 @once
-def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Each literal with the signs that it stands for, by how it begins: most texts have no code in any of its forms."""
-    found: dict[str, dict[str, list[tuple[Symptom | Mark, Sign]]]] = {}
+def _index() -> _Index:
+    signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
-                found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((known, sign))
-    return found
+                signs.setdefault(literal, []).append((known, sign))
+    by_word: dict[str, list[tuple[str, Set[str]]]] = {}
+    by_beginning: dict[str, list[str]] = {}
+    for literal in signs:
+        words = literal.split()
+        if len(words) > 2:
+            by_word.setdefault(max(words[1:-1], key=len), []).append((literal, {*words[1:-1]}))
+        else:
+            by_beginning.setdefault(max(words, key=len)[:BEGINNING], []).append(literal)
+    return _Index(by_word, by_beginning, signs, max(map(len, signs)))
 
 
 @once
@@ -123,12 +142,21 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
 
 
 def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Where a literal stands, with its signs."""
-    for beginning, literals in _literals().items():
-        first = small.find(beginning, start)
-        for literal, signs in literals.items() if 0 <= first < end else ():
-            for at in _places(small, literal, first, end):
-                yield at, literal, signs
+    """Where a literal stands, with its signs.
+
+    Logs repeat their words, so that each word is looked at once, however often it stands there.
+    """
+    index = _index()
+    words = set(small[start : end + index.longest].split())
+    for word in words & index.by_word.keys():
+        for literal, inner in index.by_word[word]:
+            for at in _places(small, literal, start, end) if inner <= words else ():
+                yield at, literal, index.signs[literal]
+    joined = " ".join(words)
+    for beginning, literals in index.by_beginning.items():
+        for literal in literals if beginning in joined else ():
+            for at in _places(small, literal, start, end):
+                yield at, literal, index.signs[literal]
 
 
 def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
