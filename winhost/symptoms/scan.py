@@ -14,7 +14,7 @@ from winhost.model.reason import Severity
 from winhost.symptoms.codes import spellings, written_in
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
-BEGINNING = 4  # letters that many literals have in common
+_WORD = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
 NEAR = 1500  # characters before and after, in which what is `near` stands
 LONGEST_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
 LONGEST_WAIT = 8 * NEAR  # of a line without an end
@@ -67,34 +67,33 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class _Index:
-    """Literals with the signs that they stand for. by_word: by a whole word within them, beside all such words: a text
-    has them or has them not; by_beginning: those of one or two words, which other letters may touch on both sides.
-    """
+class _Literal:
+    """words: those of which the literal consists. A text that has it has all of them, as words of its own."""
 
-    by_word: Mapping[str, Sequence[tuple[str, Set[str]]]]
-    by_beginning: Mapping[str, Sequence[str]]
-    signs: Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]
-    longest: int
+    text: str
+    words: Set[str]
+    signs: Sequence[tuple[Symptom | Mark, Sign]]
 
 
 @once
-def _index() -> _Index:
+def _literals() -> Mapping[str, Sequence[_Literal]]:
+    """By the longest word of each."""
     signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
                 signs.setdefault(literal, []).append((known, sign))
-    by_word: dict[str, list[tuple[str, Set[str]]]] = {}
-    by_beginning: dict[str, list[str]] = {}
-    for literal in signs:
-        words = literal.split()
-        if len(words) > 2:
-            by_word.setdefault(max(words[1:-1], key=len), []).append((literal, {*words[1:-1]}))
-        else:
-            by_beginning.setdefault(max(words, key=len)[:BEGINNING], []).append(literal)
-    return _Index(by_word, by_beginning, signs, max(map(len, signs)))
+    found: dict[str, list[_Literal]] = {}
+    for text, of in signs.items():
+        words = frozenset(_WORD.findall(text))
+        found.setdefault(max(sorted(words), key=len), []).append(_Literal(text, words, of))
+    return found
+
+
+@once
+def _longest() -> int:
+    return max(len(literal.text) for literals in _literals().values() for literal in literals)
 
 
 @once
@@ -144,19 +143,13 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
 def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Where a literal stands, with its signs.
 
-    Logs repeat their words, so that each word is looked at once, however often it stands there.
+    Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
     """
-    index = _index()
-    words = set(small[start : end + index.longest].split())
-    for word in words & index.by_word.keys():
-        for literal, inner in index.by_word[word]:
-            for at in _places(small, literal, start, end) if inner <= words else ():
-                yield at, literal, index.signs[literal]
-    joined = " ".join(words)
-    for beginning, literals in index.by_beginning.items():
-        for literal in literals if beginning in joined else ():
-            for at in _places(small, literal, start, end):
-                yield at, literal, index.signs[literal]
+    words = set(_WORD.findall(" ".join(set(small[start : end + _longest()].split()))))
+    for word in words & _literals().keys():
+        for literal in _literals()[word]:
+            for at in _places(small, literal.text, start, end) if literal.words <= words else ():
+                yield at, literal.text, literal.signs
 
 
 def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:

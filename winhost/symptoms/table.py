@@ -85,8 +85,8 @@ class Symptom:
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Where a text may come from: a machine, which is Windows itself, a Linux in WSL, the distro of Docker Desktop (in WSL as
-# well), a Linux on a machine of its own, in a VM with an assigned GPU (DDA) or in one with a partition of a GPU.
+# Where a text may come from: a machine, which is Windows itself, a Linux in WSL, the distro of Docker Desktop (in WSL,
+# too), a Linux on a machine of its own, in a VM with an assigned GPU (DDA) or in one with a partition of a GPU.
 MACHINES: Mapping[str, str] = {
     "windows": "Windows",
     "wsl": "WSL",
