@@ -24,6 +24,13 @@ _DRIVERS = {
     VIRTUAL: ("VMS_MP", 0, 6, False),
     VPN: ("wintun", 0, 53, False),
 }
+# VPN clients that call themselves Ethernet, by a word of their description: component and driver.
+_ETHERNET_TUNNELS = {
+    "AnyConnect": ("vpnva", "vpnva64-6.sys"),
+    "PANGP": ("pangpd", "pangpd.sys"),
+    "Fortinet": ("ftsvnic", "ftsvnic.sys"),
+    "Check Point": ("cp_apvna", "vna_ap.sys"),
+}
 _OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
 
@@ -35,6 +42,12 @@ def _adapters(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
     component, medium, interface_type, hardware = _DRIVERS.get(each.state["kind"], _OTHER)
+    driver = ""
+    if each.state["kind"] == VPN:
+        for word, (known, driver) in _ETHERNET_TUNNELS.items():
+            if word in each.state["description"]:
+                component, medium, interface_type, hardware = known, 14, 6, True
+                break
     operational, administrative, connected = _STATUS[network.status(each)]
     mac = each.state["mac"]
     return of_type(
@@ -45,6 +58,7 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
         InterfaceIndex=each.index,
         MacAddress=mac and mac.replace(":", "-").upper(),
         ComponentID=component,
+        DriverName=driver and f"\\SystemRoot\\System32\\drivers\\{driver}",
         NdisPhysicalMedium=medium,
         InterfaceType=interface_type,
         HardwareInterface=hardware,
