@@ -41,13 +41,7 @@ def _adapters(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
-    component, medium, interface_type, hardware = _DRIVERS.get(each.state["kind"], _OTHER)
-    driver = ""
-    if each.state["kind"] == VPN:
-        for word, (known, driver) in _ETHERNET_TUNNELS.items():
-            if word in each.state["description"]:
-                component, medium, interface_type, hardware = known, 14, 6, True
-                break
+    (component, medium, interface_type, hardware), driver = _driver(each.state["kind"], each.state["description"])
     operational, administrative, connected = _STATUS[network.status(each)]
     mac = each.state["mac"]
     return of_type(
@@ -69,6 +63,14 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
         Speed=each.state["speed"] or 0,
         VlanID=each.state["vlan"],
     )
+
+
+def _driver(kind: str, description: str) -> tuple[tuple[str, int, int, bool], str]:
+    """What the driver says of itself, and its file where that tells whose it is."""
+    for word, (component, file) in _ETHERNET_TUNNELS.items():
+        if kind == VPN and word in description:
+            return (component, 14, 6, True), file
+    return _DRIVERS.get(kind, _OTHER), ""
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")
