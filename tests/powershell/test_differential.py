@@ -210,6 +210,27 @@ def test_adapters_read_the_same_whatever_they_are_and_are_called(engine: Scripts
     assert {each["state"]["kind"] for each in answer["instances"]} == {kind}
 
 
+@each_row(
+    ("description", "kind"),
+    [
+        ("Cisco AnyConnect Virtual Miniport Adapter for Windows x64", "vpn"),
+        ("PANGP Virtual Ethernet Adapter Secure #2", "vpn"),
+        ("Fortinet SSL VPN Virtual Ethernet Adapter", "vpn"),
+        ("Fortinet Virtual Ethernet Adapter (NDIS 6.30)", "vpn"),
+        ("Check Point Virtual Network Adapter For Endpoint VPN Client", "vpn"),
+        ("Realtek USB GbE Family Controller", "ethernet"),
+    ],
+)
+def test_vpn_clients_that_call_themselves_ethernet_are_known(engine: Scripts, description: str, kind: str) -> None:
+    """By component, driver and product, and as such by the simulated host, whose adapter says Ethernet."""
+    facts, section = hosts()["win11-pro-1gpu"]
+    state = {**ADAPTER, "kind": kind, "name": "Ethernet 5", "filters": [], "description": description}
+    adapter = Record(state, {"adapter": "00000000-0000-4000-8000-000000000001"})
+    host = of(replace(facts, resources={**facts.resources, "NetworkAdapter": (adapter,)}), section)
+    (answer,) = same(engine, host, host, {"resource": "NetworkAdapter", "verb": "get"})
+    assert [each["state"]["kind"] for each in answer["instances"]] == [kind]
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_policies_for_wsl_read_the_same(engine: Scripts, value: bool) -> None:
     facts, section = hosts()["win11-pro-1gpu"]

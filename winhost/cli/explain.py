@@ -26,7 +26,7 @@ from winhost.model.path import EVERY_PATH
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.symptoms.codes import alone
-from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_symptom
+from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_code, of_symptom
 from winhost.symptoms.pasted import pieces
 from winhost.symptoms.table import said_of, symptoms
 
@@ -55,7 +55,9 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     named = named_facts(None, facts_file, "--facts")
     facts = HostFacts(read_facts(named)) if named else None
     asked = len(words) == 1 and words[0] in symptoms()
-    answers = [of_symptom(words[0], facts)] if asked else list(_diagnoses(words, facts))
+    own = of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not _is_file(words[0]) else None
+    known = of_symptom(words[0], facts) if asked else own
+    answers = [known] if known else list(_diagnoses(words, facts))
     show_results("diagnosis", output.shape, [(each.source, each) for each in answers], show_diagnosis)
     return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
 

@@ -64,7 +64,8 @@ def _show_cause(number: int, cause: LikelyCause, host: str | None) -> None:
     say(f"     Remedy{by}: {cause.remedy}", hang=2)
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
-    say(f"     Evidence: {'; '.join(map(_cited, cause.evidence))}", hang=2)
+    if cause.evidence:
+        say(f"     Evidence: {'; '.join(map(_cited, cause.evidence))}", hang=2)
 
 
 def _place(cause: LikelyCause, host: str | None) -> str:

@@ -1,6 +1,6 @@
 """The answer to a pasted text: what is known of it, and the causes in the order in which to look at them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from winhost.core.answers import RemoteFault
@@ -9,6 +9,7 @@ from winhost.knowledge import catalogue
 from winhost.model.masking import masked
 from winhost.model.reason import Evidence, Mender, Severity
 from winhost.resources.host import HostFacts
+from winhost.symptoms import own
 from winhost.symptoms.codes import told
 from winhost.symptoms.ruling import By, HostRulings, Ruling, Standing, TextRulings
 from winhost.symptoms.scan import Hit, scan
@@ -76,12 +77,19 @@ class Diagnosis:
 
 
 def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosis:
-    """Of a text that comes in pieces."""
-    seen = scan(pieces)
+    """Of a text that comes in pieces. What winhost itself said comes after what it may have passed on."""
+    lines = own.OwnLines()
+    seen = scan(lines.pieces(pieces))
     rulings = _Rulings(seen.marks, facts)
-    found = tuple(_found(hit, rulings) for hit in seen.ranked)
+    found = (*(_found(hit, rulings) for hit in seen.ranked), *_own(lines.lines))
     codes = tuple(UnknownCode(f"0x{code:08X}", count, told(code)) for code, count in seen.codes.items())
     return Diagnosis(source, facts.host if facts else None, seen.lines, found, codes)
+
+
+def of_code(code: str) -> Diagnosis | None:
+    """What is known of an error of winhost by its code; None where it has none of that name."""
+    known = own.of_code(code)
+    return Diagnosis(code, None, 0, (_of_own(known, 0, ""),), ()) if known else None
 
 
 def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosis:
@@ -100,6 +108,45 @@ def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom
         if found:
             return found[0]
     return None
+
+
+def _own(lines: Mapping[str, int]) -> Iterator[FoundSymptom]:
+    """The errors of winhost among these lines, each once."""
+    told: set[str] = set()
+    for text, line in lines.items():
+        known = own.own_error(text)
+        if known and known.code not in told:
+            told.add(known.code)
+            yield _of_own(known, line, _shown(text, own.BEGIN))
+
+
+def _of_own(known: own.OwnError, line: int, text: str) -> FoundSymptom:
+    cause = LikelyCause(
+        cause=_sentence(known.meaning or known.what),
+        standing="possible",
+        because="",
+        by=None,
+        tell=f"The lines below the error say it for this case; with --json its kind is {known.code}.",
+        remedy=known.hint or "Do what the lines below the error say; winhost --debug … shows each call to a host.",
+        who="admin",
+        reason=None,
+        evidence=(),
+    )
+    return FoundSymptom(
+        symptom=f"winhost.{known.code}",
+        program="winhost",
+        says=_sentence(f"An error of winhost itself: {known.what}"),
+        severity=Severity.UNSUPPORTED,
+        line=line,
+        count=1,
+        text=text,
+        signs=(f"error: {known.what}",),
+        causes=(cause,),
+    )
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", ")", "…")) else f"{text}."
 
 
 class _Rulings:

@@ -10,7 +10,7 @@ from winhost.findings.condition import evaluate
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.operating_system import OsFamily
-from winhost.symptoms.table import PLACES, KnownCause, marks
+from winhost.symptoms.table import LAYERS, MACHINES, PLACES, KnownCause, marks
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
 By: TypeAlias = Literal["text", "facts"]
@@ -41,9 +41,10 @@ class TextRulings:
     def __init__(self, seen: Mapping[str, str], facts: HostFacts | None = None) -> None:
         self._seen = seen
         told = [set(marks()[name].places) for name in seen if marks()[name].places]
-        self._places = set(PLACES).intersection(*told) if told else set()
+        self._places = {*MACHINES}.intersection(*(each for each in told if not each.isdisjoint(MACHINES)))
+        self._layers = {*LAYERS}.intersection(*(each for each in told if not each.isdisjoint(LAYERS)))
         self._by: By = "text"
-        if not self._places and facts is not None:
+        if len(self._places) in (0, len(MACHINES)) and facts is not None:
             self._places, self._by = _places_of(facts), "facts"
 
     def of(self, cause: KnownCause) -> Ruling:
@@ -51,10 +52,14 @@ class TextRulings:
         for name in cause.unless:
             if name in self._seen:
                 return Ruling("ruled-out", marks()[name].shows, "text")
-        elsewhere = bool(cause.where and self._places) and self._places.isdisjoint(cause.where)
-        if elsewhere:
-            return Ruling("ruled-out", f"it is {_either(self._places)}", self._by)
-        here = bool(self._places.intersection(cause.where)) and len(self._places) < len(PLACES)
+        for at, known, by in ((self._places, MACHINES, self._by), (self._layers, LAYERS, "text")):
+            where = {place for place in cause.where if place in known}
+            if where and at and at.isdisjoint(where):
+                return Ruling("ruled-out", f"it is {_either(at)}", by)
+        here = any(
+            at.intersection(cause.where) and len(at) < len(known)
+            for at, known in ((self._places, MACHINES), (self._layers, LAYERS))
+        )
         for name in cause.beside:
             if name in self._seen:
                 return Ruling("shown", marks()[name].shows, "text", here)
@@ -65,15 +70,18 @@ def _places_of(facts: HostFacts) -> set[str]:
     """Where a text about this host may come from: none where its facts do not say what it is."""
     try:
         if facts.is_linux:
-            return {"wsl"} if facts.ask("LinuxSystem.wsl") == (True,) else {"metal", "dda", "gpu-pv"}
+            in_wsl = facts.ask("LinuxSystem.wsl") == (True,)
+            return {"wsl", "docker-desktop"} if in_wsl else {"metal", "dda", "gpu-pv"}
         family = facts.os.family
     except MissingFact:
         return set()
-    return {"windows", "wsl", "gpu-pv"} if family is OsFamily.CLIENT else {"windows", "wsl", "dda", "gpu-pv"}
+    on_every = {"windows", "wsl", "docker-desktop", "gpu-pv"}
+    return on_every if family is OsFamily.CLIENT else on_every | {"dda"}
 
 
 def _either(places: set[str]) -> str:
-    return " or ".join(words for place, words in PLACES.items() if place in places)
+    named = places - {"docker-desktop"} if "wsl" in places else places  # which is WSL as well
+    return " or ".join(words for place, words in PLACES.items() if place in named)
 
 
 class HostRulings:

@@ -4,7 +4,7 @@ the rest of a sign is tried.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from winhost.model.reason import Severity
 from winhost.symptoms.codes import spellings, written_in
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
-BEGINNING = 4  # letters that many literals have in common
+_WORD = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
 NEAR = 1500  # characters before and after, in which what is `near` stands
 LONGEST_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
 LONGEST_WAIT = 8 * NEAR  # of a line without an end
@@ -66,16 +66,34 @@ class Scan:
         return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line))
 
 
+@dataclass(frozen=True)
+class _Literal:
+    """words: those of which the literal consists. A text that has it has all of them, as words of its own."""
+
+    text: str
+    words: Set[str]
+    signs: Sequence[tuple[Symptom | Mark, Sign]]
+
+
 @once
-def _literals() -> Mapping[str, Mapping[str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Each literal with the signs that it stands for, by how it begins: most texts have no code in any of its forms."""
-    found: dict[str, dict[str, list[tuple[Symptom | Mark, Sign]]]] = {}
+def _literals() -> Mapping[str, Sequence[_Literal]]:
+    """By the longest word of each."""
+    signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
-                found.setdefault(literal[:BEGINNING], {}).setdefault(literal, []).append((known, sign))
+                signs.setdefault(literal, []).append((known, sign))
+    found: dict[str, list[_Literal]] = {}
+    for text, of in signs.items():
+        words = frozenset(_WORD.findall(text))
+        found.setdefault(max(sorted(words), key=len), []).append(_Literal(text, words, of))
     return found
+
+
+@once
+def _longest() -> int:
+    return max(len(literal.text) for literals in _literals().values() for literal in literals)
 
 
 @once
@@ -123,12 +141,15 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
 
 
 def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Where a literal stands, with its signs."""
-    for beginning, literals in _literals().items():
-        first = small.find(beginning, start)
-        for literal, signs in literals.items() if 0 <= first < end else ():
-            for at in _places(small, literal, first, end):
-                yield at, literal, signs
+    """Where a literal stands, with its signs.
+
+    Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
+    """
+    words = set(_WORD.findall(" ".join(set(small[start : end + _longest()].split()))))
+    for word in words & _literals().keys():
+        for literal in _literals()[word]:
+            for at in _places(small, literal.text, start, end) if literal.words <= words else ():
+                yield at, literal.text, literal.signs
 
 
 def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:

@@ -85,15 +85,19 @@ class Symptom:
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Where a text may come from: Windows itself, a Linux in WSL, on a machine of its own, in a VM with an assigned GPU
-# (DDA) or in one with a partition of a GPU.
-PLACES: Mapping[str, str] = {
+# Where a text may come from: a machine, which is Windows itself, a Linux in WSL, the distro of Docker Desktop (in WSL,
+# too), a Linux on a machine of its own, in a VM with an assigned GPU (DDA) or in one with a partition of a GPU.
+MACHINES: Mapping[str, str] = {
     "windows": "Windows",
     "wsl": "WSL",
+    "docker-desktop": "Docker Desktop",
     "metal": "a Linux on a machine of its own",
     "dda": "a VM with an assigned GPU",
     "gpu-pv": "a VM with a GPU partition",
 }
+# And what starts the program there.
+LAYERS: Mapping[str, str] = {"container": "a container", "kubernetes": "Kubernetes"}
+PLACES: Mapping[str, str] = {**MACHINES, **LAYERS}
 
 
 @once
@@ -158,7 +162,10 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
     filled["evidence"] = catalogue.cite(owner, filled["evidence"])
-    return KnownCause(**_tuples(filled, ("where", "beside", "unless")))
+    cause = _tuples(filled, ("where", "beside", "unless"))
+    if "wsl" in cause.get("where", ()):
+        cause["where"] += ("docker-desktop",)  # its distro is one of WSL
+    return KnownCause(**cause)
 
 
 def said_of(reason: str) -> tuple[str, ...]:

@@ -24,6 +24,13 @@ _DRIVERS = {
     VIRTUAL: ("VMS_MP", 0, 6, False),
     VPN: ("wintun", 0, 53, False),
 }
+# VPN clients that call themselves Ethernet, by a word of their description: component and driver.
+_ETHERNET_TUNNELS = {
+    "AnyConnect": ("vpnva", "vpnva64-6.sys"),
+    "PANGP": ("pangpd", "pangpd.sys"),
+    "Fortinet": ("ftsvnic", "ftsvnic.sys"),
+    "Check Point": ("cp_apvna", "vna_ap.sys"),
+}
 _OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
 
@@ -34,7 +41,7 @@ def _adapters(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
-    component, medium, interface_type, hardware = _DRIVERS.get(each.state["kind"], _OTHER)
+    (component, medium, interface_type, hardware), driver = _driver(each.state["kind"], each.state["description"])
     operational, administrative, connected = _STATUS[network.status(each)]
     mac = each.state["mac"]
     return of_type(
@@ -45,6 +52,7 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
         InterfaceIndex=each.index,
         MacAddress=mac and mac.replace(":", "-").upper(),
         ComponentID=component,
+        DriverName=driver and f"\\SystemRoot\\System32\\drivers\\{driver}",
         NdisPhysicalMedium=medium,
         InterfaceType=interface_type,
         HardwareInterface=hardware,
@@ -55,6 +63,14 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
         Speed=each.state["speed"] or 0,
         VlanID=each.state["vlan"],
     )
+
+
+def _driver(kind: str, description: str) -> tuple[tuple[str, int, int, bool], str]:
+    """What the driver says of itself, and its file where that tells whose it is."""
+    for word, (component, file) in _ETHERNET_TUNNELS.items():
+        if kind == VPN and word in description:
+            return (component, 14, 6, True), file
+    return _DRIVERS.get(kind, _OTHER), ""
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")

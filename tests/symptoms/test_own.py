@@ -1,0 +1,65 @@
+"""winhost's own errors are known as they are printed, and those of other programs are not taken for them."""
+
+import pytest
+
+from tests.rows import each_row
+from winhost.cli.output import error_text
+from winhost.model.errors import UsageError
+from winhost.symptoms.diagnosis import diagnosis, of_code
+from winhost.symptoms.own import OwnError, own_error, own_errors
+
+FILLED = "gpu-01"
+
+
+def long_enough() -> list[OwnError]:
+    return [error for error in own_errors() if sum(map(len, error.words)) >= 16]
+
+
+def test_most_errors_of_winhost_are_read_from_the_source() -> None:
+    codes = {error.code for error in own_errors()}
+    assert len(codes) > 120
+    assert {"DiskTooSmall", "NoSuchFile", "HostKeyUnknown"} <= codes
+
+
+@each_row("error", long_enough, ids=lambda error: error.code)
+def test_an_error_is_known_by_what_it_always_says(error: OwnError) -> None:
+    said = f"error: {error.what.replace('…', FILLED)}"
+    known = own_error(said)
+    assert known is not None
+    assert known.fits(said) >= error.fits(said) > 0
+
+
+def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:
+    what = "gpu-01 has 12 GB free on the volume of Windows, and 40 GB are needed"
+    text = error_text(UsageError("DiskTooSmall", what=what, meaning="Nothing was changed.", hint="Free some"))
+    (found,) = diagnosis([f"$ winhost up gpu-01\n{text}\n"], "text").found
+    assert (found.symptom, found.line) == ("winhost.DiskTooSmall", 2)
+    assert "winhost models" in found.causes[0].remedy
+
+
+def test_an_error_that_a_terminal_broke_into_lines_is_the_same() -> None:
+    text = "error: gpu-01 has 12 GB free on the\nvolume of Windows, and 40 GB are needed\n  Nothing was changed.\n"
+    assert [found.symptom for found in diagnosis([text], "text").found] == ["winhost.DiskTooSmall"]
+
+
+def test_an_error_is_explained_by_its_code() -> None:
+    known = of_code("DiskTooSmall")
+    assert known is not None
+    assert known.found[0].program == "winhost"
+    assert of_code("NoSuchErrorAtAll") is None
+    assert of_code("disk.full") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "error: expected ';' before 'return'",
+        "error: failed to push some refs to 'github.com:me/x.git'",
+        "error: could not compile `serde` due to 3 previous errors",
+        "error: pathspec 'x' did not match any file(s) known to git",
+        "error: metadata-generation-x",
+        "error: ",
+    ],
+)
+def test_an_error_of_another_program_is_not_ours(line: str) -> None:
+    assert own_error(line) is None

@@ -1,0 +1,127 @@
+"""winhost's own errors, as somebody pastes them: read from the places in the source that raise them, so that nothing is
+declared a second time.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from winhost.core.dataclass import dataclass
+from winhost.model.once import once
+
+BEGIN = "error: "
+MOST = 20  # lines of a text that are looked up
+_ASSIGNED = "…"  # what an error fills in when it is raised
+_CODE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+_SURE = 12  # characters of an error's own words that have to stand in a line
+_RAISES = ("Error", "super().__init__")  # every class of our errors ends so
+_PARTS = ("code", "what", "meaning", "hint")
+
+
+@dataclass(frozen=True)
+class OwnError:
+    """What the source says where the error is raised; `…` stands for what is filled in. words: the parts of `what`
+    that are always the same.
+    """
+
+    code: str
+    what: str
+    meaning: str
+    hint: str
+    words: tuple[str, ...]
+
+    def fits(self, line: str) -> int:
+        """How many characters of the line are the error's own words in their order; 0 where one is missing."""
+        at = 0
+        for words in self.words:
+            found = line.find(words, at)
+            if found < 0:
+                return 0
+            at = found + len(words)
+        return sum(map(len, self.words))
+
+
+class OwnLines:
+    """Lines of a text that begin as winhost's errors do. pieces: passes on what comes."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+        self._ended = 0
+
+    def pieces(self, given: Iterable[str]) -> Iterator[str]:
+        for piece in given:
+            at = piece.find(BEGIN)
+            while at >= 0 and len(self.lines) < MOST:
+                if at == 0 or piece[at - 1] == "\n":
+                    self.lines.setdefault(_paragraph(piece, at), self._ended + piece.count("\n", 0, at) + 1)
+                at = piece.find(BEGIN, at + 1)
+            self._ended += piece.count("\n")
+            yield piece
+
+
+def _paragraph(text: str, at: int) -> str:
+    """To the next line that is indented or empty: terminals break long errors."""
+    lines = text[at : at + 2000].split("\n")
+    rest = next((number for number, line in enumerate(lines) if number and (not line or line[0] == " ")), len(lines))
+    return " ".join(lines[:rest])
+
+
+def own_error(paragraph: str) -> OwnError | None:
+    """The error of winhost that a line beginning with `error: ` is; None where it is another program's."""
+    said = paragraph.removeprefix(BEGIN)
+    best = max(own_errors(), key=lambda error: error.fits(said))
+    return best if best.fits(said) >= _SURE else None
+
+
+def of_code(code: str) -> OwnError | None:
+    """The first of that code."""
+    if not _CODE.fullmatch(code):
+        return None
+    return next((error for error in own_errors() if error.code == code), None)
+
+
+@once
+def own_errors() -> Sequence[OwnError]:
+    """All whose words stand in the source."""
+    found: list[OwnError] = []
+    for text in _sources(files("winhost")):
+        if "what=" in text or "hint=" in text:
+            found += (error for node in ast.walk(ast.parse(text)) if (error := _raised(node)) is not None)
+    return tuple(found)
+
+
+def _sources(folder: Traversable) -> Iterator[str]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _sources(entry)
+        elif entry.name.endswith(".py"):
+            yield entry.read_text("utf-8")
+
+
+def _raised(node: ast.AST) -> OwnError | None:
+    """Of a call with a code and what happened."""
+    if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith(_RAISES):
+        return None
+    given = dict(zip(_PARTS, node.args, strict=False)) | {each.arg: each.value for each in node.keywords if each.arg}
+    code = given.get("code")
+    if not isinstance(code, ast.Constant) or not _CODE.fullmatch(str(code.value)) or "what" not in given:
+        return None
+    told = _told(given)
+    words = tuple(part for part in re.split(r"\s*…\s*", told["what"]) if len(part) > 1)
+    return OwnError(str(code.value), **told, words=words) if words else None
+
+
+def _told(given: Mapping[str, ast.expr]) -> dict[str, str]:
+    return {part: _text(given[part]) if part in given else "" for part in _PARTS[1:]}
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(each) for each in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left) + _text(node.right)
+    return _ASSIGNED
