@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from winhost.cli.foreign_errors import Faults
 from winhost.cli.output import say
-from winhost.cli.shells import Shell, command_line, own_shell
+from winhost.cli.shells import line_to_see, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -35,6 +35,7 @@ from winhost.serving.vllm_options import seen_versions
 
 if TYPE_CHECKING:
     from winhost.engine.keys import ApiKey
+    from winhost.model.secrets import Secret
 
 BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
@@ -274,14 +275,17 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
-        if each.made and shape in ("table", "wide") and sys.stderr.isatty():
-            say(f"{whose}, shown only now:", err=True)
-            click.echo(f"  {each.made.reveal()}", err=True)
-        service, _, user = each.key.target.rpartition("/")
-        show = "type" if shell is Shell.CMD else "cat"
-        words = (show, each.key.target) if each.key.scheme == "file" else ("keyring", "get", service, user)
+        if each.made and shape in ("table", "wide"):
+            show_new_key(whose, each.made)
         say(f"{whose}: {each.key}. To see it:", hang=2, err=True)
-        click.echo(f"  {visible(command_line(words, shell))}", err=True)  # in one line, to be copied
+        click.echo(f"  {visible(str(line_to_see(each.key, shell)))}", err=True)  # in one line, to be copied
+
+
+def show_new_key(whose: str, made: "Secret") -> None:
+    """The key itself, on a terminal alone."""
+    if sys.stderr.isatty():
+        say(f"{whose}, shown only now:", err=True)
+        click.echo(f"  {made.reveal()}", err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:
