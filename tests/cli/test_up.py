@@ -100,7 +100,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
     asked = line("down")
     assert (asked.code, here.state()) == (2, made)
-    assert "Distro winhost goes. It is exported first" in asked.out
+    assert "Distro winhost goes, with 5.0 GB of models that winhost downloaded. It is exported first" in asked.out
     command = command_in(asked.err, "without questions: ")
     assert command == ["down", "--yes", "--accept", "vm-stop,network"]
     gone = line(*command)
