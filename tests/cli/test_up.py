@@ -322,6 +322,7 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
+        (("win11-pro-2xl20-mcdm",), 3, "Do it all the same: winhost up --hub"),
         (("win11-pro-1gpu", "--path", "dda"), 3, "[dda.client-sku]"),
         (("win11-pro-1gpu", "--path", "gpu-p"), 2, "cannot plan it yet"),
         (("win11-pro-1gpu", "--path", "linux"), 2, "is for a host with kind: linux"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from winhost.cli.foreign_errors import Faults
 from winhost.cli.output import say
@@ -69,18 +69,35 @@ class StackParts:
     @property
     def workload(self) -> Workload:
         """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
-        found = self.written
-        stated, named = found.versions.get("vllm"), self._named
+        found, named, said = self.written, self._named, self._said_version
         tagged = _TAG.fullmatch(named.tag or "") if named else None
-        if stated and tagged and named and Version(tagged[1]) != stated:
-            raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        known = stated or (Version(tagged[1]) if tagged else self._locked)
-        if known is None and (named or self.own_program):
-            raise click.UsageError(
-                'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
-            )
-        version = known or seen_versions()[-1]
+        told = {
+            "the workload states": found.versions.get("vllm"),
+            "--engine-version says": said,
+            "the tag of the image says": Version(tagged[1]) if tagged else None,
+            "the lock brings": self._locked,
+        }
+        known = {who: version for who, version in told.items() if version}
+        if len({*known.values()}) > 1:
+            listed = ", and ".join(f"{who} {version}" for who, version in known.items())
+            raise click.UsageError(f"of which version is vLLM? {listed}")
+        if not known and (named or self.own_program):
+            newest = seen_versions()[-1]
+            raise click.UsageError(f"the version of vLLM is not known: say it, for example --engine-version {newest}")
+        version = next(iter(known.values()), None) or seen_versions()[-1]
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def _said_version(self) -> Version | None:
+        if self.words.engine_version is None:
+            return None
+        try:
+            return Version(self.words.engine_version)
+        except InvalidVersion:
+            raise click.BadParameter(
+                f"{visible(self.words.engine_version)} is no version, such as {seen_versions()[-1]}",
+                param_hint="'--engine-version'",
+            ) from None
 
     @property
     def _locked(self) -> Version | None:

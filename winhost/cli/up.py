@@ -273,7 +273,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
         default_request(path_of(asked.path))  # refuses a path that cannot be planned
         refuse_unsupported(HostFacts(facts), asked.path)
     else:
-        best = recommended(HostFacts(facts))
+        best = recommended(HostFacts(facts), asked.command)
     variant = best.variant if best else str(asked.path)
     before = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
@@ -290,7 +290,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 sources = Sources(host.name, variant, asked.model, said, asked.settings)
                 raise sources.told(error, lambda more: asked.command(*more)) from None
             if best is not None:
-                check_unasked(made.plan, best)
+                check_unasked(made.plan, best, asked.command)
             if not is_pending(folder / PENDING):
                 check_reach(host, made.plan)
             check_key(made.plan)
