@@ -98,4 +98,7 @@ def test_one_without_a_digest_takes_the_one_that_is_named(line: Line, linux: Any
 def test_another_version_than_the_workload_states_is_refused(line: Line, linux: Any, hub: StandInHub) -> None:
     archive = written(saved_by_docker(names=("vllm/vllm-openai:v0.24.0",)), line.folder / "vllm.tar")
     said = plan(line, hub, "--engine-archive", archive)
-    assert (said.code, "states vLLM 0.33.0, and the image is v0.24.0" in " ".join(said.err.split())) == (2, True)
+    assert (
+        said.code,
+        "the workload states 0.33.0, and the tag of the image says 0.24.0" in " ".join(said.err.split()),
+    ) == (2, True)

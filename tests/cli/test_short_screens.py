@@ -7,12 +7,12 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.cli.show_facts import show_facts
-from winhost.cli.show_groups import GROUPS, show_notes
+from winhost.cli.show_groups import GROUPS, grouped_titles, show_notes
 from winhost.cli.values import format_two, format_value
 from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
-from winhost.model.plan import RISKS
+from winhost.model.plan import RISKS, Deferred
 from winhost.resources.registry import RESOURCE_TYPES
 
 
@@ -40,6 +40,18 @@ def test_steps_that_ask_for_an_approval_are_named_among_many(line: Line) -> None
     said = line("plan", line.facts("win11-pro-2xl20-tcc"), "--path", "wsl2", "--allow-unverified")
     assert "WSL itself" in said.out
     assert "Driver model of" in said.out
+
+
+def test_a_name_that_is_not_known_yet_leaves_a_whole_sentence() -> None:
+    later = (
+        Deferred("PortForward", "Port … of the host, to … of the new VM", "HyperVRole", ""),
+        Deferred("OwnVm", "New VM …", "HyperVRole", ""),
+        Deferred("VmSeed", "Seed of …", "HyperVRole", ""),
+        Deferred("VmPower", "…", "HyperVRole", ""),
+    )
+    told = ", ".join(what for _, what in grouped_titles(later))
+    assert "Port … of the host, to … of the new VM" in told
+    assert told.endswith("New VM, Seed, power of VMs"), told
 
 
 def test_a_note_is_told_once_for_all_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:

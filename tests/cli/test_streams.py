@@ -87,6 +87,16 @@ def test_a_closed_stdout_is_nobody_who_wants_to_hear(facts: Path) -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+@posix
+@pytest.mark.parametrize("words", [("up",), ("chat",), ("explain",), ("lint", "serve", "-"), ("down",)])
+def test_a_closed_stdin_is_nobody_who_answers(line: Line, words: tuple[str, ...]) -> None:
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", *UNHURRIED, *words]
+    closed = subprocess.run(command, capture_output=True, timeout=PATIENCE_S)
+    empty = subprocess.run([*UNHURRIED, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S)
+    assert (closed.returncode, closed.stdout, closed.stderr) == (empty.returncode, empty.stdout, empty.stderr)
+    assert b"Traceback" not in closed.stderr
+
+
 # ---- old code pages
 
 

@@ -100,7 +100,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
     asked = line("down")
     assert (asked.code, here.state()) == (2, made)
-    assert "Distro winhost goes. It is exported first" in asked.out
+    assert "Distro winhost goes, with 5.0 GB of models that winhost downloaded. It is exported first" in asked.out
     command = command_in(asked.err, "without questions: ")
     assert command == ["down", "--yes", "--accept", "vm-stop,network"]
     gone = line(*command)
@@ -322,6 +322,10 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
+        (("win11-pro-2xl20-mcdm",), 3, "Do it all the same: winhost up --hub"),
+        (("win11-pro-1gpu", "--path", "dda"), 3, "[dda.client-sku]"),
+        (("win11-pro-1gpu", "--path", "gpu-p"), 2, "cannot plan it yet"),
+        (("win11-pro-1gpu", "--path", "linux"), 2, "is for a host with kind: linux"),
         (("win11-pro-1gpu", "Qwen/Qwen3.5-122B-A10B-FP8"), 3, "does not fit"),
     )
     for words, code, says in rows:
@@ -396,6 +400,9 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     before = here.state()
     told = talk("up", *here.serves, answers=["1", "n"], width=width)
     assert (told.code, here.state()) == (130, before)
+    offered = stays(told.text[: told.text.index("Verdict")])
+    assert not [text for text in offered if len(text) > width or text.endswith((" GiB,", " 20"))]
+    assert all(f"\n {number} " in f"\n{chr(10).join(offered)}" for number in range(1, 6))
     shown = stays(told.text[told.text.index("Verdict") :])
     screen = shown[: next(number for number, text in enumerate(shown) if "[y/N]" in text) + 1]
     assert len(screen) <= LINES
@@ -403,9 +410,16 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     assert screen[-1].startswith("Begin, which approves restart, network?")
     agreed = screen[next(number for number, text in enumerate(screen) if text.startswith("Others")) :]
     assert not [text for text in agreed if "…" in text]
-    done = talk("up", *here.serves, answers=["2", "y"])
+    done = talk("up", *here.serves, answers=["2", "y"], width=width)
     assert done.code == 0
     assert len(done.questions) == 1
+    end = stays(done.text[done.text.index("API key for desk, shown only now:") :])
+    key = Path(Store().key("desk", "api-key"))
+    assert end[1].strip() == key.read_text()
+    assert f"  cat {key}" in end
+    assert not [text for text in end if len(text) > width and not text.startswith(("  ", "API key:"))], end
+    again = talk("up", *here.serves, width=width).text
+    assert (key.read_text() in again, "To undo all of it" in again) == (False, True)
     back = talk("down", answers=["y", "y"])
     assert back.code == 0
     assert differences(before, here.state()) == {"Wsl"}

@@ -57,7 +57,8 @@ class Engine:
             return web.json_response({**head, "choices": [{**choice, "finish_reason": "length"}], "usage": usage})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        pieces = [{"choices": [{"index": 0, "text": "word "}]} for _ in range(tokens)]
+        word = {"index": 0, "text": "word ", "delta": {"content": "word "}}
+        pieces = [{"choices": [word]} for _ in range(tokens)]
         for piece in (*pieces, {"choices": [], "usage": usage}):
             await response.write(b"data: " + json.dumps({**head, **piece}).encode() + b"\n\n")
             await asyncio.sleep(0.001)

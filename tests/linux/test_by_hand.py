@@ -13,8 +13,8 @@ from tests.engine.world import world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.linux.by_hand import InLinux, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
-from winhost.bundle import linux_run
-from winhost.bundle.bundle_files import bundle, sums
+from winhost.bundle import linux_commands, linux_journal, linux_run
+from winhost.bundle.bundle_files import bundle, linux_sources, sums
 from winhost.cli import run as main
 from winhost.core.marks import MarkedRun, mark_of
 from winhost.lab.linux.package_manager import LabPackage
@@ -78,6 +78,43 @@ def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan,
         done = hand.run(made, "rollback")
         assert (outcome(done), done.document["kept"]) == ("rolled back", [])
     assert hand.linux_state() == found
+
+
+@dataclasses.dataclass
+class Downloading(LabAgent):
+    """Its calls wait for something that takes long, as seconds of a clock."""
+
+    clock: list[float]
+
+    def answers(self, request: dict[str, Any], wire: object) -> Any:
+        self.WAITS.append("files")
+        for second in range(9):
+            self.clock[0] += 1
+            self.WAITS[-1] = f"files: {second},000 of 16,400 MB"
+        self.WAITS.pop()
+        return super().answers(request, wire)
+
+
+def test_what_takes_long_says_how_far_it_is(
+    hand: InLinux, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("winhost.bundle.linux_journal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(linux_run, "load", lambda text: Downloading(hand.here, (), clock))
+    monkeypatch.setattr(linux_journal, "stop_gently", lambda run: None)
+    given = linux_run.words().parse_args(["apply", "--journals", str(hand.journals)])
+    assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
+    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
+    assert told[:3] == [f"  files: {second},000 of 16,400 MB" for second in (0, 5, 1)]
+
+
+def test_the_agent_of_a_bundle_says_it_there() -> None:
+    agent = linux_run.load(linux_sources()["agent.py"])
+    said: list[str] = []
+    agent.WAITS = linux_journal.Waits(said.append)
+    with agent.waiting("model files"):
+        agent.doing("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
+    assert said == ["  model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left"]
 
 
 def killed(hand: InLinux, made: Path, command: str, number: int, when: str = "after") -> None:

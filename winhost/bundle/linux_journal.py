@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from winhost.bundle.linux_run import State
 
 SCHEMA = "winhost.bundle-journal/2"
+TELL_S = 5.0  # as the agent says over a wire what it waits for
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 
@@ -118,6 +119,21 @@ def refuse_other_version(name: str, data: bytes) -> None:
         raise BundleRefusal(2, "OtherVersion", what, meaning, hint)
 
 
+class Waits(list[str]):
+    """What the agent waits for, which it says here: told as it changes, but not more often than people read."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say, self._next = say, 0.0
+
+    def __setitem__(self, at: Any, text: Any) -> None:
+        super().__setitem__(at, text)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + TELL_S
+            self._say(f"  {text}")
+
+
 class Run:
     """begun: it has a journal, which it gets with its first change: what is refused leaves nothing behind."""
 
@@ -137,6 +153,7 @@ class Run:
         self._file: int | None = None
         self._entries: list[Any] = []
         self._length = 0
+        bundle.agent.WAITS = Waits(self.say)
 
     @property
     def begun(self) -> bool:

@@ -150,7 +150,10 @@ def _data(record: RunState, steps: Sequence[Step]) -> Iterator[str]:
         if step.resource not in _GOES_WITH_DATA or not gone:
             continue
         if step.resource == "WslDistro":
-            yield f"{short(step.title)} goes. It is exported first, without models and images, to a .tar in {EXPORTS}"
+            yield (
+                f"{short(step.title)} goes{inside}. It is exported first, without models and images, to a .tar in "
+                f"{EXPORTS}"
+            )
         elif step.resource == "VmDisk":
             size = step.before.get("size")
             whole = f" of up to {about(size)}" if isinstance(size, int) else ""

@@ -12,6 +12,7 @@ from winhost.cli.lan_completion import LanEndpoint, NotForUs, allowed_networks, 
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, read_journals
 from winhost.cli.serving_target import no_linux, parse_deployed
+from winhost.cli.this_machine import LOCALHOST, is_local, own_name
 from winhost.cli.watch import watching
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
@@ -59,6 +60,8 @@ class Targets:
         )
 
     def meant(self, word: str) -> str | None:
+        if word.lower() == LOCALHOST:
+            word = next((each.name for each in (self.fleet or _NONE).hosts if is_local(each)), own_name())
         return next((each for each in self.names if each.lower() == word.lower()), None)
 
     @property

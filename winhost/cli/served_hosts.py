@@ -9,7 +9,7 @@ from pathlib import Path
 from winhost.cli import this_machine
 from winhost.cli.first_completion import deployed_by
 from winhost.cli.lan_completion import reached_address
-from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
 from winhost.connect.ssh import target_of
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
@@ -189,7 +189,10 @@ def lines_of_served(served: ServedHost, shell: Shell | None = None) -> Iterator[
         yield from paste_lines(served.url, served.models[0], served.key, shell)
     else:
         yield f"Models:   {', '.join(served.models)}"
-        yield f"API key:  {SecretRef.parse(served.key) if served.key else 'the one that you named with --api-key'}"
+        key = SecretRef.parse(served.key) if served.key else None
+        yield f"API key:  {key or 'the one that you named with --api-key'}"
+        if key and (see := line_to_see(key, shell)):
+            yield f"  {see}"
         yield f"The endpoint listens on {served.listen} of {served.host}. A tunnel with its base URL, until Ctrl-C:"
         yield "  " + command_line(("winhost", "open", served.host), shell)
     yield "Or talk to it here:"

@@ -16,6 +16,7 @@ from winhost.engine.serving_session import ServingSession
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 from winhost.model.served import ServingState, UnitState
+from winhost.resources.registry import titled
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
 from winhost.serving.serving_status import ServingStatus, serving_status
 
@@ -104,7 +105,7 @@ def nothing_served(host: str, why: str) -> WinhostError:
 def no_linux(host: str, lacking: NotAvailable) -> WinhostError:
     """There is none yet, or it does not run."""
     return (
-        lacking if lacking.hint else nothing_served(host, f"nothing is served: there is no Linux yet ({lacking.needs})")
+        lacking if lacking.hint else nothing_served(host, f"nothing is served: {titled(lacking.needs)} is not set up")
     )
 
 

@@ -47,6 +47,14 @@ def _quoted(word: str, shell: Shell) -> str:
     return f"'{word.replace(chr(39), chr(39) * 2)}'" if shell is Shell.POWERSHELL else f'"{word}"'
 
 
+def line_to_see(key: SecretRef, shell: Shell) -> str | None:
+    """The command that prints a key which winhost keeps; None for a reference of another kind."""
+    if key.scheme == "file":
+        return command_line(("type" if shell is Shell.CMD else "cat", key.target), shell)
+    service, _, user = key.target.rpartition("/")
+    return command_line(("keyring", "get", service, user), shell) if key.scheme == "keyring" else None
+
+
 def post_with_key(url: str, body: str, shell: Shell, key: SecretRef | None = None) -> str:
     """A request with JSON in ASCII, and the key from where its reference says, else from API_KEY. PowerShell's own
     `curl` is another program.
@@ -76,8 +84,6 @@ def _read_in(shell: Shell, key: SecretRef) -> str:
             home, path = ("$HOME", path[2:])
             return f"$(Get-Content {home}/{_quoted(path, shell)})" if powershell else f"$(cat {home}/{quote(path)})"
         return f"$(Get-Content {_quoted(path, shell)})" if powershell else f"$(cat {quote(path)})"
-    service, _, user = key.target.rpartition("/")
-    words = ["keyring", "get", service, user] if key.scheme == "keyring" else key.words
     first = "Select-Object -First 1" if powershell else "head -n 1"
-    call = command_line(words, shell)
+    call = line_to_see(key, shell) or command_line(key.words, shell)
     return f"$({'& ' if powershell and call.startswith(chr(39)) else ''}{call} | {first})"

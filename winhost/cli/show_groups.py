@@ -176,9 +176,9 @@ def _packages(verb: str, names: Sequence[str]) -> str:
 
 
 def _waiting(deferred: Deferred) -> str:
-    """A title in which a name is not known yet has `…` for it."""
-    told = short(deferred.title).removesuffix(" of …").replace("…", "")
-    return " ".join(told.split()).replace(" ,", ",") or titled(deferred.resource)
+    """A title in which a name is not known yet has `…` for it, and does without one at its end."""
+    told = short(deferred.title)
+    return told.removesuffix(" of …").removesuffix("…").rstrip() or titled(deferred.resource)
 
 
 def short(title: str) -> str:

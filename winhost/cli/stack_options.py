@@ -53,6 +53,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "PATH",
         "help": "Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
     },
+    "--engine-version": {
+        "metavar": "VERSION",
+        "help": "Workload: the version of vLLM in that image or program, where neither the workload nor the image's "
+        "tag says it.",
+    },
     "--engine-lock": {
         "metavar": "FILE",
         "type": click.Path(path_type=Path),
@@ -98,6 +103,7 @@ class StackWords:
     digest: str | None = None
     engine_archive: Path | None = None
     engine_program: str | None = None
+    engine_version: str | None = None
     engine_lock: Path | None = None
     python: str | None = None
     index: str | None = None

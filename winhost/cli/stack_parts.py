@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from winhost.cli.foreign_errors import Faults
 from winhost.cli.output import say
-from winhost.cli.shells import Shell, command_line, own_shell
+from winhost.cli.shells import line_to_see, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -35,6 +35,7 @@ from winhost.serving.vllm_options import seen_versions
 
 if TYPE_CHECKING:
     from winhost.engine.keys import ApiKey
+    from winhost.model.secrets import Secret
 
 BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
@@ -68,18 +69,35 @@ class StackParts:
     @property
     def workload(self) -> Workload:
         """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
-        found = self.written
-        stated, named = found.versions.get("vllm"), self._named
+        found, named, said = self.written, self._named, self._said_version
         tagged = _TAG.fullmatch(named.tag or "") if named else None
-        if stated and tagged and named and Version(tagged[1]) != stated:
-            raise click.UsageError(f"the workload states vLLM {stated}, and the image is {named.tag}")
-        known = stated or (Version(tagged[1]) if tagged else self._locked)
-        if known is None and (named or self.own_program):
-            raise click.UsageError(
-                'the version of vLLM is not known: state it in the workload, as versions: {vllm: "0.33.0"}'
-            )
-        version = known or seen_versions()[-1]
+        told = {
+            "the workload states": found.versions.get("vllm"),
+            "--engine-version says": said,
+            "the tag of the image says": Version(tagged[1]) if tagged else None,
+            "the lock brings": self._locked,
+        }
+        known = {who: version for who, version in told.items() if version}
+        if len({*known.values()}) > 1:
+            listed = ", and ".join(f"{who} {version}" for who, version in known.items())
+            raise click.UsageError(f"of which version is vLLM? {listed}")
+        if not known and (named or self.own_program):
+            newest = seen_versions()[-1]
+            raise click.UsageError(f"the version of vLLM is not known: say it, for example --engine-version {newest}")
+        version = next(iter(known.values()), None) or seen_versions()[-1]
         return replace(found, versions={**found.versions, "vllm": version})
+
+    @property
+    def _said_version(self) -> Version | None:
+        if self.words.engine_version is None:
+            return None
+        try:
+            return Version(self.words.engine_version)
+        except InvalidVersion:
+            raise click.BadParameter(
+                f"{visible(self.words.engine_version)} is no version, such as {seen_versions()[-1]}",
+                param_hint="'--engine-version'",
+            ) from None
 
     @property
     def _locked(self) -> Version | None:
@@ -274,14 +292,17 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
-        if each.made and shape in ("table", "wide") and sys.stderr.isatty():
-            say(f"{whose}, shown only now:", err=True)
-            click.echo(f"  {each.made.reveal()}", err=True)
-        service, _, user = each.key.target.rpartition("/")
-        show = "type" if shell is Shell.CMD else "cat"
-        words = (show, each.key.target) if each.key.scheme == "file" else ("keyring", "get", service, user)
+        if each.made and shape in ("table", "wide"):
+            show_new_key(whose, each.made)
         say(f"{whose}: {each.key}. To see it:", hang=2, err=True)
-        click.echo(f"  {visible(command_line(words, shell))}", err=True)  # in one line, to be copied
+        click.echo(f"  {visible(str(line_to_see(each.key, shell)))}", err=True)  # in one line, to be copied
+
+
+def show_new_key(whose: str, made: "Secret") -> None:
+    """The key itself, on a terminal alone."""
+    if sys.stderr.isatty():
+        say(f"{whose}, shown only now:", err=True)
+        click.echo(f"  {made.reveal()}", err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:

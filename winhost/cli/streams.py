@@ -25,6 +25,8 @@ class PipeClosed(Exception):
 def prepare_streams() -> None:
     """Let no character and no closed stream fail a command. The encoding stays what the reader asked for."""
     codecs.register_error("winhost.spelled", _spelled)
+    if sys.stdin is None:  # whoever started us closed it: nobody is there to answer
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we run
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # whoever started us closed it: nobody wants to hear it

@@ -18,7 +18,7 @@ from winhost.cli.named_hosts import host_at, hosts_named
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, write_file
 from winhost.cli.plan import named_with, planned_host
-from winhost.cli.plan_options import FleetKeys, PlanOptions, read_settings
+from winhost.cli.plan_options import FleetKeys, PlanOptions, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.resume import resume
 from winhost.cli.running import (
@@ -39,6 +39,7 @@ from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
+from winhost.cli.stack_parts import show_new_key
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
 from winhost.cli.up_choice import Choice, choose, gb
 from winhost.cli.up_runs import PENDING, PLAN, WORKLOAD, UpRun, forget, forget_unused, new_folder, standing_runs
@@ -55,7 +56,7 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.failures import unfinished as end_unfinished
 from winhost.engine.keys import is_pending, keep_pending
 from winhost.engine.planfile import read_plan
-from winhost.engine.planning import request_of
+from winhost.engine.planning import refuse_unsupported, request_of
 from winhost.engine.run import apply as run
 from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
@@ -67,6 +68,7 @@ from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Fleet
 from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
+from winhost.model.secrets import Secret
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
@@ -244,12 +246,17 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
     _show_end(host)
 
 
-def _show_end(host: AnyHost) -> None:
-    """What can be pasted into the user's shell."""
+def _show_end(host: AnyHost, made: Secret | None = None) -> None:
+    """What can be pasted into the user's shell. made: the API key, where it was made now."""
+    if made is not None:
+        show_new_key(f"API key for {visible(host.name)}", made)
     served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
     for text in lines_of_served(served.told) if served else ():
-        click.echo(visible(text))
+        if text.startswith(("  ", "API key:", "Base URL:")):
+            click.echo(visible(text))  # what is copied stays whole
+        else:
+            say(text)
     click.echo("To undo all of it:")
     click.echo(f"  {visible(command_line(('winhost', 'down', *here), own_shell()))}")
 
@@ -261,7 +268,12 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     with watching(reads=True) as watch:
         facts = read_live(host, watch)
     check_rights_told(host, facts)
-    best = None if asked.path else recommended(HostFacts(facts))
+    best = None
+    if asked.path:
+        default_request(path_of(asked.path))  # refuses a path that cannot be planned
+        refuse_unsupported(HostFacts(facts), asked.path)
+    else:
+        best = recommended(HostFacts(facts), asked.command)
     variant = best.variant if best else str(asked.path)
     before = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
@@ -278,7 +290,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
                 sources = Sources(host.name, variant, asked.model, said, asked.settings)
                 raise sources.told(error, lambda more: asked.command(*more)) from None
             if best is not None:
-                check_unasked(made.plan, best)
+                check_unasked(made.plan, best, asked.command)
             if not is_pending(folder / PENDING):
                 check_reach(host, made.plan)
             check_key(made.plan)
@@ -432,5 +444,6 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, jo
     ended = [(host.name, EndedHost(host.name, outcome))]
     show_results("outcome", asked.options.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
     if code == 0 and not asked.options.document:
-        _show_end(host)
+        key = joining.parts.made_keys.get(host.name)
+        _show_end(host, key.made if key else None)
     return code

@@ -1,12 +1,14 @@
 """What `winhost up` serves: the model that fits a host best, one that the user names, or one that lies in a folder."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from winhost.cli.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
+from winhost.cli.line_breaks import columns
 from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
@@ -76,13 +78,19 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     longest = max(len(each.entry.id) for each in shown)
-    for number, each in enumerate(shown, start=1):
-        memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
-        about = f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
-        say(f" {number} {each.entry.id:<{longest}}  {about}", hang=4, err=True)
+    rows = [(f" {number} {each.entry.id:<{longest}}", _in_short(each)) for number, each in enumerate(shown, start=1)]
+    narrow = max(len(f"{named}  {about}") for named, about in rows) > (columns(sys.stderr) or sys.maxsize)
+    for named, about in rows:
+        for text in (named.rstrip(), f"     {about}") if narrow else (f"{named}  {about}",):
+            say(text, err=True)
     say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
+
+
+def _in_short(each: Candidate) -> str:
+    memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
+    return f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
 
 
 def _stored(each: Candidate) -> str:

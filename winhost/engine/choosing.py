@@ -1,5 +1,7 @@
 """The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
 
+from collections.abc import Callable
+
 from winhost.compat.assess import assess
 from winhost.compat.common import no_card, no_cuda
 from winhost.compat.needs import Fit, Needs, fits
@@ -15,11 +17,15 @@ from winhost.resources.host import HostFacts
 NEVER_UNASKED = ("dual-boot", "bare-metal")
 
 
-def _not_chosen(host: str, variant: str, verdict: Verdict, why: str) -> RefusedError:
+Command = Callable[..., str]
+"""The command that is typed again, with these words more."""
+
+
+def _not_chosen(host: str, variant: str, verdict: Verdict, why: str, command: Command | None) -> RefusedError:
     """The best option is not one that is taken unless somebody names it."""
     here = visible(host)
     what = f"the best option on {here} is {variant} ({verdict}), which has to be named"
-    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict))
+    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict, command))
 
 
 def _none_works(facts: HostFacts, judged: Assessment, closest: Fit) -> RefusedError:
@@ -51,16 +57,23 @@ def _first_reason(judged: Assessment, closest: Fit) -> str | None:
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
-def _how_to_name(host: str, path: str, verdict: Verdict) -> str:
+def _how_to_name(host: str, path: str, verdict: Verdict, command: Command | None) -> str:
     if path in PLANNERS:
-        unverified = " --allow-unverified" if verdict is Verdict.UNVERIFIED else ""
-        return f"Plan it all the same: winhost plan {host} --path {path}{unverified}"
-    others = " or ".join(f"winhost plan {host} --path {each}" for each in PLANNERS)
-    return f"winhost cannot plan it yet. What else there is here: winhost assess {host}\nTo plan another one: {others}"
+        if command:
+            unverified = ("--allow-unverified",) if verdict is Verdict.UNVERIFIED else ()
+            return f"Do it all the same: {command('--path', path, *unverified)}"
+        more = " --allow-unverified" if verdict is Verdict.UNVERIFIED else ""
+        return f"Plan it all the same: winhost plan {host} --path {path}{more}"
+    others = (command("--path", each) if command else f"winhost plan {host} --path {each}" for each in PLANNERS)
+    head = f"winhost cannot plan it yet. What else there is here: winhost assess {host}"
+    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(others)}"
 
 
-def recommended(facts: HostFacts) -> Fit:
-    """What assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named."""
+def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
+    """What assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
+
+    command: that asks for it, where it is another than `winhost plan`.
+    """
     judged = assess(facts)
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)
@@ -74,11 +87,12 @@ def recommended(facts: HostFacts) -> Fit:
     elif path not in PLANNERS:
         why = "winhost recommends it and cannot plan it yet."
     if why is not None:
-        raise _not_chosen(facts.host, best.variant, best.verdict, why)
+        raise _not_chosen(facts.host, best.variant, best.verdict, why, command)
     return best
 
 
-def check_unasked(plan: Plan, best: Fit) -> None:
+def check_unasked(plan: Plan, best: Fit, command: Command | None = None) -> None:
     """Raises RefusedError (NotChosen) for a plan of a path that nobody named, and that needs the consent `data`."""
     if "data" in plan.risks:
-        raise _not_chosen(plan.host, best.variant, best.verdict, f"It asks for the consent data: {RISKS['data']}.")
+        why = f"It asks for the consent data: {RISKS['data']}."
+        raise _not_chosen(plan.host, best.variant, best.verdict, why, command)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from winhost import __version__
-from winhost.compat.assess import recommended
+from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity
 from winhost.core.dataclass import dataclass
@@ -19,7 +19,7 @@ from winhost.engine.offline_copies import from_copies
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import ON_REQUEST, PATHS_OF_LINUX, path_of, variant_name
+from winhost.model.path import EVERY_VARIANT, ON_REQUEST, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
@@ -421,8 +421,25 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
 def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner) -> None:
     verdict = planned.verdict
     bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
-    if verdict.verdict not in bad:
-        return
+    if verdict.verdict in bad:
+        still = _still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None
+        raise _refused(facts, verdict, _choices(planned), still)
+
+
+def refuse_unsupported(facts: HostFacts, path: str) -> None:
+    """Raises PlanRefused for a path, or a variant, that works in no way on this host, before anything else is asked;
+    UsageError for a path of another system.
+    """
+    if facts.is_linux != (path in PATHS_OF_LINUX):
+        raise of_other_system(facts, f"the path {path}")
+    judged = [judge(facts, each) for each in EVERY_VARIANT if is_meant(path, each)]
+    if all(each.verdict is Verdict.UNSUPPORTED for each in judged):
+        raise _refused(facts, judged[0])
+
+
+def _refused(
+    facts: HostFacts, verdict: PathVerdict, choices: str | None = None, still: str | None = None
+) -> PlanRefused:
     grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
     decisive = sorted(grave, key=lambda reason: -reason.severity.rank)
     heaviest = [reason for reason in decisive if reason.severity.rank == verdict.verdict.rank]
@@ -432,11 +449,11 @@ def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner) -> Non
         because=tuple(dict.fromkeys(map(format_reason, decisive))),
         codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
         helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
-        choices=_choices(planned),
+        choices=choices,
         instead=_instead(facts, verdict),
-        still=_still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None,
+        still=still,
     )
-    raise PlanRefused(facts.host, grounds)
+    return PlanRefused(facts.host, grounds)
 
 
 def _still(facts: HostFacts, request: PathRequest) -> str | None:

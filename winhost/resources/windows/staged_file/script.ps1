@@ -4,6 +4,8 @@
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
 $script:WinhostBeside = $null
+# What tells such a person how far a file is; over the wire it comes in slices instead.
+$script:WinhostTell = $null
 
 function Get-WinhostStagedFile {
     param($Key)
@@ -314,16 +316,54 @@ function Copy-WinhostSource {
     try {
         $to = [System.IO.File]::Open($Path, 'CreateNew', 'Write', 'None')
         try {
-            $from.CopyTo($to)
+            Copy-WinhostTold $from.stream $to $from.whole
         }
         finally {
             $to.Dispose()
         }
     }
     finally {
-        $from.Dispose()
+        $from.stream.Dispose()
     }
     Read-WinhostHash $Path
+}
+
+function Copy-WinhostTold {
+    param($From, $To, [long]$Whole)
+    if ($null -eq $script:WinhostTell) {
+        $From.CopyTo($To)
+        return
+    }
+    $buffer = New-Object -TypeName 'byte[]' -ArgumentList 1048576
+    $began = Read-WinhostClock
+    $told = $began
+    $at = [long]0
+    while (($came = $From.Read($buffer, 0, $buffer.Length)) -gt 0) {
+        $To.Write($buffer, 0, $came)
+        $at += $came
+        $now = Read-WinhostClock
+        if ($now - $told -ge 5) {
+            $told = $now
+            & $script:WinhostTell (ConvertTo-WinhostPace $at $Whole ($now - $began))
+        }
+    }
+}
+
+function ConvertTo-WinhostPace {
+    param([long]$At, [long]$Whole, [double]$Seconds)
+    # In words: bytes, rate, and the time that is left where it is known how long the whole is.
+    $fixed = [System.Globalization.CultureInfo]::InvariantCulture
+    $rate = [Math]::Max(1.0, $At / $Seconds)
+    $told = [string]::Format($fixed, '{0:N0} MB, {1:N1} MB/s', ($At / 1e6), ($rate / 1e6))
+    if ($Whole -lt $At) {
+        return $told
+    }
+    $left = ($Whole - $At) / $rate
+    $time = [string]::Format($fixed, '{0:N0} s', $left)
+    if ($left -ge 60) {
+        $time = [string]::Format($fixed, '{0:N0} min', ($left / 60))
+    }
+    [string]::Format($fixed, '{0:N0} of {1:N0} MB, {2:N1} MB/s, {3} left', ($At / 1e6), ($Whole / 1e6), ($rate / 1e6), $time)
 }
 
 function Open-WinhostSource {
@@ -331,10 +371,13 @@ function Open-WinhostSource {
     if ($Source -clike './*') {
         $Source = [System.IO.Path]::Combine($script:WinhostBeside, $Source.Substring(2))
     }
+    # With how many bytes it has, -1 where its server does not say that.
     if ($Source -cnotlike 'https://*') {
-        return [System.IO.File]::Open($Source, 'Open', 'Read', 'Read')
+        $stream = [System.IO.File]::Open($Source, 'Open', 'Read', 'Read')
+        return @{ stream = $stream; whole = $stream.Length }
     }
-    (Open-WinhostAddress $Source 0 60).response.GetResponseStream()
+    $response = (Open-WinhostAddress $Source 0 60).response
+    @{ stream = $response.GetResponseStream(); whole = $response.ContentLength }
 }
 
 function Open-WinhostAddress {
