@@ -41,15 +41,20 @@ class Written:
         described = _descriptions(cls)
         for name, entry in found["properties"].items():
             entry.pop("default", None)
-            entry["description"] = described[name]
+            if name in described:
+                entry["description"] = described[name]
         return reference
 
 
 def _descriptions(cls: type[Any]) -> dict[str, str]:
-    """The docstrings of its fields. Only a schema needs them, so they are read from the source then."""
+    """The docstrings of its fields. Only a schema needs them, so they are read from the source then, if it is there."""
     found: dict[str, str] = {}
     for base in (base for base in reversed(cls.__mro__) if issubclass(base, Written) and base is not Written):
-        (tree,) = ast.parse(getsource(base)).body
+        try:
+            source = getsource(base)
+        except OSError:  # only compiled files are installed: the schema checks the same without descriptions
+            continue
+        (tree,) = ast.parse(source).body
         assert isinstance(tree, ast.ClassDef)
         for field, below in pairwise(tree.body):
             if (
