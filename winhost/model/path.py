@@ -2,7 +2,7 @@
 
 from winhost.model.errors import UsageError, did_you_mean, visible
 
-# In the order of preference among equally good ones: what gives the guest most first, previews last.
+# In the order of preference among equally good ones: what gives the guest most first, the newest last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
 # What is planned on a Linux of its own; the paths above begin at Windows.
