@@ -243,6 +243,14 @@ def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
     assert set(told(code).related) >= RELATED[code]
 
 
+def test_what_gpu_partitions_need_is_one_windows_in_remedy_and_evidence() -> None:
+    for code in ("gpu-p.client", "gpu-p.before-2025"):
+        told = explain(code)
+        assert told.remedy is not None
+        texts = (told.sentence, told.means, told.remedy.do, *(each.claim for each in told.evidence))
+        assert {year for text in texts for year in re.findall(r"Windows Server (20\d\d)", text)} == {"2025"}, code
+
+
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
     with raises("UnknownCode", match=r"did you mean 'dda\.client-sku'"):
         explain("dda.client-sk")
