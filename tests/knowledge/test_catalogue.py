@@ -50,7 +50,8 @@ REFUSING = [
     if re.search(r"\b(Refusal|Caution|MmioRefused)\(", file.read_text("utf-8"))
 ]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
-GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
+GAPS_OF_EACH = ("unknown", "later", "unshown", "inferred", "outdated", "remedy-unseen")
+GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in GAPS_OF_EACH}
 
 SEEN = {
     "gpu-memory.does-not-fit",
