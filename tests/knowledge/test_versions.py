@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from winhost.compat.assess import assess
 from winhost.knowledge import catalogue
-from winhost.knowledge.versions import NAMES, Span, beyond, known_range, spans
+from winhost.knowledge.versions import Span, beyond, bounded, known_range, spans, subjects
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Reason, Severity, Verdict
@@ -19,7 +19,7 @@ NOT_RANGES = re.compile(r"WSL (1|2)\b(?!\.)")  # the two kinds of WSL, and no ve
 
 
 def test_ranges_are_read_as_they_are_written() -> None:
-    newest = {what: known_range(what)[1] for what in NAMES.values()}
+    newest = {what: known_range(what)[1] for what in (subjects()[name].what for name in bounded())}
     written = {
         "WSL 2.5 to 2.9": [("WSL", "2.5", "2.9")],
         "WSL up to 2.9": [("WSL", None, "2.9")],

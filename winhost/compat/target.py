@@ -13,7 +13,7 @@ from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import holds
 from winhost.hardware.cards import card_name, runs_cuda, serves, shows
 from winhost.hardware.gpus import known
-from winhost.knowledge.versions import NAMES
+from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, path_of
@@ -165,7 +165,7 @@ class Target:
 
     def _versions(self) -> tuple[tuple[str, Version | None], ...]:
         found: list[tuple[str, Version | None]] = []
-        for name in NAMES:
+        for name in bounded():
             if name == "wsl" and self.path not in _SHARED_WITH_WINDOWS:
                 continue
             try:

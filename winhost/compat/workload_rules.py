@@ -23,7 +23,7 @@ from winhost.compat.rule import (
 )
 from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
-from winhost.knowledge.versions import NAMES
+from winhost.knowledge.versions import bounded
 from winhost.model.once import once
 from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Reason
@@ -105,7 +105,7 @@ def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[
     case = WorkloadOnVariant(workload, variant, budget)
     outcomes = ((each, each.judge(case)) for each in workload_rules() if each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
-    host = {name: version for name, version in workload.versions.items() if name in NAMES}
+    host = {name: version for name, version in workload.versions.items() if name in bounded()}
     return tuple(reason_of(within_reach(finding, host), variant) for finding in found if finding)
 
 

@@ -102,18 +102,14 @@ class Span:
 
     def ends_before(self, version: Version) -> bool:
         """Whether this version is of a newer line; a newer build of a line is taken for alike."""
-        numbers = _LINES[self.what]
+        numbers = _subject_of(self.what).line
         return version.release[:numbers] > self.newest.release[:numbers]
 
     def __str__(self) -> str:
         return f"{self.what} {f'{self.first} to ' if self.first else 'up to '}{self.newest}"
 
 
-# How many numbers of a version name its line: WSL 3, vLLM 0.34, driver branch 625.
-_LINES = {"WSL": 1, "vLLM": 2, "NVIDIA drivers": 1, "nvidia-container-toolkit": 2}
-_WORDS = {"drivers": "NVIDIA drivers"}
-NAMES = {"wsl": "WSL", "vllm": "vLLM", "driver": "NVIDIA drivers", "toolkit": "nvidia-container-toolkit"}
-"""What a user states, as the table calls it."""
+_WORDS = {"drivers": "NVIDIA drivers"}  # as evidence writes it
 _NUMBER = r"R?(\d+(?:\.\d+)*)"
 _HOLDS = re.compile(
     rf"(WSL|vLLM|nvidia-container-toolkit|drivers) (?:up to {_NUMBER}|{_NUMBER} (?:(?:to|and) {_NUMBER}|and newer))"
@@ -141,7 +137,7 @@ def beyond(evidence: Iterable[Evidence], host: Mapping[str, Version | None]) -> 
     """
     said = None
     for piece in evidence:
-        last = {_stated_as(each.what): each for each in sorted(spans(piece.holds), key=lambda span: span.newest)}
+        last = {_subject_of(each.what).name: each for each in sorted(spans(piece.holds), key=lambda span: span.newest)}
         told = [(name, span) for name, span in last.items() if name in host]
         short = [(name, span) for name, span in told if not (has := host[name]) or span.ends_before(has)]
         if not short:
@@ -153,8 +149,39 @@ def beyond(evidence: Iterable[Evidence], host: Mapping[str, Version | None]) -> 
     return said
 
 
-def _stated_as(what: str) -> str:
-    return next(name for name, known in NAMES.items() if known == what)
+@dataclass(frozen=True)
+class Subject:
+    """What the table knows of, from where to where. name: for commands and workloads; line: how many numbers of a
+    version name its line, None where no evidence is held against it; evidence: what the range rests on.
+    """
+
+    name: str
+    what: str
+    first: str
+    newest: str
+    below: str
+    evidence: str
+    line: int | None = None
+
+
+@once
+def subjects() -> Mapping[str, Subject]:
+    """By name."""
+    first, *_, last = windows_builds()
+    below, builds = "nothing is known of an older one", (f"build {first.build}", f"build {last.build}")
+    windows = Subject("windows", "Windows", *builds, below, "windows-builds")
+    return {each.name: each for each in (windows, *(Subject(**row) for row in table()["ranges"]))}
+
+
+@once
+def bounded() -> tuple[str, ...]:
+    """Names of what a host or a workload has a version of that evidence may end before."""
+    return tuple(name for name, subject in subjects().items() if subject.line)
+
+
+@once
+def _subject_of(what: str) -> Subject:
+    return next(subject for subject in subjects().values() if subject.what == what)
 
 
 def checked(newest: object, seen: str | None = None) -> str:
@@ -164,8 +191,8 @@ def checked(newest: object, seen: str | None = None) -> str:
 
 def known_range(what: str) -> tuple[Version, Version]:
     """The first version of which anything is known, and the newest that was looked into."""
-    row = next(row for row in table()["ranges"] if row["what"] == what)
-    return Version(row["first"]), Version(row["newest"])
+    subject = _subject_of(what)
+    return Version(subject.first), Version(subject.newest)
 
 
 @once
