@@ -20,7 +20,9 @@ _WORDS = {"driver": r"drivers?\b|R[0-9]{3}\b", "wslconfig": r"WSL\b", "windows":
 
 @dataclass(frozen=True)
 class KnownStatement:
-    """A claim, and until when it was checked. newest: the newest version, None where `holds` is no range, as of a report; seen: the day on which its source was read."""
+    """A claim, and until when it was checked. newest: the newest version, None where `holds` is no range, as of a
+    report; seen: the day on which its source was read.
+    """
 
     id: str
     claim: str
