@@ -56,6 +56,8 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("explanation", "explain", "dda.client-sku")
     ask("diagnosis", "explain", "0xC035001E")
     ask("codes", "explain", "--list")
+    ask("known", "known")
+    ask("known", "known", "wsl")
     ask("lint", "lint", "wslconf", "wsl.conf")
     ask("lint", "lint", "autoinstall", "wsl.conf")
     ask("recipe", "lint", "serve", "vllm serve m --swap-space 4", "--fix")

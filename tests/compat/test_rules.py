@@ -36,7 +36,7 @@ CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in
 CASES |= {code: {"severity": row.severity, **row.case} for code, row in catalogue.own_entries().items() if row.case}
 OF_WORKLOADS = Path(catalogue.__file__).parent / "reasons" / "workload.yaml"
 MISSING = {"unknown", "unavailable"}
-GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred", "remedy-unseen")
+GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred", "outdated", "remedy-unseen")
 
 
 def merged(old: Any, new: Any) -> Any:

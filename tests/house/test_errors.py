@@ -25,8 +25,8 @@ NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherDisk Ot
 OtherVersion
 OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
 SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode
-UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
-WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun UnknownSubject Unreachable UnsafeSleep UnusablePlace
+WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 NoSuchModel NotServingInTime NotStoppedInTime NothingServed OtherProfile SeveralTargets StartFailed UnitMissing
 WrongServingFile NoContainers NoRevision NoSuspend NoCriu OldCriu
 DisksUnusable NoPartitions NoSuchKernel ShimRefused NotStaged NoXorriso NotRemastered

@@ -50,7 +50,8 @@ REFUSING = [
     if re.search(r"\b(Refusal|Caution|MmioRefused)\(", file.read_text("utf-8"))
 ]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
-GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
+GAPS_OF_EACH = ("unknown", "later", "unshown", "inferred", "outdated", "remedy-unseen")
+GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in GAPS_OF_EACH}
 
 SEEN = {
     "gpu-memory.does-not-fit",
@@ -241,6 +242,14 @@ RELATED = {
 @pytest.mark.parametrize("code", RELATED)
 def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
     assert set(told(code).related) >= RELATED[code]
+
+
+def test_what_gpu_partitions_need_is_one_windows_in_remedy_and_evidence() -> None:
+    for code in ("gpu-p.client", "gpu-p.before-2025"):
+        told = explain(code)
+        assert told.remedy is not None
+        texts = (told.sentence, told.means, told.remedy.do, *(each.claim for each in told.evidence))
+        assert {year for text in texts for year in re.findall(r"Windows Server (20\d\d)", text)} == {"2025"}, code
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "workload": "Draft what you want to serve from a model's own files.",
     "models": "Show which models fit the GPUs of a host, best first, or all that winhost knows.",
     "explain": "Explain a reason by its CODE, or an error that you paste.",
+    "known": "List what winhost knows of versions, from where to where, and when that was checked.",
     "plan": "Plan what would change on a host, and how each change is undone.",
     "apply": "Apply PLANS. Each change is journalled and can be rolled back.",
     "resume": "Continue a RUN that was interrupted.",

@@ -105,6 +105,12 @@ def _runs(context: click.Context) -> Iterable[str]:
     return reversed(Store().runs())
 
 
+def _subjects(context: click.Context) -> Iterable[str]:
+    from winhost.knowledge.versions import subjects
+
+    return subjects()
+
+
 def _codes(context: click.Context) -> Iterable[str]:
     from winhost.knowledge.catalogue import entries
     from winhost.symptoms.table import symptoms
@@ -145,6 +151,7 @@ def _lab_hosts(context: click.Context) -> Iterable[str]:
 HOSTS: dict[str, Any] = {"shell_complete": _offering(_fleet)}
 HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _offering(_fleet, files=True)}
 RUNS: dict[str, Any] = {"shell_complete": _offering(_runs)}
+SUBJECTS: dict[str, Any] = {"shell_complete": _offering(_subjects)}
 CODES: dict[str, Any] = {"shell_complete": _offering(_codes)}
 REMEDIES: dict[str, Any] = {"shell_complete": _offering(_remedies)}
 PATHS: dict[str, Any] = {"shell_complete": _offering(_paths)}

@@ -16,6 +16,7 @@ KINDS: Mapping[str, int] = {
     "explanation": 2,
     "diagnosis": 2,
     "codes": 1,
+    "known": 1,
     "planning": 2,
     "outcome": 2,
     "check": 2,

@@ -15,6 +15,7 @@ from winhost.cli.formats import schema_of
 from winhost.cli.host import ListedHost
 from winhost.cli.host_check import CheckedHost
 from winhost.cli.jsonl import EndLine, EventLine
+from winhost.cli.known import KnownSubject
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint_recipes import LintedFile
 from winhost.cli.media_install import MadeMedia
@@ -73,6 +74,7 @@ RESULTS: Mapping[str, Any] = {
     "explanation": Explanation,
     "diagnosis": Diagnosis,
     "codes": Code,
+    "known": KnownSubject,
     "planning": PlannedHost,
     "outcome": EndedHost,
     "check": Checked,

@@ -5,17 +5,32 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from winhost.compat.rule import RULES, TARGET, CapabilityRules, Finding, Rule, found_on, reason_of, rules_of, unverified
+from packaging.version import Version
+
+from winhost.compat.rule import (
+    RULES,
+    TARGET,
+    CapabilityRules,
+    Finding,
+    Rule,
+    found_on,
+    reason_of,
+    rules_of,
+    unverified,
+    within_reach,
+)
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
+from winhost.knowledge.versions import beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Measure = Callable[[Target], str | None]
+Versions = tuple[tuple[str, Version | None], ...]
 Settle = Callable[[Measurement], Finding | None]
 
 MEASURES: dict[str, Measure] = {}
@@ -63,7 +78,7 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
         measured = keep(places, measure, _measured, measure, target) if measure else None
         if measured_here:
             findings = _settled(name, target, findings)
-        offered.append(_verdict(name, variant, findings, measured))
+        offered.append(_verdict(name, variant, findings, measured, target.versions))
     return tuple(offered)
 
 
@@ -91,13 +106,19 @@ def _measured(measure: Any, target: Target) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
+def _verdict(
+    name: str,
+    variant: str,
+    findings: tuple[Finding, ...],
+    measured: str | None,
+    versions: Versions,
+) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
-    found = tuple(reason_of(finding, variant) for finding in findings)
+    found = tuple(reason_of(within_reach(finding, dict(versions)), variant) for finding in findings)
     measured_here = any(finding.measured for finding in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
-        found += _doubt(name, variant, grounds)
+        found += _doubt(name, variant, grounds, versions)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     decisive = () if verdict is Verdict.SUPPORTED else because
@@ -115,10 +136,12 @@ def _settled(name: str, target: Target, findings: tuple[Finding, ...]) -> tuple[
     return findings
 
 
-def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
-    """The reason why a capability without evidence, or with inferred evidence only, is unverified."""
+def _doubt(name: str, variant: str, grounds: tuple[str, ...], versions: Versions) -> tuple[Reason, ...]:
+    """The reason why a capability is unverified whose evidence is missing, inferred, or older than the host."""
     if not grounds:
         return (reason_of(unverified(f"{name}.unshown", observed=f"on {variant}"), variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
+    if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions)):
+        return (reason_of(unverified(f"{name}.outdated", observed=short), variant),)
     return ()

@@ -63,7 +63,7 @@ def not_offered(facts: HostFacts, card: Card) -> str | None:
 
 @rule("gpu-p.paravirtual", each=CARD)
 def only_paravirtual(facts: HostFacts, card: Card) -> str | None:
-    """Windows' own driver shares the GPU with Windows guests; for a Linux guest Microsoft offers no driver of it."""
+    """Windows' own driver shares the GPU with Windows guests; a Linux guest needs a module that its user builds."""
     shared = paravirtual(facts, card)
     if shared and partitions(facts, card) is None:
         return f"listed as GPUPARAV, {shared.used} in use"

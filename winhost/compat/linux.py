@@ -2,8 +2,11 @@
 
 from contextlib import suppress
 
+from packaging.version import InvalidVersion, Version
+
 from winhost.compat.rule import Finding, note, rule, unsupported
 from winhost.hardware.gpus import known
+from winhost.knowledge.versions import checked, known_range
 from winhost.model.errors import UsageError
 from winhost.model.refusal import Refusal
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
@@ -25,6 +28,17 @@ def without_apt(facts: HostFacts) -> str | None:
     if system.id not in WITH_APT:
         return f"{system.id} {system.version or ''}".strip()
     return None
+
+
+@rule("linux.newer-release")
+def release_newer_than_known(facts: HostFacts) -> str | None:
+    """A release of Ubuntu whose archive nobody has looked into."""
+    system, newest = facts.the(LinuxSystem), known_range("Ubuntu")[1]
+    try:
+        newer = system.id == "ubuntu" and Version(system.version or "0") > newest
+    except InvalidVersion:
+        newer = True
+    return f"Ubuntu {system.version}, {checked(newest)}" if newer else None
 
 
 @rule("linux.no-systemd")

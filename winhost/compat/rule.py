@@ -6,10 +6,12 @@ or in a function declared for it. The facts keep the answer of each rule with wh
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
+
+from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.target import Target, named
@@ -18,6 +20,7 @@ from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
+from winhost.knowledge.versions import beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import path_of
@@ -222,7 +225,8 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         known = heaviest.setdefault((found.code, found.observed), found)
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
-    return tuple([reason_of(found, subject) for found in heaviest.values()])
+    host = dict(Target(facts, variant).versions)
+    return tuple([reason_of(within_reach(found, host), subject) for found in heaviest.values()])
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
@@ -352,6 +356,16 @@ def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Fi
         return note(f"{topic}.later", observed=f"{titled(missing.missing.unavailable)} has to be set up first")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
     return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
+
+
+def within_reach(found: Finding, host: Mapping[str, Version | None]) -> Finding:
+    """The finding; unverified where it would decide and all of its evidence ends before the host's versions. Where the
+    evidence begins is no limit: a condition says what an older version lacks.
+    """
+    if found.measured or found.lacks or found.severity not in (Severity.UNSUPPORTED, Severity.DEGRADED):
+        return found
+    short = beyond((catalogue.evidence()[key] for key in catalogue.entry(found.code).evidence), host)
+    return replace(found, severity=Severity.UNVERIFIED, observed=f"{found.observed}; {short}") if short else found
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:

@@ -13,6 +13,7 @@ from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import holds
 from winhost.hardware.cards import card_name, runs_cuda, serves, shows
 from winhost.hardware.gpus import known
+from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, path_of
@@ -156,6 +157,23 @@ class Target:
     def driver(self) -> Version:
         """NVIDIA's, as `591.59`: the oldest of all GPUs. WSL uses the Windows driver."""
         return self._version("driver", self._reading(self._windows_driver, self._own_driver))
+
+    @property
+    def versions(self) -> tuple[tuple[str, Version | None], ...]:
+        """Those that evidence may end before, as far as they are told; None for a WSL that could not be read."""
+        return self.facts.keep_for(self.places, "versions", self._versions)
+
+    def _versions(self) -> tuple[tuple[str, Version | None], ...]:
+        found: list[tuple[str, Version | None]] = []
+        for name in bounded():
+            if name == "wsl" and self.path not in _SHARED_WITH_WINDOWS:
+                continue
+            try:
+                found.append((name, QUESTIONS[name](self)))
+            except MissingFact as missing:
+                if name == "wsl" and missing.missing is not _NOT_STATED:
+                    found.append((name, None))
+        return tuple(found)
 
     def _reading(self, shared: Callable[[], Version | None], own: Callable[[], Version | None]) -> Reading | None:
         """What facts tell of the path: nothing of a Linux that is still to be installed."""

@@ -19,9 +19,11 @@ from winhost.compat.rule import (
     rule,
     unsupported,
     unverified,
+    within_reach,
 )
 from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
+from winhost.knowledge.versions import bounded
 from winhost.model.once import once
 from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Reason
@@ -103,7 +105,8 @@ def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[
     case = WorkloadOnVariant(workload, variant, budget)
     outcomes = ((each, each.judge(case)) for each in workload_rules() if each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
-    return tuple(reason_of(finding, variant) for finding in found if finding)
+    host = {name: version for name, version in workload.versions.items() if name in bounded()}
+    return tuple(reason_of(within_reach(finding, host), variant) for finding in found if finding)
 
 
 @once

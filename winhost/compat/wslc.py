@@ -1,4 +1,4 @@
-"""Rules of WSL containers (wslc), a preview."""
+"""Rules of WSL containers (wslc)."""
 
 from packaging.version import Version
 
@@ -22,9 +22,9 @@ def wslc_on_old_windows(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wslc.needs-prerelease")
+@rule("wslc.needs-newer-wsl")
 def wslc_not_there(facts: HostFacts) -> str | None:
-    """wslc needs WSL 2.9 or newer, a pre-release."""
+    """wslc needs WSL 2.9 or newer."""
     found = _version(facts)
     if found is None or found < FIRST_WITH_CONTAINERS:
         return f"WSL {found or 'is not installed'}"

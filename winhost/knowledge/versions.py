@@ -1,6 +1,7 @@
 """Which versions of Windows, VMs and GPU software are known, from where to where (versions.yaml)."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -9,6 +10,7 @@ from packaging.version import Version
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
+from winhost.model.reason import Evidence
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,109 @@ def feature(name: str) -> Version:
     return next(Version(row["version"]) for row in table()["features"] if row["feature"] == name)
 
 
-def checked(newest: object) -> str:
-    """What is said of anything newer than the table."""
-    return f"newer than winhost knows (checked up to {newest}, {table()['checked']})"
+@dataclass(frozen=True)
+class Span:
+    """The versions for which something was checked. what: as in the table's ranges; first: None where nobody says;
+    newest: what was looked into last.
+    """
+
+    what: str
+    first: Version | None
+    newest: Version
+
+    def ends_before(self, version: Version) -> bool:
+        """Whether this version is of a newer line; a newer build of a line is taken for alike."""
+        numbers = _subject_of(self.what).line
+        return version.release[:numbers] > self.newest.release[:numbers]
+
+    def __str__(self) -> str:
+        return f"{self.what} {f'{self.first} to ' if self.first else 'up to '}{self.newest}"
+
+
+_WORDS = {"drivers": "NVIDIA drivers"}  # as evidence writes it
+_NUMBER = r"R?(\d+(?:\.\d+)*)"
+_HOLDS = re.compile(
+    rf"(WSL|vLLM|nvidia-container-toolkit|drivers) (?:up to {_NUMBER}|{_NUMBER} (?:(?:to|and) {_NUMBER}|and newer))"
+)
+
+
+@once
+def spans(holds: str) -> tuple[Span, ...]:
+    """The ranges that a piece of evidence holds for, as it writes them: `WSL 2.5 to 2.9`, `vLLM 0.11 and newer`. What
+    is open ends with the newest that was looked into; a single version is a report, and no range.
+    """
+    found = []
+    for part in re.split(r"[,;] ", holds):
+        if told := _HOLDS.fullmatch(part):
+            what = _WORDS.get(told[1], told[1])
+            newest = told[2] or told[4]
+            first = Version(told[3]) if told[3] else None
+            found.append(Span(what, first, Version(newest) if newest else known_range(what)[1]))
+    return tuple(found)
+
+
+def beyond(evidence: Iterable[Evidence], host: Mapping[str, Version | None]) -> str | None:
+    """What is said where all of this evidence ends before a line that the host has, or may have where its version could
+    not be read (None). None where any piece reaches it: that one decides.
+    """
+    said = None
+    for piece in evidence:
+        last = {_subject_of(each.what).name: each for each in sorted(spans(piece.holds), key=lambda span: span.newest)}
+        told = [(name, span) for name, span in last.items() if name in host]
+        short = [(name, span) for name, span in told if not (has := host[name]) or span.ends_before(has)]
+        if not short:
+            return None
+        name, span = short[0]
+        has = host[name]
+        unread = f"a version of {span.what} that could not be read (checked up to {span.newest}, {piece.seen})"
+        said = said or (f"{span.what} {has}, {checked(span.newest, piece.seen)}" if has else unread)
+    return said
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the table knows of, from where to where. name: for commands and workloads; line: how many numbers of a
+    version name its line, None where no evidence is held against it; evidence: what the range rests on.
+    """
+
+    name: str
+    what: str
+    first: str
+    newest: str
+    below: str
+    evidence: str
+    line: int | None = None
+
+
+@once
+def subjects() -> Mapping[str, Subject]:
+    """By name."""
+    first, *_, last = windows_builds()
+    below, builds = "nothing is known of an older one", (f"build {first.build}", f"build {last.build}")
+    windows = Subject("windows", "Windows", *builds, below, "windows-builds")
+    return {each.name: each for each in (windows, *(Subject(**row) for row in table()["ranges"]))}
+
+
+@once
+def bounded() -> tuple[str, ...]:
+    """Names of what a host or a workload has a version of that evidence may end before."""
+    return tuple(name for name, subject in subjects().items() if subject.line)
+
+
+@once
+def _subject_of(what: str) -> Subject:
+    return next(subject for subject in subjects().values() if subject.what == what)
+
+
+def checked(newest: object, seen: str | None = None) -> str:
+    """What is said of anything newer than the table, or than a piece of evidence."""
+    return f"newer than winhost knows (checked up to {newest}, {seen or table()['checked']})"
 
 
 def known_range(what: str) -> tuple[Version, Version]:
     """The first version of which anything is known, and the newest that was looked into."""
-    row = next(row for row in table()["ranges"] if row["what"] == what)
-    return Version(row["first"]), Version(row["newest"])
+    subject = _subject_of(what)
+    return Version(subject.first), Version(subject.newest)
 
 
 @once

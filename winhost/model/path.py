@@ -4,7 +4,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.units import Bytes
 
-# In the order of preference among equally good ones: what gives the guest most first, previews last.
+# In the order of preference among equally good ones: what gives the guest most first, the newest last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
 # What is planned on a Linux of its own; the paths above begin at Windows.

@@ -15,13 +15,17 @@ from winhost.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Dialect:
-    """Which of the two files. `windows`: read by the C runtime of Windows, and by WSL with CFG_SKIP_INVALID_LINES."""
+    """Which of the two files. `windows`: read by the C runtime of Windows, and by WSL with CFG_SKIP_INVALID_LINES;
+    `narrow`: values keep one byte of each character, as in .wslconfig before WSL 3.0.1 (microsoft/WSL #41657).
+    """
 
     name: str
     windows: bool
+    narrow: bool = False
 
 
-WSLCONFIG = Dialect("wslconfig", windows=True)
+WSLCONFIG = Dialect("wslconfig", windows=True, narrow=True)
+WSLCONFIG_3 = Dialect("wslconfig", windows=True)
 WSLCONF = Dialect("wslconf", windows=False)  # WslDistributionConfig.cpp passes CFG_SKIP_UNKNOWN_VALUES alone
 
 
@@ -183,6 +187,6 @@ _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\\": "\\", '"': '"'}
 def _meant(raw: str, dialect: Dialect) -> str:
     """The value as WSL has it: a C string, of which Windows takes one byte of each UTF-16 unit."""
     value = _SPECIAL.sub(lambda found: _ESCAPED.get(found[1] or "", ""), raw)
-    if dialect.windows:
+    if dialect.narrow:
         value = value.encode("utf-16-le", "surrogatepass")[::2].decode("utf-8", "replace")
     return value.split("\0")[0]

@@ -4,9 +4,11 @@ from packaging.version import Version
 
 from winhost.findings.finding import Finding
 from winhost.wslconfig import lint_host, lint_lines, lint_settings
-from winhost.wslconfig.format import WSLCONFIG, Dialect, parse
+from winhost.wslconfig.format import WSLCONFIG, WSLCONFIG_3, Dialect, parse
 from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
 from winhost.wslconfig.lint_context import LintContext, finding
+
+WIDE = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
 
 RULES = (
     *(lint_lines.unreadable, lint_lines.sections, lint_lines.keys, lint_lines.duplicates),
@@ -23,8 +25,11 @@ def lint(
 
     version: of the WSL that will read it, else that of the host; host: the machine that it is on.
     """
+    version = version or host.version
+    if dialect.narrow and version and version >= WIDE:
+        dialect = WSLCONFIG_3
     text, found = _decoded(data, dialect)
-    context = LintContext(parse(text, dialect), version or host.version, host, data[:2])
+    context = LintContext(parse(text, dialect), version, host, data[:2])
     found += [each for rule in RULES for each in rule(context)]
     return sorted(found, key=lambda each: (each.line, each.column))
 

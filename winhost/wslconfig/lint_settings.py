@@ -17,7 +17,7 @@ def values(context: LintContext) -> Iterator[Finding]:
     """Values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
-        if context.file.dialect.windows and not written.isascii() and key.type != "mac":
+        if context.file.dialect.narrow and not written.isascii() and key.type != "mac":
             yield context.found(line, "not-ascii", value=repr(line.value))
             continue
         try:

@@ -16,8 +16,8 @@ def schema(**options: Any) -> None:
     FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
     sets up), workload (workload.yaml), host (a simulated host), journal (a line of a run's journal). Or the output of a
     command with --json: detection (detect, facts import), assessment and assessment-full (assess, assess --full),
-    report, diff, explanation (explain CODE), diagnosis (explain TEXT), codes (explain --list), planning (plan), check
-    (apply --check), outcome (apply, resume, rollback), runs, run (runs RUN), verification (verify), bundle, lint,
+    report, diff, explanation (explain CODE), diagnosis (explain TEXT), codes (explain --list), known, planning (plan),
+    check (apply --check), outcome (apply, resume, rollback), runs, run (runs RUN), verification (verify), bundle, lint,
     profile (serve profile), lab (lab list), draft (workload init), fetched (fetch), error (if a command fails before
     any result). Or event: a line of apply, resume and rollback with --jsonl.
     """

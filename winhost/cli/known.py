@@ -1,0 +1,101 @@
+"""winhost known: what is known until when, and the statements that it rests on."""
+
+import re
+from collections.abc import Iterator
+
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say, show_next
+from winhost.cli.outputs import Output
+from winhost.cli.tables import table
+from winhost.core.dataclass import dataclass
+from winhost.knowledge import catalogue
+from winhost.knowledge.versions import Subject, spans, subjects
+from winhost.knowledge.versions import table as table_of_versions
+from winhost.model.errors import Exit, UsageError, did_you_mean, visible
+from winhost.model.reason import Evidence, Kind
+
+# How evidence names what it holds for, where that is not the name in the table.
+_WORDS = {"driver": r"drivers?\b|R[0-9]{3}\b", "wslconfig": r"WSL\b", "windows": r"(Windows|builds?)\b"}
+
+
+@dataclass(frozen=True)
+class KnownStatement:
+    """A claim, and until when it was checked. newest: the newest version, None where `holds` is no range, as of a
+    report; seen: the day on which its source was read.
+    """
+
+    id: str
+    claim: str
+    kind: Kind
+    source: str
+    holds: str
+    newest: str | None
+    seen: str
+
+
+@dataclass(frozen=True)
+class KnownSubject:
+    """first, newest: the versions from which and up to which anything is known; checked: the day on which that was
+    last compared with what its vendor published; below: what is known of older ones.
+    """
+
+    name: str
+    what: str
+    first: str
+    newest: str
+    checked: str
+    below: str
+    statements: tuple[KnownStatement, ...]
+
+
+def known(subject: str | None, output: Output) -> int:
+    """List what is known until when. Raises UsageError: UnknownSubject."""
+    if subject is not None and subject.casefold() not in subjects():
+        near = did_you_mean(subject.casefold(), subjects())
+        names = ", ".join(subjects())
+        raise UsageError(
+            "UnknownSubject", what=f"nothing is listed of '{visible(subject)}'{near}", hint=f"What is listed: {names}."
+        )
+    asked = [subjects()[subject.casefold()]] if subject else list(subjects().values())
+    found = [_known(each) for each in asked]
+    if output.shape != "table":
+        show_results("known", output.shape, [(each.name, each) for each in found], lambda _: None)
+    elif subject:
+        _show(found[0])
+    else:
+        rows = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements)) for s in found)
+        table(("subject", "what", "known from", "known to", "checked", "statements"), rows)
+        say("A newer build of a known line stays as judged; a newer line is unverified.")
+        show_next(("known", "wsl"))
+    return Exit.SUCCESS
+
+
+def _known(subject: Subject) -> KnownSubject:
+    checked = str(table_of_versions()["checked"])
+    below, statements = subject.below, tuple(_statements(subject))
+    return KnownSubject(subject.name, subject.what, subject.first, subject.newest, checked, below, statements)
+
+
+def _statements(subject: Subject) -> Iterator[KnownStatement]:
+    """Of the catalogue, in its order."""
+    named = re.compile(_WORDS.get(subject.name, re.escape(subject.what) + r"\b"))
+    catalogue.entries()  # which brings the evidence that stands in rows
+    for key, piece in sorted(catalogue.evidence().items()):
+        if named.search(piece.holds):
+            yield KnownStatement(
+                key, piece.claim, piece.kind, piece.source, piece.holds, _newest(subject, piece), piece.seen
+            )
+
+
+def _newest(subject: Subject, piece: Evidence) -> str | None:
+    ends = [span.newest for span in spans(piece.holds) if span.what == subject.what]
+    return str(max(ends)) if ends else None
+
+
+def _show(subject: KnownSubject) -> None:
+    say(f"{subject.what}: known from {subject.first} to {subject.newest}, checked on {subject.checked}.")
+    say(f"Below that: {subject.below}.")
+    rows = ((s.newest or "no range", s.seen, s.holds, s.id) for s in subject.statements)
+    table(("checked to", "seen", "holds for", "statement"), rows)
+    say("What each claims, and its source:")
+    show_next(("known", subject.name, "--json"))
