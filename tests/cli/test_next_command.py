@@ -65,6 +65,9 @@ def test_where_nothing_is_served_the_next_command_serves(line: Line, lab: Lab) -
         told = line(*words, "gpu-03")
         assert (told.code, "gpu-03: nothing is served" in told.err) == (1, True), told.err
         assert told.err.splitlines()[-1] == "  Serve a model on it: winhost up --on gpu-03"
+        without_linux = line(*words, "desk-01").err
+        assert "desk-01: nothing is served: " in without_linux
+        assert "WslAccess" not in without_linux
     assert line("chat", "Say hello").err.splitlines()[-1] == "  Serve a model on it: winhost up --on gpu-03"
     assert "  winhost up\n" in line("status").out
     assert "  winhost up\n" in line().out

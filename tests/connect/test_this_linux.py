@@ -16,6 +16,7 @@ from tests.connect.sshd import PROGRAM, until
 from tests.errors import raises
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.output import error_text
+from winhost.connect import this_linux
 from winhost.connect.ssh import SshTarget, SshWire
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.model.fleet import LinuxHost
@@ -99,6 +100,15 @@ def test_a_program_that_ends_says_why(wire: SshWire) -> None:
         ask(wire, "exit", 3)
     with pytest.raises(SessionDropped):
         ask(wire, "echo", 1)
+
+
+def test_a_machine_without_python_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(this_linux, "_PATH", str(tmp_path))
+    for large in ("a", "a" * 3_000_000):  # it ends before, or while it is sent
+        wire = SshWire(target(), PROGRAM)
+        with raises("NoShell", match="python3"):
+            ask(wire, "echo", large)
+        wire.close()
 
 
 def test_silence_ends_in_time() -> None:

@@ -19,6 +19,7 @@ from winhost.model.fleet import Login
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+_LAST_WORDS_S = 1.0
 _MOST_WORDS = 64 * 1024  # bytes of stderr that are kept
 AT = "this computer"
 
@@ -90,8 +91,9 @@ class LocalProcess:
         self.closed = False
         self.status_event = threading.Event()
         self._words = bytearray()
-        for work in (self._listen, self._wait):
-            threading.Thread(target=work, daemon=True).start()
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._listening.start()
+        threading.Thread(target=self._wait, daemon=True).start()
 
     @property
     def exit_status(self) -> int:
@@ -106,13 +108,21 @@ class LocalProcess:
         self._socket.settimeout(seconds)
 
     def send(self, data: bytes) -> int:
-        return self._socket.send(data)
+        try:
+            return self._socket.send(data)
+        except ConnectionError:  # it has ended
+            self.closed = True
+            raise
 
     def sendall(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def recv(self, most: int) -> bytes:
-        return self._socket.recv(most)
+        """Nothing where it has ended, also before it had read all."""
+        try:
+            return self._socket.recv(most)
+        except ConnectionResetError:
+            return b""
 
     def recv_ready(self) -> bool:
         try:
@@ -144,4 +154,5 @@ class LocalProcess:
 
     def _wait(self) -> None:
         self._process.wait()
+        self._listening.join(_LAST_WORDS_S)  # what it started may hold its stderr open
         self.status_event.set()
