@@ -1,7 +1,7 @@
 """The mark `costly` and the option `--costly few|some|all`: how many of the costly tests run; the commit says which.
 
 A function with parameters is sampled by itself, functions without parameters together with those of their folder:
-`few` (make test) runs one case in 50 and one function in 4, `some` (make real) one case in 4 and every function.
+`few` (make test) runs one case in 50 and one function in 8, `some` (make real) one case in 4 and every function.
 The sample depends on the seed and on what is collected, so every worker of xdist has the same.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 CASES_ONE_IN = {"few": 50, "some": 4, "all": 1}
-FUNCTIONS_ONE_IN = {"few": 4, "some": 1, "all": 1}
+FUNCTIONS_ONE_IN = {"few": 8, "some": 1, "all": 1}
 EXAMPLES = {"few": 20, "some": 200, "all": 200}
 NOT_RUN = pytest.StashKey[int]()
 

@@ -52,6 +52,7 @@ def there(served: Lab, line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
     return line
 
 
+@pytest.mark.costly
 def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (("Say hello",), ("llm-01", "Say hello"), ("LLM-01", "Say hello", "--model", "chat")):
         assert there("chat", *words).out == f"{STAND_IN}\n"
@@ -90,6 +91,7 @@ def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPat
     assert kind("llm-01", "Hi") == (2, "NoApiKey")
 
 
+@pytest.mark.costly
 def test_a_conversation_goes_on_until_it_is_ended(there: Line) -> None:
     import pty
 
@@ -110,6 +112,7 @@ def test_a_conversation_goes_on_until_it_is_ended(there: Line) -> None:
     assert "chat on llm-01. Ctrl-C stops an answer, Ctrl-D ends." in text
 
 
+@pytest.mark.costly
 def test_many_come_through_an_open_port_until_it_is_closed(there: Line) -> None:
     with started(
         [sys.executable, "-m", "winhost", "open", "llm-01"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

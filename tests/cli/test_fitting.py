@@ -67,6 +67,7 @@ def test_the_choice_on_every_example_host(hosts: list[str]) -> None:
     assert FIRST.keys() == set(example_hosts())
 
 
+@pytest.mark.costly
 @each_row("host", CHOICES)
 def test_nothing_is_offered_that_the_judge_refuses(host: str) -> None:
     variants = {each.path: each for each in assess(HostFacts(facts_of(host))).every_variant}
@@ -97,6 +98,7 @@ def with_memory(host: str, gib: int, gpus: int) -> Way:
 ROOM = st.integers(4, 69)  # from 70 GiB on vLLM batches more, which takes more
 
 
+@pytest.mark.costly
 @given(st.sampled_from(["win11-pro-1gpu", "server2025-2xh100", "server2025-8gpu"]), ROOM, ROOM, st.integers(1, 8))
 def test_more_memory_never_yields_a_smaller_best(host: str, one: int, other: int, gpus: int) -> None:
     less, more = (best_class(with_memory(host, gib, gpus)) for gib in sorted((one, other)))

@@ -96,6 +96,7 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/2"
 
 
+@pytest.mark.costly
 def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
     line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json")
     events = [json.loads(text) for text in line("apply", "plan.json", *ACCEPT, "--jsonl").out.splitlines()]

@@ -74,6 +74,7 @@ def test_a_key_for_metrics_is_a_hash_beside_the_others(line: Line, monkeypatch: 
     assert KEY not in said.out + said.err
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("hub")
 def test_a_folder_is_for_kustomize_and_written_over_its_like_alone(line: Line) -> None:
     words = (*MACHINE, *IMAGES, "-o", "cluster")

@@ -189,6 +189,7 @@ def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
     assert not any(SECRET in path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file())
 
 
+@pytest.mark.costly
 def test_another_workload_changes_what_is_in_the_cluster_and_comes_back(tmp_path: Path) -> None:
     here = world(tmp_path)
     assert here.apply(here.plan(), ACCEPTED).holds

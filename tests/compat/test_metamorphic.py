@@ -204,6 +204,7 @@ def decisive() -> list[tuple[str, str]]:
     return [(code, each) for code, case in CASES.items() for each in case["change"] if told(HOSTS[code], each)]
 
 
+@pytest.mark.costly
 @each_row(("code", "resource"), decisive)
 def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resource: str) -> None:
     change = CASES[code]["change"][resource]

@@ -52,6 +52,7 @@ def error_of(facts: HostFacts, path: str, vm: str | None = None) -> VmNotNamed |
     return None
 
 
+@pytest.mark.costly
 @each_row("name", HOSTS)
 def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
     facts = host(name)

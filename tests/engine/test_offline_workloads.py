@@ -102,6 +102,7 @@ def unasked(here: LinuxWorld) -> Plan:
     return make_plan(HostFacts(read_facts(here.open())), asked)
 
 
+@pytest.mark.costly
 def test_a_plan_from_facts_without_names_does_the_same_as_one_of_the_host(here: LinuxWorld) -> None:
     before, plan, live = here.state(), unasked(here), here.plan()
     first = {identity(step.resource, step.key) for step in plan.steps}

@@ -111,6 +111,7 @@ def test_a_worker_that_still_collects_gets_nothing_of_one_that_dies() -> None:
     assert new.given == [1, 3]
 
 
+@pytest.mark.costly
 def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Path) -> None:
     """xdist refuses to run where they do not agree."""
     begun = """

@@ -3,13 +3,14 @@
 import hashlib
 import io
 import json
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from winhost.web.served import served
 
 
 def made_wheel(files: Mapping[str, str]) -> bytes:
@@ -92,13 +93,9 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 @contextmanager
 def on_loopback(handler: type[LoopbackHandler]) -> Iterator[str]:
     """A server, and its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, served(server):
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @contextmanager

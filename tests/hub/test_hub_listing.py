@@ -1,7 +1,6 @@
 """What a hub lists of a model, as a plan has it; the hub is on loopback."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.errors import raises
 from winhost.cli import winhost
 from winhost.hub.hub_listing import model_files
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.web.served import served
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CANARY = "hf_canary-of-the-listing"
@@ -61,12 +61,9 @@ def api() -> Iterator[Api]:
         def log_message(self, *arguments: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, served(server):
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        yield made
 
 
 def test_every_file_has_its_size_and_its_hash(api: Api) -> None:

@@ -61,6 +61,7 @@ def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
     assert (hand.linux_state(), texts(here)) == (found, files)
 
 
+@pytest.mark.costly
 def test_engines_that_take_turns_are_waited_for_after_a_bundle_replaced_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -435,6 +435,7 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
     assert inside(served, "DebianPackage", key, {"version": "27.0", "held": False})["after"]["version"] == "27.0"
 
 
+@pytest.mark.costly
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
     put_source(linux.disk, "winhost-nvidia-container-toolkit", SOURCE)

@@ -42,6 +42,7 @@ def answers(minor: int, *calls: dict[str, Any]) -> Any:
     return json.loads(run(minor, "-c", ASK, json.dumps(calls), given=agent_text()).stdout)
 
 
+@pytest.mark.costly
 @each_row("minor", minors)
 def test_the_agent_reads(minor: int) -> None:
     path = "/etc/docker/daemon.json"

@@ -65,6 +65,7 @@ def test_a_compose_project_is_clean(example: str) -> None:
     assert more_than_notes(lint_recipe(text.encode(), RecipeTarget("linux", None, Target(facts, "linux")))) == []
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("on", ["metal", "wsl"])
 def test_manifests_are_clean(on: str) -> None:
     text = stream(clusters.made(on=on))

@@ -54,6 +54,7 @@ def said(served: Served, wanted: dict[str, Any]) -> dict[str, Any]:
     return {key: answers[key] for key in wanted}
 
 
+@pytest.mark.costly
 @each_row("name", CASES)
 def test_a_profile_is_what_the_situation_takes(name: str, tmp_path: Path) -> None:
     case = CASES[name]

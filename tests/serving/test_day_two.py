@@ -56,6 +56,7 @@ def test_a_restart_of_the_machine_changes_nothing_that_was_planned(tmp_path: Pat
     assert list(here.plan().steps) == []
 
 
+@pytest.mark.costly
 def test_a_driver_that_was_updated_is_named_and_the_repair_restarts(tmp_path: Path) -> None:
     here, plan = made(tmp_path)
     packages = here.own.linux.apt.packages
@@ -83,6 +84,7 @@ def test_a_new_vllm_is_there_before_the_old_one_stops_and_the_old_image_stays(tm
     assert ("EngineUnit", "text") in named(here, plan), "the plan of before no longer holds, and says what differs"
 
 
+@pytest.mark.costly
 def test_engines_that_take_turns_are_waited_for_after_they_were_replaced(tmp_path: Path) -> None:
     """The endpoint was ready when the plan was made, so that no step of it waits."""
     here, _ = made(tmp_path)
@@ -100,6 +102,7 @@ def images(here: LinuxWorld) -> set[str]:
     return {key[1] for key in here.own.linux.part(ContainerStore).images}
 
 
+@pytest.mark.costly
 def test_where_the_new_vllm_does_not_answer_the_way_back_leads_to_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_systemd_finds_nothing_wrong_with_its_units(through: Mirror, by: str, tm
 # --- There and back --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("through", Mirror)
 def test_it_is_applied_verified_and_taken_back(through: Mirror, tmp_path: Path) -> None:
     here = served_world(tmp_path, mirrored(through, by="docker"))

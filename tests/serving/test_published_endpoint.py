@@ -39,6 +39,7 @@ def limited(plan: Plan) -> list[Any]:
     return [(each["key"]["port"], each["desired"]["allowed"]) for each in rules]
 
 
+@pytest.mark.costly
 def test_mirrored_the_hyper_v_firewall_opens_both_ports_and_the_distro_limits_each(
     tmp_path: Path, hub: StandInHub
 ) -> None:
@@ -58,6 +59,7 @@ def test_mirrored_the_hyper_v_firewall_opens_both_ports_and_the_distro_limits_ea
     assert {name for name, state in here.state().items() if state != found[name]} == {"Wsl"}
 
 
+@pytest.mark.costly
 def test_behind_nat_of_wsl_windows_forwards_the_port_and_judges_who_comes(tmp_path: Path, hub: StandInHub) -> None:
     here = wsl2_world(tmp_path, "win11-home-1gpu", network="nat")
     joined, _ = joining(tmp_path, hub, **LAN).joined(HostFacts(here.facts()), here.request)
@@ -90,6 +92,7 @@ def test_behind_nat_of_hyper_v_the_guest_lets_in_the_host_alone(tmp_path: Path, 
     assert here.state() == found
 
 
+@pytest.mark.costly
 def test_on_an_external_switch_nothing_of_windows_is_touched(tmp_path: Path, hub: StandInHub) -> None:
     here = guest_world(tmp_path)
     join(here, tmp_path, hub, **LAN)

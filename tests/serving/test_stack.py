@@ -337,6 +337,7 @@ def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Pa
     assert here.state() == before
 
 
+@pytest.mark.costly
 def test_a_model_begins_to_take_turns_and_is_kept_again(tmp_path: Path) -> None:
     here = served_world(tmp_path, request("chat"))
     assert here.apply(here.plan()).holds
@@ -357,6 +358,7 @@ def with_video(**changed: Any) -> StackRequest:
     return replace(request("chat", **changed), workload=replace(request("chat").workload, video=Video(2, GiB)))
 
 
+@pytest.mark.costly
 def test_ffmpeg_comes_with_the_libraries_that_the_drivers_set_lacks(tmp_path: Path) -> None:
     bare = "ubuntu-2xl4-no-driver"
     found = stack(linux(bare), with_video())
@@ -415,6 +417,7 @@ def test_criu_that_no_source_has_is_refused_where_it_is_needed() -> None:
 # --- What it does ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("example", [HOST, "ubuntu-2xl4-no-driver"])
 def test_it_is_applied_verified_and_taken_back(tmp_path: Path, example: str) -> None:
     here = served_world(tmp_path, request("chat"), example)
@@ -426,6 +429,7 @@ def test_it_is_applied_verified_and_taken_back(tmp_path: Path, example: str) -> 
     assert here.state() == before
 
 
+@pytest.mark.costly
 def test_another_image_is_there_before_its_engine_starts_and_the_old_one_comes_back(tmp_path: Path) -> None:
     here = served_world(tmp_path)
     assert here.apply(here.plan()).holds
@@ -442,6 +446,7 @@ def test_another_image_is_there_before_its_engine_starts_and_the_old_one_comes_b
     assert here.own.linux.part(ServedEngines).serves()
 
 
+@pytest.mark.costly
 def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path: Path) -> None:
     """Its file is what restarts it: the gateway's program and libraries come before, and on the way back go after."""
     here = served_world(tmp_path)

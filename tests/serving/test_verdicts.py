@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.rows import each_row
 from tests.serving.situations import model, shipped, workload
 from winhost.compat.assess import assess
@@ -36,6 +38,7 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 
+@pytest.mark.costly
 @each_row("host, name", [(host, name) for host in HOSTS for name in WORKLOADS])
 def test_a_profile_is_refused_exactly_where_assess_finds_no_way(host: str, name: str) -> None:
     facts, wanted = shipped(host), WORKLOADS[name]

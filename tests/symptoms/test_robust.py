@@ -45,6 +45,7 @@ def test_a_code_alone_is_read_in_each_spelling(code: int) -> None:
     assert {alone(text) for text in (*spellings(code), f"{code:X}")} >= {f"0x{code:08X}"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("line", ["x", LINE, KNOWN + "\n"])
 def test_a_longer_log_takes_no_more_memory(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pasted, "PIECE", 1 << 14)
