@@ -3,7 +3,7 @@
 function Open-WinhostPlan {
     param([string]$Script)
     $script:WinhostBeside = $PSScriptRoot
-    $script:WinhostTell = { param($Text) Show-WinhostLine "  $Text" }
+    $script:WinhostTells = -not $script:Json
     Assert-WinhostSums $PSScriptRoot @($Script, 'Winhost.ps1', 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
     $plan = ConvertFrom-WinhostPlan $bytes

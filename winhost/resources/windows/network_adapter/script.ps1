@@ -34,6 +34,7 @@ function ConvertTo-WinhostMac {
 function ConvertTo-WinhostAdapterKind {
     param($Adapter)
     # By what drivers say of themselves; names are in the host's language. NDIS: 1 and 9 are wireless, 14 is Ethernet.
+    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel.
     $component = "$($Adapter.ComponentID)"
     if (@(1, 9) -contains $Adapter.NdisPhysicalMedium) {
         return 'wifi'
@@ -44,7 +45,9 @@ function ConvertTo-WinhostAdapterKind {
     if ($component -like '*vms_*') {
         return 'virtual'
     }
-    if (Test-WinhostTunnel $Adapter) {
+    $vpn = 'vpn|tap0|tap-win|wintun|wireguard|PANGP|Fortinet|vna_ap|cp_apvna|Check Point|ctxva|Citrix|jnprva|Juniper|Pulse'
+    $said = "$component $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
+    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $said -match "$vpn|SonicWall|Zscaler|ZeroTier|zttap") {
         return 'vpn'
     }
     if ($Adapter.Virtual) {
@@ -54,27 +57,6 @@ function ConvertTo-WinhostAdapterKind {
         return 'ethernet'
     }
     'other'
-}
-
-function Test-WinhostTunnel {
-    param($Adapter)
-    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel. Many clients (AnyConnect, GlobalProtect,
-    # FortiClient, Check Point) call themselves Ethernet: component, driver and product, which no language changes, tell.
-    if (@(23, 53, 131) -contains $Adapter.InterfaceType) {
-        return $true
-    }
-    $said = "$($Adapter.ComponentID) $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
-    $known = @(
-        'vpn', 'tap0', 'tap-windows', 'wintun', 'wireguard', 'AnyConnect', 'Cisco Secure Client', 'PANGP', 'Fortinet',
-        'cp_apvna', 'vna_ap', 'Check Point Virtual Network', 'jnprva', 'Juniper Networks Virtual', 'Pulse Secure',
-        'SonicWall', 'NetExtender', 'Zscaler', 'ctxva', 'Citrix Virtual Adapter', 'zttap', 'ZeroTier', 'Hamachi'
-    )
-    foreach ($word in $known) {
-        if ($said -like "*$word*") {
-            return $true
-        }
-    }
-    $false
 }
 
 function ConvertTo-WinhostAdapterStatus {

@@ -4,8 +4,8 @@
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
 $script:WinhostBeside = $null
-# What tells such a person how far a file is; over the wire it comes in slices instead.
-$script:WinhostTell = $null
+# Whether such a person is told how far a file is; over the wire it comes in slices instead.
+$script:WinhostTells = $false
 
 function Get-WinhostStagedFile {
     param($Key)
@@ -312,25 +312,26 @@ function Read-WinhostHash {
 function Copy-WinhostSource {
     param([string]$Source, [string]$Path)
     # In pieces, because it is larger than memory should hold; gives the sum of what came.
-    $from = Open-WinhostSource $Source
+    $found = Open-WinhostSource $Source
+    $from = $found.stream
     try {
         $to = [System.IO.File]::Open($Path, 'CreateNew', 'Write', 'None')
         try {
-            Copy-WinhostTold $from.stream $to $from.whole
+            Copy-WinhostTold $from $to $found.whole
         }
         finally {
             $to.Dispose()
         }
     }
     finally {
-        $from.stream.Dispose()
+        $from.Dispose()
     }
     Read-WinhostHash $Path
 }
 
 function Copy-WinhostTold {
     param($From, $To, [long]$Whole)
-    if ($null -eq $script:WinhostTell) {
+    if (-not $script:WinhostTells) {
         $From.CopyTo($To)
         return
     }
@@ -344,7 +345,7 @@ function Copy-WinhostTold {
         $now = Read-WinhostClock
         if ($now - $told -ge 5) {
             $told = $now
-            & $script:WinhostTell (ConvertTo-WinhostPace $at $Whole ($now - $began))
+            Write-Host -Object "  $(ConvertTo-WinhostPace $at $Whole ($now - $began))" -ErrorAction Stop
         }
     }
 }

@@ -118,7 +118,7 @@ function Test-WinhostJobs {
 
 function Invoke-WinhostWsl {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
-    # WSL 3 takes 30 s to end its VM, and a call waits up to 4 minutes for a service that is stopping.
+    # WSL 3 may wait for 4 minutes.
     $patience = [System.Math]::Max($Seconds, 300)
     $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $patience
     # An old one answers in UTF-16 whatever it is asked for.
