@@ -1,5 +1,6 @@
 """One way to two machines: each resource goes to the one that has it, and Windows tells where the other is."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ import pytest
 
 from tests.connect.served import QUICK
 from tests.errors import raises
+from tests.processes import PATIENCE_S
 from winhost.cli.live_hosts import connector_for
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
@@ -391,6 +393,20 @@ def test_only_the_key_of_the_controller_is_let_in(served: Served) -> None:
     served.distro.keys = [public_line(bytes(32))]
     with closing(connector_for(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
         agent.get("LinuxSystem", {})
+
+
+def test_whoever_is_refused_and_goes_keeps_no_thread_of_the_lab(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a file waited half a minute for each of them."""
+    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._PATIENCE_S", 100_000)
+    served.distro.keys = [public_line(bytes(32))]
+    before = set(threading.enumerate())
+    with closing(connector_for(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
+        agent.get("LinuxSystem", {})
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), thread
 
 
 def test_where_every_key_of_ours_was_taken_out_nobody_is_let_in(served: Served) -> None:

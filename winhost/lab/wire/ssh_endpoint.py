@@ -8,7 +8,8 @@ import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, Self
 
@@ -118,9 +119,9 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.opened(transport)
             logon = _Logon(sshd, self.server.endpoint)
             transport.start_server(server=logon)
-            channel = transport.accept(_PATIENCE_S)
+            channel = _within(transport, transport.accept)
             threading.Thread(target=_tunnels, args=(transport, logon), daemon=True).start()
-            if channel is not None and logon.asked.wait(_PATIENCE_S):
+            if channel is not None and _within(transport, logon.asked.wait):
                 _serve(channel, logon.command, sshd, self.server.endpoint)
         except (HostDown, EOFError, OSError, paramiko.SSHException):
             return  # either way there is nobody left to answer
@@ -169,6 +170,14 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
         self.command = command
         self.asked.set()
         return True
+
+
+def _within(transport: paramiko.Transport, wait: Callable[[float], Any]) -> Any:
+    """Wait no longer than the connection lasts: paramiko wakes nobody when it ends."""
+    until = time.monotonic() + _PATIENCE_S
+    while not (found := wait(0.1)) and transport.is_active() and time.monotonic() < until:
+        pass
+    return found
 
 
 def _tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
