@@ -9,7 +9,7 @@ import pytest
 
 from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import Deadlock, in_virtual_time
-from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine
+from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine, Times
 from tests.rows import each_row
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.gateway_settings import parse_settings
@@ -453,6 +453,36 @@ def test_one_that_keeps_its_memory_while_nobody_asks_is_stopped_until_somebody_d
         assert found.member("a").state is TurnState.ASLEEP
 
     told(story, turning(engines("a"), hold=300, idle=300))
+
+
+def test_an_engine_that_starts_for_longer_than_its_client_waits_stays_as_long_as_after_a_request() -> None:
+    async def story(found: Turning) -> None:
+        assert found.member("a").state is TurnState.DOWN
+        assert await found.ask("a", "x") == "busy"
+        await asyncio.sleep(120)
+        assert await found.ask("a", "x") == "a: x"
+        assert found.engines["a"].starts == 2
+        await asyncio.sleep(100)
+        assert found.member("a").state is TurnState.DOWN
+
+    slow = engines("a", times=Times(start=150))
+    told(story, turning(slow, model={"between": "stop"}, hold=60, idle=40, start=700))
+
+
+@each_row("fits", [True, False])
+def test_one_that_nobody_can_stop_keeps_no_other_on_its_gpus(fits: bool) -> None:
+    async def story(found: Turning) -> None:
+        found.engines["a"].faults.add("no wake")
+        assert await found.ask("a", "x") == "busy"
+        assert found.member("a").state is TurnState.FAILED
+        if fits:
+            assert await found.ask("b", "x") == "b: x"
+        else:  # nobody but an administrator wakes it
+            await found.engines["b"].answer("POST", "/wake_up", None)
+        await asyncio.sleep(3_000)
+        assert found.member("b").state is TurnState.ASLEEP
+
+    told(story, turning(engines(awake=40_000), memory=fits, keeper=False, hold=60, idle=300), by_hand=True)
 
 
 def test_two_that_fit_are_awake_together() -> None:

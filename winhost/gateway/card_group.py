@@ -130,6 +130,8 @@ class CardGroup:
                 return None
         self._chose[chosen.key] = _now()
         await self._bring_up(target)
+        if target.state is TurnState.AWAKE:
+            target.last_use = _now()  # where its client's time was over before, it has as long to come again
         return None
 
     async def _look_at_those_in_doubt(self) -> None:
@@ -223,7 +225,8 @@ class CardGroup:
             return None
         if (now := _now()) - self._watched < _WATCH_S:
             pauses = (m.not_before - now for m in self.members.values())
-            return min(each for each in (self._watched + _WATCH_S - now, left, *pauses) if each > 0)
+            ahead = (self._watched + _WATCH_S - now, left, *pauses)
+            return min((each for each in ahead if each > 0), default=0.0)  # of the first, rounding may leave nothing
         self._watched = now
         for member in self.members.values():
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):
@@ -235,8 +238,8 @@ class CardGroup:
         up = [m for m in self.members.values() if m.on_the_card]
         if fits(up, list(self.members.values()), self._limits.memory):
             return False
-        await self._leave(min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use)), lambda: True)
-        return True
+        leaving = min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use))
+        return await self._leave(leaving, lambda: True)
 
     async def _prepare(self) -> bool:
         """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
@@ -283,9 +286,9 @@ class CardGroup:
         return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - _now()
 
     async def _release_one(self) -> bool:
-        """The next of those that are still on the GPUs."""
-        able = (m for m in self.members.values() if m.on_the_card and m.not_before <= _now())
-        member = next(able, None)
+        """The next of those that are still on the GPUs, and last those that nobody could stop before."""
+        able = [m for m in self.members.values() if m.on_the_card and m.not_before <= _now()]
+        member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
         if member is None or not await self._leave(member, lambda: True):
             return False
         await self._moves.see_released(member)
@@ -295,8 +298,9 @@ class CardGroup:
         leaving = self._in_the_way(member)
         for each in leaving:
             await self._leave(each, lambda: True)
-        if not any(each.on_the_card for each in leaving):
-            await self._bring_up(member)
+        if any(each.on_the_card for each in leaving):
+            return False
+        await self._bring_up(member)
         return True
 
 
