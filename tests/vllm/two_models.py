@@ -32,6 +32,7 @@ NAMES = ("a", "b")
 SHARE = 0.8
 ASLEEP_MIB = 2780  # the most that was seen, so that the second engine finds room
 ROUNDS = 6
+IDLE_S = 15
 KV_METRICS = {"external", "offload", "connector"}
 TAKES = """
 import sys, torch
@@ -41,8 +42,10 @@ x = torch.empty(20 << 30, dtype=torch.uint8, device="cuda"); print("taken", flus
 OTHER_MIB = 1536  # above its share an engine takes up to 2.3 GiB; measured again below
 
 
-def model(folder: Path, gib: float, seed: int) -> None:
-    """A Llama with about so many GiB of random weights in bf16, and a tokenizer of letters."""
+def model(folder: Path, gib: float, seed: int, saved: bool) -> None:
+    """A Llama with about so many GiB of random weights in bf16, and a tokenizer of letters. saved: the weights are
+    there, so that level 2 can read them again; else an engine makes its own.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
 
@@ -67,6 +70,16 @@ def model(folder: Path, gib: float, seed: int) -> None:
     )
     config.architectures = ["LlamaForCausalLM"]
     config.save_pretrained(folder)
+    if saved:
+        import torch
+        from transformers import LlamaForCausalLM
+
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("cuda"):
+            found = LlamaForCausalLM(config)
+        found.save_pretrained(folder)
+        del found
+        torch.cuda.empty_cache()
 
 
 class Engine:
@@ -98,7 +111,9 @@ class Engine:
     @property
     def options(self) -> list[str]:
         """As the plan has them, but for the place of the socket."""
-        given = [f"--uds={self.socket}", f"--served-model-name={self.name}", "--load-format=dummy"]
+        given = [f"--uds={self.socket}", f"--served-model-name={self.name}"]
+        if not list((self.work / f"model-{self.name}").glob("*.safetensors")):
+            given.append("--load-format=dummy")
         given += ["--max-model-len=4096", f"--gpu-memory-utilization={SHARE}", "--enable-sleep-mode"]
         if self.planned is None:
             return given
@@ -153,7 +168,7 @@ class Trial:
         self.vllm, self.planned = vllm, planned
         self.engines = {name: Engine(name, work, vllm, planned and planned["engines"][name]) for name in NAMES}
         self.gateway: subprocess.Popen[bytes] | None = None
-        self.awake_mib = 1
+        self.awake_mib, self.total = 1, self.free()
 
     def free(self) -> int:
         return int(self.gpu.free_mib()[0])
@@ -180,7 +195,10 @@ class Trial:
         writer.close()
 
     async def start_gateway(self, awake_mib: int, **more: Any) -> None:
+        idle = {"idle": more.pop("idle")} if "idle" in more else {}
         turns = {"cards": [0], "version": "0.24.0", "awake_mib": awake_mib, "asleep_mib": ASLEEP_MIB, **more}
+        if "between" in more:
+            turns = {name: value for name, value in turns.items() if name not in ("version", "asleep_mib")}
         models = [
             {
                 "name": name,
@@ -193,7 +211,7 @@ class Trial:
             "listen": {"socket": str(self.work / "door.sock")},
             "models": models,
             "limits": {"hold": 200},
-            "turns": {"keeper": str(self.work / "keeper.sock"), "stay": 0, "release": 5},
+            "turns": {"keeper": str(self.work / "keeper.sock"), "stay": 0, "release": 5, **idle},
         }
         if self.planned:
             settings |= {"models": self._as_planned(more), "turns": {**self.planned["turns"], **settings["turns"]}}
@@ -362,6 +380,32 @@ class Trial:
         rounds = [await self.ask(name) for _ in range(3) for name in ("a", "b")]
         self.numbers.add(suspended={"swaps": rounds, "free_mib": self.free(), "metrics": await self.metrics()})
 
+    async def idle(self) -> None:
+        """What each step of an idle release leaves on the GPU, and how long the next request then takes."""
+        found: dict[str, Any] = {"idle_s": IDLE_S, "one_awake_mib": self.total - self.free()}
+        steps: dict[str, tuple[str, int, dict[str, Any]]] = {
+            "sleep-1": ("asleep", 3, {}),
+            "sleep-2": ("asleep", 3, {"level": 2, "reloads": True}),
+            "suspend": ("suspended", 3, {"suspend": True}),
+            "stop": ("down", 2, {"between": "stop"}),
+        }
+        for step, (state, rounds, more) in steps.items():
+            self.stop_gateway()
+            for engine in self.engines.values() if step == "stop" else ():
+                engine.kill()
+            await self.start_gateway(self.awake_mib, idle=IDLE_S, **more)
+            found[step] = []
+            for name in NAMES if step != "stop" else ():
+                await self.ask(name)  # so that each takes this step, and not the one before
+            for _ in range(rounds):
+                await asyncio.sleep(IDLE_S)  # before, one of them sleeps only to be prepared for later
+                released = await until_true(lambda wanted=state: self.states(wanted, wanted), 400)
+                await asyncio.sleep(2)
+                used = self.total - self.free()
+                cold, warm = await self.ask("a"), await self.ask("a")
+                found[step].append({"released": released, "used_mib": used, "first": cold, "second": warm})
+                self.numbers.add(idle=found)
+
     async def mirrored(self) -> None:
         """An engine that writes its KV cache through to files, killed and started again: what it reads back."""
         assert self.planned
@@ -405,7 +449,7 @@ class Trial:
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "prepared": self.prepared, "swaps": lambda: self.swaps("swaps"), "clients": lambda: self.many_clients(30),
             "by_hand": self.by_hand, "again": self.again, "killed": self.killed, "no_room": self.no_room,
-            "suspended": self.suspended, **({"mirrored": self.mirrored} if self.planned else {}),
+            "suspended": self.suspended, "idle": self.idle, **({"mirrored": self.mirrored} if self.planned else {}),
         }  # fmt: skip
         try:
             for name in chosen or parts:
@@ -455,6 +499,7 @@ def main() -> int:
     read.add_argument("--vllm", help="a folder with vLLM, for PYTHONPATH")
     read.add_argument("--gib", type=float, default=14, help="weights of each model")
     read.add_argument("--plan", type=Path, help="what a plan writes")
+    read.add_argument("--saved", action="store_true", help="models with weights, as the part `idle` needs them")
     read.add_argument("--parts", default="", help="only these, by name")
     read.add_argument("--logs", type=Path, help="a folder for the logs of engines and gateway")
     given = read.parse_args()
@@ -462,10 +507,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="turns-") as folder:
         work = Path(folder)
         for seed, name in enumerate(NAMES):
-            model(work / f"model-{name}", given.gib, seed)
+            model(work / f"model-{name}", given.gib, seed, given.saved)
         planned = json.loads(given.plan.read_text()) if given.plan else None
         if planned:
-            model(work / "model-kv", 1, 0)
+            model(work / "model-kv", 1, 0, saved=False)
         trial = Trial(work, numbers, given.vllm, planned)
         try:
             asyncio.run(trial.all([each for each in given.parts.split(",") if each]))
