@@ -201,7 +201,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
     for package in ("nvidia-container-toolkit-base", "docker.io"):
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
     inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
-    served = {"engines": [], "gateway": {}}
+    served = {"engines": [], "gateway": {"listen": "127.0.0.1:8000", "tls": False}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
@@ -346,6 +346,10 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
     "ModelFiles": [
         ({"folder": "/srv/models/x"}, {"source": "https://x/y", "revision": "0" * 40, "token": None,
           "files": [f"git-sha1:{'0' * 40} 2 b", f"sha256:{'0' * 64} 1000000000 c/a"]}),
+    ],
+    "PythonVenv": [
+        ({"folder": f"/opt/winhost/python-{'0' * 16}"}, {"python": "3.12", "wheels": [f"sha256:{'0' * 64} 7 a.whl"],
+          "source": "https://x"}),
     ],
     "ReleaseFile": [
         ({"path": "/usr/local/bin/k3s"}, {"source": "https://k", "sha256": "ab" * 32, "bytes": 70_000_000}),

@@ -41,6 +41,7 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
         if each.state["secret"] is not None:
             _put_secret(disk, each.key["path"], each.state["secret"])
     _put_brought(disk, found("ModelFiles"), found("ReleaseFile"))
+    _put_venvs(disk, found("PythonVenv"))
     _put_modules(disk, found("KernelModule"))
     _put_sources(disk, found("AptSource"))
     _put_kernel(disk, found("Sysctl"))
@@ -156,6 +157,15 @@ def _put_release(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
     disk.write(path, "", 0o755).told = (state["bytes"], f"sha256:{state['sha256']}")
     if state["source"] is not None:
         _keep(disk, "releases", path, {"path": path, "source": state["source"], "sha256": state["sha256"]})
+
+
+def _put_venvs(disk: Disk, found: Sequence[Record]) -> None:
+    for each in found:
+        folder, made = each.key["folder"], each.state["python"]
+        if each.state["wheels"] is not None:
+            disk.write(f"/var/lib/winhost/venvs/{folder[-16:]}.json", json.dumps({"folder": folder}), 0o600)
+        if made is not None:
+            disk.write(f"{folder}/winhost.json", json.dumps(dict(each.state)))
 
 
 def _keep(disk: Disk, kind: str, name: str, record: Mapping[str, Any]) -> None:

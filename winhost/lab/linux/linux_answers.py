@@ -11,7 +11,6 @@ from typing import Any
 from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.injected_faults import InjectedFaults
-from winhost.lab.linux.downloads import replaced
 from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.linux_resources import RECORDS
@@ -20,6 +19,7 @@ from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
+from winhost.lab.linux.stand_ins import replaced
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet

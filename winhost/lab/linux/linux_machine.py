@@ -228,6 +228,14 @@ class Linux:
     def gpus(self) -> Iterator[Record]:
         yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
 
+    def shown_gpus(self) -> dict[str, Callable[[], int | bool]]:
+        """What the driver shows of them, by what is asked."""
+        return {
+            "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.own else 0,
+            "loaded": lambda: self.own and bool(self.driver),
+            "unplaced": lambda: sum(bar["start"] == 0 for gpu in self.gpus() for bar in gpu.state["bars"]),
+        }
+
     def found(self, resource: str) -> Sequence[Record]:
         """What can only be read is as in the facts that this machine was made of."""
         return self.machine.instances(resource)

@@ -23,7 +23,8 @@ from winhost.lab.physics.windows_errors import CmdletError
 
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
 UNDO = "winhost-undo.timer"
-_INITRAMFS_SECONDS = 20.0
+_PYTHONS = {"22.04": "3.10", "12": "3.11", "13": "3.13"}  # by the version of Ubuntu or Debian
+_INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
 
 
 @dataclass
@@ -90,9 +91,8 @@ def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
         return Ended(0 if found else 1, "".join(f"{name} -\n" for name in found))
     if verb == "is-system-running":
         return "running\n" if linux.is_ready() else "starting\n"
-    if verb in ("is-active", "is-enabled"):
-        state = linux.systemd.state(units[0])
-        return Ended(0 if state["active" if verb == "is-active" else "enabled"] in (True, "enabled") else 1)
+    if verb in ("is-active", "is-enabled", "is-failed"):
+        return Ended(0 if linux.systemd.state(units[0])[verb.removeprefix("is-")] in (True, "enabled") else 1)
     if verb == "reboot":
         linux.reboot()
     elif verb == "daemon-reload":
@@ -210,6 +210,21 @@ def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any
         yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
 
 
+def _journalctl(linux: Linux, words: Sequence[str]) -> str:
+    """What the kernel says of devices for which there was no room."""
+    needs = linux.machine.instances("MmioNeed") if "--dmesg" in words else ()
+    told = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
+    return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in told)
+
+
+def _python3(linux: Linux, words: Sequence[str]) -> str:
+    """Its version, or what compiles packages."""
+    if "-c" in words:
+        return _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12") + "\n"
+    linux.machine.clock.sleep(_COMPILE_SECONDS)
+    return ""
+
+
 def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
     driver = linux.gpu_driver
     if not linux.own or driver.installed is None:
@@ -245,11 +260,12 @@ PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
     "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), _docker),
     "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
-    "journalctl": (_always, _agrees),
+    "journalctl": (_always, _journalctl),
     "nft": (_always, _nft),
     "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
     "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
+    "python3": (_always, _python3),
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),
     "systemctl": (_always, _systemctl),
