@@ -223,12 +223,11 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
     found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
     assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
     assert answered(here.inside.invoke, get("ContainerImage"))["instances"] == [{"key": key, "state": found}]
-    store.images["podman", key["image"]].used_by.append("llm-01")
+    store.used["llm-01"] = ("podman", found["id"])
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.InUse"
-    store.images["podman", key["image"]].used_by.clear()
+    store.used.clear()
     assert inside(here, "ContainerImage", key, {"present": False})["after"]["id"] is None
-    inside(here, "ContainerImage", key, {"present": True})
-    store.images["podman", key["image"]].ours = False
+    store.images["podman", key["image"]] = found["id"]  # somebody else pulled it
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.NotOurs"
 
 
@@ -317,6 +316,11 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
         ({"name": "winhost-docker"}, {"present": True, "uri": "https://d", "suite": "noble", "components": ["stable"],
           "key": "a key", "key_sha256": sha256(b"a key").hexdigest()}),
     ],
+    "ContainerImage": [
+        ({"engine": "docker", "image": f"docker.io/a/b@sha256:{'0' * 64}"}, {"present": True, "id": "1" * 64,
+          "archive": "/srv/a.tar", "archive_sha256": "2" * 64, "bytes": 7, "credentials": None, "used_by": ["llm-01"]}),
+    ],
+    "DebianPackage": [({"package": "docker.io"}, {"version": "28.2.2", "held": False, "needed_by": []})],
     "EngineUnit": [
         ({"unit": "winhost-engine-a.service"},
          {"text": "[Install]\nWantedBy=multi-user.target\n", "enabled": True, "active": True, "failed": False}),

@@ -42,6 +42,7 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
             _put_secret(disk, each.key["path"], each.state["secret"])
     _put_brought(disk, found("ModelFiles"), found("ReleaseFile"))
     _put_venvs(disk, found("PythonVenv"))
+    _put_images(disk, [each for each in found("ContainerImage") if each.state["present"] is True])
     _put_modules(disk, found("KernelModule"))
     _put_sources(disk, found("AptSource"))
     _put_kernel(disk, found("Sysctl"))
@@ -157,6 +158,16 @@ def _put_release(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
     disk.write(path, "", 0o755).told = (state["bytes"], f"sha256:{state['sha256']}")
     if state["source"] is not None:
         _keep(disk, "releases", path, {"path": path, "source": state["source"], "sha256": state["sha256"]})
+
+
+def _put_images(disk: Disk, found: Sequence[Record]) -> None:
+    """What winhost was asked for; that it brought them, facts do not tell."""
+    for each in found:
+        asked = {name: each.state[name] for name in ("id", "archive", "archive_sha256", "bytes", "credentials")}
+        digest = hashlib.sha256(each.key["image"].encode()).hexdigest()
+        disk.write(
+            f"/var/lib/winhost/images/{each.key['engine']}-{digest}.json", json.dumps({**each.key, **asked}), 0o600
+        )
 
 
 def _put_venvs(disk: Disk, found: Sequence[Record]) -> None:

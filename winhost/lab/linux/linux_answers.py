@@ -19,7 +19,7 @@ from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
-from winhost.lab.linux.stand_ins import replaced
+from winhost.lab.linux.stand_ins import StandIns
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -106,7 +106,7 @@ class LinuxAnswers:
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]
             inner.replace("RESOURCES", {each: self._entry(inner, each) for each in known} | _of_agent(names))
-            for name, stand_in in replaced(linux, names).items():
+            for name, stand_in in StandIns(linux, names).table().items():
                 if name in names:
                     inner.replace(name, stand_in)
             try:

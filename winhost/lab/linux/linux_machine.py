@@ -15,6 +15,7 @@ from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
+from winhost.lab.linux.disk import Node
 from winhost.lab.linux.first_disk import (
     NFT_UNIT,
     RESOLVER,
@@ -80,6 +81,8 @@ class Linux:
     """It reaches registries and hubs."""
     containers: list[str] = field(default_factory=list)
     """Of Docker, those that run."""
+    stdin: Node | None = None
+    """Of the program that runs."""
     rules: str = ""
     """Those of winhost that nftables has taken."""
     accepted: tuple[str, ...] = ()

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.container_store import container_images, set_container_image
 from winhost.lab.linux.data_disks import data_disks, linux_disks, mounts, set_data_disk, set_mount
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.simulated_cluster import (
@@ -35,7 +34,6 @@ RECORDS: Mapping[str, LinuxResource] = {
     "ContainerEngine": LinuxResource(("engine",), lambda linux, key: linux.engines()),
     "LinuxDisk": LinuxResource(("disk",), linux_disks),
     "ListeningPort": LinuxResource(("address", "port"), lambda linux, key: linux.found("ListeningPort")),
-    "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
     "DataDisk": LinuxResource(("serial", "size"), data_disks, set_data_disk),
     "Mount": LinuxResource(("path",), mounts, set_mount),
     "ClusterNode": LinuxResource(("node",), cluster_nodes, await_node),

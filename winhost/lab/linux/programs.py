@@ -13,7 +13,8 @@ from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
-from winhost.lab.linux.disk import Disk
+from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.disk import Disk, Node
 from winhost.lab.linux.first_disk import NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
@@ -54,7 +55,8 @@ class InnerLinux:
         folder, _, name = path.rpartition("/")
         return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
 
-    def run_program(self, name: str, arguments: Sequence[str], more: Mapping[str, str], given: str) -> Ended:
+    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
+        self.linux.stdin = given
         try:
             said = PROGRAMS[name][1](self.linux, arguments)
         except CmdletError as error:
@@ -177,8 +179,8 @@ def _agrees(linux: Linux, words: Sequence[str]) -> str:
     return ""
 
 
-def _docker(linux: Linux, words: Sequence[str]) -> str:
-    return "".join(f"{name}\n" for name in linux.containers) if words[0] == "ps" else ""
+def _containers(engine: str, linux: Linux, words: Sequence[str]) -> Ended | str:
+    return linux.part(ContainerStore).asked(engine, words)
 
 
 def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
@@ -258,13 +260,14 @@ Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended 
 PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
     **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
-    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), _docker),
+    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), partial(_containers, "docker")),
     "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
     "journalctl": (_always, _journalctl),
     "nft": (_always, _nft),
     "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
     "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
+    "podman": (partial(_with_packages, ("podman",)), partial(_containers, "podman")),
     "python3": (_always, _python3),
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),

@@ -4,7 +4,6 @@ Every hub and every archive has every file, a download comes whole and at the sa
 the size and the hash are there.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,44 +17,50 @@ _BYTES_A_SECOND = 100e6
 _NO_MEMBERS = bytes(1024) + b"PK\x05\x06" + bytes(18)
 
 
-def replaced(linux: Linux, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    """By the names that the scripts have for them."""
+class StandIns:
+    """names: what the scripts define."""
 
-    def bring(source: str, part: str, size: int, digest: str) -> Iterator[int]:
-        if not linux.online and not source.startswith("/"):
+    def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
+        self._linux, self._names = linux, names
+        self._load_image = names.get("load_image")
+
+    def table(self) -> Mapping[str, Any]:
+        """By the names that the scripts have for them."""
+        return {
+            "NOW": self._linux.shown_gpus(),
+            "asked_ready": lambda host, port, tls: self._linux.part(ServedEngines).ready(),
+            "brought_wheel": self._brought_wheel,
+            "fetched": lambda part, file, record, token: self._bring(record["source"], part, file.size, file.hash),
+            "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
+            "load_image": self._loaded,
+            "release_pieces": lambda part, after: self._bring(
+                after["source"], part, after["bytes"], f"sha256:{after['sha256']}"
+            ),
+            "sha256_of": lambda here: here.node.sha256,
+        }
+
+    def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
+        if not self._linux.online and not source.startswith("/"):
             message = f"{source}: 5 attempts in a row brought nothing. It goes on from there the next time."
-            raise names["AgentFault"]("Winhost.HubUnreachable", "ResourceUnavailable", message)
-        linux.sleep(size / _BYTES_A_SECOND)
-        linux.disk.write(part, _NO_MEMBERS.decode()).told = (size, digest)
+            raise self._names["AgentFault"]("Winhost.HubUnreachable", "ResourceUnavailable", message)
+        self._linux.sleep(size / _BYTES_A_SECOND)
+        self._linux.disk.write(part, _NO_MEMBERS.decode()).told = (size, digest)
         yield size
 
-    def fetched(part: str, file: Any, record: Mapping[str, Any], token: str | None) -> Iterator[int]:
-        return bring(record["source"], part, file.size, file.hash)
-
-    def release_pieces(part: str, after: Mapping[str, Any]) -> Iterator[int]:
-        return bring(after["source"], part, after["bytes"], f"sha256:{after['sha256']}")
-
-    def brought_wheel(making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
-        part = making + names["WHEEL"]
-        list(bring(f"{source}/{wheel.path}", part, wheel.size, f"sha256:{wheel.hash}"))
-        file: AbstractContextManager[InnerFile] = names["opened"](part)
+    def _brought_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
+        part = making + self._names["WHEEL"]
+        list(self._bring(f"{source}/{wheel.path}", part, wheel.size, f"sha256:{wheel.hash}"))
+        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
         return file
 
-    return {
-        "asked_ready": lambda host, port, tls: linux.part(ServedEngines).ready(),
-        "brought_wheel": brought_wheel,
-        "fetched": fetched,
-        "hash_of": _hash_of,
-        "release_pieces": release_pieces,
-        "sha256_of": _sha256_of,
-        "NOW": linux.shown_gpus(),
-    }
-
-
-def _hash_of(here: InnerFile, file: Any) -> str:
-    return here.node.told[1] if here.node.told else f"sha256:{_sha256_of(here)}"
-
-
-def _sha256_of(here: InnerFile) -> str:
-    told = here.node.told
-    return told[1].removeprefix("sha256:") if told else hashlib.sha256(here.node.data).hexdigest()
+    def _loaded(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
+        """As the script does. Where nobody put the archive there, it is there for so long."""
+        path, digest = str(record["archive"]), f"sha256:{record['archive_sha256']}"
+        brings = path.startswith("/") and self._linux.disk.node(path) is None
+        if brings:
+            list(self._bring(path, path, record["bytes"] or 0, digest))
+        try:
+            return self._load_image(engine, record, how)  # type: ignore[misc]
+        finally:
+            if brings:
+                self._linux.disk.remove(path)
