@@ -1,6 +1,7 @@
 """The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked."""
 
 import json
+import math
 import re
 import socket
 import threading
@@ -19,6 +20,7 @@ from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.lab.linux.stand_ins import StandIns
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
@@ -46,6 +48,29 @@ class LinuxAnswers:
         self._began: dict[int, float] = {}
         self._alone = threading.RLock()
         linux.part(ServedEngines)
+        self._take_facts()
+
+    def _take_facts(self) -> None:
+        """What the facts tell of it, as the scripts of these resources write it."""
+        mounts, objects = (self.linux.found(each) for each in ("Mount", "ClusterObjects"))
+        if not (mounts or objects):
+            return
+        with self._scripts(["Mount", "ClusterObjects"], 0) as names:
+            for record in mounts:
+                names["write_mount"](record.key["path"], record.state)
+                unit = self.linux.systemd.find(names["mount_unit"](record.key["path"]))
+                unit.enabled, unit.active = "enabled", record.state["mounted"] is True
+            for record in objects:
+                self._take_objects(names, record.key["name"], record.state)
+
+    def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:
+        cluster, path = self.linux.part(SimulatedCluster), names["objects_file"](name)
+        names["put"](path, told["text"], 0o600)
+        cluster.add(told["text"], -math.inf if told["serves"] else self.linux.now())
+        if told["token"] is not None:
+            names["put"](names["token_record"](path), json.dumps({"token": told["token"]}), 0o600)
+            place = {"name": names["HUB_TOKEN"], "namespace": name}
+            cluster.add(json.dumps({"kind": "Secret", "metadata": place}), -math.inf)
 
     def came_in(self) -> int:
         """A connection, by its number."""
@@ -125,13 +150,14 @@ class LinuxAnswers:
         return process
 
     def _entry(self, inner: Interpreter, resource: str) -> Any:
-        """What the script of a resource declares, or what its records answer; with the faults that were ordered."""
+        """What the script of a resource declares, with the faults that were ordered; of some their records are read."""
         names = inner.load("winhost.agent.linux_agent")
+        folder = _FOLDER.sub("_", resource).lower()
+        declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
         if resource in RECORDS:
-            declared = self._by_records(names, resource)
-        else:
-            folder = _FOLDER.sub("_", resource).lower()
-            declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
+            found = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
+            inner.replace(declared.get.__name__, found)
+            declared = declared._replace(get=found)
         return declared._replace(set=declared.set and self._with_faults(names, resource, declared.set))
 
     def _with_faults(self, names: Names, resource: str, change: Callable[..., None]) -> Callable[..., None]:
@@ -150,22 +176,6 @@ class LinuxAnswers:
             self.machine.clock.sleep(fault.seconds)
             if fault.error is not None:
                 raise fault.error
-
-    def _by_records(self, names: Names, resource: str) -> Any:
-        known = RECORDS[resource]
-
-        def get(key: Key | None) -> list[tuple[Key, Mapping[str, Json]]]:
-            with _as_agent(names):
-                return [(dict(each.key), dict(each.state)) for each in known.get(self.linux, key)]
-
-        def change(key: Key, desired: Mapping[str, Json], how: Mapping[str, Any]) -> None:
-            self.linux.accepted = tuple(how.get("accept", ()))
-            with _as_agent(names):
-                assert known.set is not None
-                known.set(self.linux, key, desired)
-
-        cuts = lambda key: known.cuts(self.linux, key)  # noqa: E731
-        return names["Entry"](known.key, get, change if known.set else None, LINUX[resource].sets, cuts)
 
 
 def _of_agent(names: Names) -> dict[str, Any]:

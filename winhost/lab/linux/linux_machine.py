@@ -85,8 +85,6 @@ class Linux:
     """Of the program that runs."""
     rules: str = ""
     """Those of winhost that nftables has taken."""
-    accepted: tuple[str, ...] = ()
-    """Consents to the change that is being made."""
     parts: dict[type, object] = field(default_factory=dict)
     """What else there is in it, each made when it is first asked for."""
     started: int = -1

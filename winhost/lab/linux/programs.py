@@ -14,12 +14,14 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
 from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.data_disks import DataDisks
 from winhost.lab.linux.disk import Disk, Node
 from winhost.lab.linux.first_disk import NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
 from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
 from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.lab.physics.windows_errors import CmdletError
 
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
@@ -179,10 +181,6 @@ def _agrees(linux: Linux, words: Sequence[str]) -> str:
     return ""
 
 
-def _containers(engine: str, linux: Linux, words: Sequence[str]) -> Ended | str:
-    return linux.part(ContainerStore).asked(engine, words)
-
-
 def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
     if "list" in words:
         return "nvidia.com/gpu=all\n" if linux.spec is not None else ""
@@ -260,18 +258,31 @@ Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended 
 PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
     **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
-    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), partial(_containers, "docker")),
+    "docker": (
+        partial(_with_packages, ("docker-ce-cli", "docker.io")),
+        lambda linux, words: linux.part(ContainerStore).asked("docker", words),
+    ),
     "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
+    "blkid": (_always, _agrees),
     "journalctl": (_always, _journalctl),
+    "k3s": (lambda linux: False, lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
+    "lsblk": (_always, lambda linux, words: linux.part(DataDisks).lsblk(words)),
+    "mkfs.ext4": (_always, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
+    "mkfs.xfs": (_always, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
     "nft": (_always, _nft),
     "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
     "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
-    "podman": (partial(_with_packages, ("podman",)), partial(_containers, "podman")),
+    "podman": (
+        partial(_with_packages, ("podman",)),
+        lambda linux, words: linux.part(ContainerStore).asked("podman", words),
+    ),
     "python3": (_always, _python3),
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),
     "systemctl": (_always, _systemctl),
+    "umount": (_always, lambda linux, words: linux.part(DataDisks).umount(words)),
     "update-initramfs": (_always, _initramfs),
     "visudo": (_always, _agrees),
+    "wipefs": (_always, _agrees),
 }

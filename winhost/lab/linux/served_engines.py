@@ -80,10 +80,9 @@ class ServedEngines:
             return "its model"
         return None
 
-    def ready(self) -> tuple[bool, str]:
-        """What the gateway says to whoever asks whether it is."""
-        ready = self.serves() and not self.replaced()
-        return ready, "200 " if ready else "503 an engine does not answer"
+    def ready(self) -> bool:
+        """What the gateway says to whoever asks."""
+        return self.serves() and not self.replaced()
 
     def serves(self) -> bool:
         """Whether the gateway runs, and every engine of the file that says what is served, or would by its turn."""

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from winhost.lab.linux.data_disks import DataDisks
 from winhost.lab.linux.inner_python import InnerFile
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
 
 _BYTES_A_SECOND = 100e6
 # An archive without members, for tarfile as for zipfile.
@@ -28,16 +30,23 @@ class StandIns:
         """By the names that the scripts have for them."""
         return {
             "NOW": self._linux.shown_gpus(),
-            "asked_ready": lambda host, port, tls: self._linux.part(ServedEngines).ready(),
+            "asked_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
+            "cluster_node": lambda name: (self._linux.part(SimulatedCluster).node == name, "k3s does not run as it"),
             "fetched": lambda part, file, record, token: self._bring(record["source"], part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
+            "mounted_at": self._linux.part(DataDisks).device_at,
             "release_pieces": lambda part, after: self._bring(
                 after["source"], part, after["bytes"], f"sha256:{after['sha256']}"
             ),
             "sha256_of": lambda here: here.node.sha256,
         }
+
+    def _asked_ready(self, host: str, port: int, tls: bool) -> tuple[bool, str]:
+        in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
+        ready = in_cluster or self._linux.part(ServedEngines).ready()
+        return ready, "200 " if ready else "503 an engine does not answer"
 
     def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
         if not self._linux.online and not source.startswith("/"):
