@@ -22,7 +22,6 @@ from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
-from winhost.lab.linux.first_disk import put_source
 from winhost.lab.linux.inner_python import interpreter
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
@@ -38,7 +37,8 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
-SOURCE = {"uri": "https://example.com", "suite": "/", "components": [], "key": "a key"}
+SOURCES = "/etc/apt/sources.list.d"
+ARMOURED = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n-----END PGP PUBLIC KEY BLOCK-----\n"
 FEATURE = {"pointer": "/features/cdi"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 PUBLIC = public_line(b"7" * 32)
@@ -313,7 +313,7 @@ def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
 TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
     "AptSource": [
         ({"name": "winhost-docker"}, {"present": True, "uri": "https://d", "suite": "noble", "components": ["stable"],
-          "key": "a key", "key_sha256": sha256(b"a key").hexdigest()}),
+          "key": ARMOURED, "key_sha256": sha256(ARMOURED.encode()).hexdigest()}),
     ],
     "ClusterNode": [({"node": "llm-01"}, {"ready": True})],
     "ClusterObjects": [
@@ -445,7 +445,7 @@ def served(here: TwoMachines) -> TwoMachines:
 def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
     key = {"package": "docker-ce"}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
-    put_source(served.inside.linux.disk, "winhost-docker", SOURCE)
+    served.inside.linux.disk.write(f"{SOURCES}/winhost-docker.sources", "")
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
     containerd = {"package": "containerd.io"}
     assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
@@ -459,7 +459,7 @@ def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
     key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
     state = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
-    put_source(linux.disk, "winhost-docker", SOURCE)
+    linux.disk.write(f"{SOURCES}/winhost-docker.sources", "")
     before = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
     assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
@@ -493,7 +493,7 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
 @pytest.mark.costly
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
-    put_source(linux.disk, "winhost-nvidia-container-toolkit", SOURCE)
+    linux.disk.write(f"{SOURCES}/winhost-nvidia-container-toolkit.sources", "")
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver

@@ -56,7 +56,7 @@ class ContainerStore:
         return self._images(engine, *names) if verb == "image" else self._containers(engine, *names)
 
     def _add(self, engine: str, name: str, id_: str) -> str:
-        self._linux.machine.clock.sleep(_PULL_SECONDS)
+        self._linux.sleep(_PULL_SECONDS)
         self.images[engine, name] = id_
         return f"{name}\n"
 

@@ -35,9 +35,10 @@ class DataDisks:
             self._linux.disk.link(f"/dev/disk/by-uuid/{state['uuid']}", f"../../{disk}")
 
     def _mounts(self) -> Iterator[tuple[str, str]]:
-        """Folder and device of each."""
+        """Folder and device of each: those of others, and then those that winhost's units mount."""
+        ours = {record.key["path"] for record in self._linux.found("Mount")}
         for record in self._linux.found("LinuxDisk"):
-            yield from ((path, record.key["disk"]) for path in record.state["mounted"])
+            yield from ((path, record.key["disk"]) for path in record.state["mounted"] if path not in ours)
         for unit, text in self._linux.systemd.texts().items():
             said = dict(re.findall(r"^(What|Where)=(.+)$", text, re.MULTILINE))
             if unit.endswith(".mount") and self._linux.systemd.find(unit).active:
@@ -72,7 +73,7 @@ class DataDisks:
 
     def mkfs(self, kind: str, words: Sequence[str]) -> str:
         disk = words[-1].removeprefix("/dev/")
-        self._linux.machine.clock.sleep(_MKFS_SECONDS)
+        self._linux.sleep(_MKFS_SECONDS)
         wanted = re.findall(_UUID, " ".join(words))
         state: State = {"filesystem": kind, "label": words[words.index("-L") + 1]}
         self._name(disk, state | {"uuid": wanted[0] if wanted else str(uuid5(NAMESPACE_OID, disk))})

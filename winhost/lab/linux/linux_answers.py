@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from winhost.core.answers import Json, Key
+from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.injected_faults import InjectedFaults
 from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
@@ -31,6 +31,11 @@ from winhost.resources.registry import LINUX
 
 _MACHINE = 1  # the process of whoever asks at the machine itself
 _UNKEPT = "/var/lib/winhost/undo/record.json"
+# What facts tell of these is made by a change.
+_MADE_BY_SCRIPTS = (
+    *("Mount", "AptSource", "FirewallPort", "KernelModule", "LinuxFolder", "ModelFiles", "PythonVenv", "ReleaseFile"),
+    *("SecretFile", "Sysctl", "ClusterObjects"),
+)
 _FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
 
@@ -48,20 +53,28 @@ class LinuxAnswers:
         self._began: dict[int, float] = {}
         self._alone = threading.RLock()
         linux.part(ServedEngines)
-        self._take_facts()
+        self._made = False
 
     def _take_facts(self) -> None:
-        """What the facts tell of it, as the scripts of these resources write it."""
-        mounts, objects = (self.linux.found(each) for each in ("Mount", "ClusterObjects"))
-        if not (mounts or objects):
+        """What the facts tell of it, made as the scripts of these resources make it."""
+        told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
+        self.linux.begins = self._made = True
+        with self._scripts([name for name, records in told.items() if records], 0) as names:
+            for name, records in told.items():
+                for record in records:
+                    self._make(names, name, record)
+        self.linux.begins = False
+
+    def _make(self, names: Names, resource: str, record: Record) -> None:
+        if resource == "ClusterObjects":
+            self._take_objects(names, record.key["name"], record.state)
             return
-        with self._scripts(["Mount", "ClusterObjects"], 0) as names:
-            for record in mounts:
-                names["write_mount"](record.key["path"], record.state)
-                unit = self.linux.systemd.find(names["mount_unit"](record.key["path"]))
-                unit.enabled, unit.active = "enabled", record.state["mounted"] is True
-            for record in objects:
-                self._take_objects(names, record.key["name"], record.state)
+        entry = names["RESOURCES"][resource]
+        told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
+        desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
+        with suppress(names["AgentFault"]):  # what its script refuses, no replica has
+            if desired:
+                entry.set(record.key, desired, {"secret": "of a replica"})
 
     def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:
         cluster, path = self.linux.part(SimulatedCluster), names["objects_file"](name)
@@ -92,7 +105,7 @@ class LinuxAnswers:
         if program == "agent":
             return self.invoke(json_text, connection)
         with self._alone:
-            self.linux.look()
+            self.look()
             request = json.loads(json_text)
             serving = program == "serving"
             answer = self.linux.part(SimulatedServing).answer(request) if serving else probe_answer(self.linux, request)
@@ -107,6 +120,9 @@ class LinuxAnswers:
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
         linux = self.linux
+        with self._alone:
+            if not self._made:
+                self._take_facts()
         if linux.own:
             linux.distro.starts = self.machine.boot - 1
         late = linux.undo_due is not None and self.machine.clock.scale and linux.now() >= linux.undo_due
@@ -176,6 +192,11 @@ class LinuxAnswers:
             self.machine.clock.sleep(fault.seconds)
             if fault.error is not None:
                 raise fault.error
+
+
+def _unread(value: Json) -> bool:
+    """A recorded host could not tell it."""
+    return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
 
 
 def _of_agent(names: Names) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def _properties(linux: Linux, unit: str) -> Sequence[tuple[str, str]]:
 
 
 def _initramfs(linux: Linux, words: Sequence[str]) -> str:
-    linux.machine.clock.sleep(_INITRAMFS_SECONDS)
+    linux.sleep(_INITRAMFS_SECONDS)
     return ""
 
 
@@ -220,8 +220,9 @@ def _journalctl(linux: Linux, words: Sequence[str]) -> str:
 def _python3(linux: Linux, words: Sequence[str]) -> str:
     """Its version, or what compiles packages."""
     if "-c" in words:
-        return _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12") + "\n"
-    linux.machine.clock.sleep(_COMPILE_SECONDS)
+        told = (str(each.state["python"]) for each in linux.found("PythonVenv") if each.state["python"])
+        return next(told, _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12")) + "\n"
+    linux.sleep(_COMPILE_SECONDS)
     return ""
 
 

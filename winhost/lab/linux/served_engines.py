@@ -58,7 +58,7 @@ class ServedEngines:
 
     def start(self, name: str) -> None:
         """It takes its time, and fails where something is not there. Raises CmdletError."""
-        self._linux.machine.clock.sleep(_START_SECONDS)
+        self._linux.sleep(_START_SECONDS)
         if lacking := self._lacking(str(self.units[name]["text"])):
             self.put(name, active=False, failed=True)
             raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
