@@ -9,7 +9,6 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
-from winhost.lab.linux.first_disk import put_source
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 
@@ -61,8 +60,8 @@ def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: Lab) -> 
 def test_a_plan_of_another_state_is_refused(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
     (linux,) = lab.own_linuxes.values()
-    state = {"present": True, "uri": "https://x", "suite": "/", "components": [], "key": "another", "key_sha256": "0"}
-    put_source(linux.linux.disk, "winhost-nvidia-container-toolkit", state)
+    lines = "# Written by winhost.\nTypes: deb\nURIs: https://x\nSuites: /\n"
+    linux.linux.disk.write("/etc/apt/sources.list.d/winhost-nvidia-container-toolkit.sources", lines)
     assert line("apply", "plan.json", "--yes").code == 4
 
 

@@ -13,7 +13,6 @@ from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts
-from winhost.lab.linux.python_venvs import PythonVenvs
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.running_lab import Lab
 
@@ -60,10 +59,10 @@ def test_vllm_comes_as_wheels_starts_from_there_and_goes(
     linux.online = False
     said = line("apply", "offline/plan.json", "--accept", "packages,containers", "--yes")
     assert said.code == 0, said.err + said.out
-    made = linux.part(PythonVenvs).venvs
-    assert [each["python"] for each in made.values()] == ["3.12"]
+    (made,) = (path for path in linux.texts() if path.endswith("/winhost.json"))
+    assert json.loads(linux.texts()[made])["python"] == "3.12"
     gateway, engine = linux.texts()[UNIT], next(iter(linux.part(ServedEngines).units.values()))["text"]
-    assert engine.partition('ExecStart="')[2].partition("/bin/vllm")[0] in made
+    assert engine.partition('ExecStart="')[2].partition("/bin/vllm")[0] == made.removesuffix("/winhost.json")
     assert "\nExecStart=/usr/bin/python3 -s" in gateway
     # Nothing there runs in a container, and the gateway wants no package.
     planned = json.loads(Path("plan.json").read_text("utf-8"))
@@ -73,7 +72,7 @@ def test_vllm_comes_as_wheels_starts_from_there_and_goes(
     assert line("verify", "offline/plan.json").code == 0
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
-    assert made == {}
+    assert linux.disk.names("/opt/winhost") == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ IMAGES = NodeFile(
 )
 JOIN = Join("https://10.0.0.5:6443", "env:K3S_TOKEN")
 ACCEPTED = (*CONSENTS, "network")
+OBJECTS = "/var/lib/winhost/cluster"
 SECRET = "K10abc::server:canary-of-the-token"
 
 
@@ -159,7 +160,7 @@ def test_a_cluster_starts_serves_and_is_taken_back(tmp_path: Path, example: str)
     before = here.state()
     assert here.apply(here.plan(), ACCEPTED).holds
     assert cluster(here).node == "llm-01"
-    assert cluster(here).serving == {"winhost"}
+    assert "winhost.json" in here.own.linux.disk.names(OBJECTS)
     assert here.apply(here.plan(), ACCEPTED).changed == 0
     assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
@@ -182,7 +183,7 @@ def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
     here = world(tmp_path, asked)
     before = here.state()
     assert here.apply(here.plan(), ACCEPTED).holds
-    assert cluster(here).tokens == {"winhost": "env:K3S_TOKEN"}
+    assert ("secret", "winhost", "hub-token") in cluster(here).objects
     assert here.apply(here.plan(), ACCEPTED).changed == 0
     assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
@@ -193,14 +194,15 @@ def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
 def test_another_workload_changes_what_is_in_the_cluster_and_comes_back(tmp_path: Path) -> None:
     here = world(tmp_path)
     assert here.apply(here.plan(), ACCEPTED).holds
-    first = cluster(here).objects["winhost"]
+    first = here.own.linux.disk.text(f"{OBJECTS}/winhost.json")
     stack_on(here, node(cluster=request(model("chat"), model("coder"))))
     plan = here.plan()
     assert [step.resource for step in plan.steps] == ["ClusterObjects"]
     assert here.apply(plan, ACCEPTED).holds
-    assert "engine-coder" in cluster(here).objects["winhost"]
+    assert ("deployment", "winhost", "engine-coder") in cluster(here).objects
     assert here.rollback(ACCEPTED).outcome == "rolled back"
-    assert cluster(here).objects["winhost"] == first
+    assert here.own.linux.disk.text(f"{OBJECTS}/winhost.json") == first
+    assert ("deployment", "winhost", "engine-coder") not in cluster(here).objects
 
 
 def test_a_node_that_stopped_is_drift(tmp_path: Path) -> None:

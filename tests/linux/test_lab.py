@@ -22,13 +22,11 @@ from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
-from winhost.lab.linux.first_disk import put_source
 from winhost.lab.linux.inner_python import interpreter
-from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.linux.package_manager import LabPackage
 from winhost.lab.linux.programs import InnerLinux
-from winhost.lab.linux.simulated_cluster import PROGRAM
+from winhost.lab.linux.simulated_cluster import CONFIG, PROGRAM, UNIT
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.systemd_units import CDI, Unit
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -39,11 +37,15 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 ROOT = Path(__file__).parents[2]
 FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
-SOURCE = {"uri": "https://example.com", "suite": "/", "components": [], "key": "a key"}
+SOURCES = "/etc/apt/sources.list.d"
+ARMOURED = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n-----END PGP PUBLIC KEY BLOCK-----\n"
 FEATURE = {"pointer": "/features/cdi"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 PUBLIC = public_line(b"7" * 32)
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
+
+MANIFEST = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "winhost"},
+            "spec": {"replicas": 1}}  # fmt: skip
 
 PLAIN_FILE = {"link": None, "mode": "0644", "owner": "root:root"}
 
@@ -194,14 +196,11 @@ def without_its_own(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert all(
-        (known.key, bool(known.set)) == (LINUX[name].key, bool(LINUX[name].sets)) for name, known in RECORDS.items()
-    )
     here.distro.systemd = True
     for package in ("nvidia-container-toolkit-base", "docker.io"):
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
     inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
-    served = {"engines": [], "gateway": {}}
+    served = {"engines": [], "gateway": {"listen": "127.0.0.1:8000", "tls": False}}
     here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
@@ -223,12 +222,11 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
     found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
     assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
     assert answered(here.inside.invoke, get("ContainerImage"))["instances"] == [{"key": key, "state": found}]
-    store.images["podman", key["image"]].used_by.append("llm-01")
+    store.used["llm-01"] = ("podman", found["id"])
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.InUse"
-    store.images["podman", key["image"]].used_by.clear()
+    store.used.clear()
     assert inside(here, "ContainerImage", key, {"present": False})["after"]["id"] is None
-    inside(here, "ContainerImage", key, {"present": True})
-    store.images["podman", key["image"]].ours = False
+    store.images["podman", key["image"]] = found["id"]  # somebody else pulled it
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.NotOurs"
 
 
@@ -315,8 +313,18 @@ def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
 TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
     "AptSource": [
         ({"name": "winhost-docker"}, {"present": True, "uri": "https://d", "suite": "noble", "components": ["stable"],
-          "key": "a key", "key_sha256": sha256(b"a key").hexdigest()}),
+          "key": ARMOURED, "key_sha256": sha256(ARMOURED.encode()).hexdigest()}),
     ],
+    "ClusterNode": [({"node": "llm-01"}, {"ready": True})],
+    "ClusterObjects": [
+        ({"name": "winhost"}, {"text": json.dumps({"kind": "List", "items": [MANIFEST]}), "serves": True,
+          "token": "env:HF_TOKEN"}),
+    ],
+    "ContainerImage": [
+        ({"engine": "docker", "image": f"docker.io/a/b@sha256:{'0' * 64}"}, {"present": True, "id": "1" * 64,
+          "archive": "/srv/a.tar", "archive_sha256": "2" * 64, "bytes": 7, "credentials": None, "used_by": ["llm-01"]}),
+    ],
+    "DebianPackage": [({"package": "docker.io"}, {"version": "28.2.2", "held": False, "needed_by": []})],
     "EngineUnit": [
         ({"unit": "winhost-engine-a.service"},
          {"text": "[Install]\nWantedBy=multi-user.target\n", "enabled": True, "active": True, "failed": False}),
@@ -329,7 +337,11 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
         ({"module": "nvidia_drm"}, {"options": "modeset=1", "blacklisted": False, "at_boot": True,
           "initramfs_due": False, "loaded": True, "restart_due": False}),
     ],
-    "LinuxFile": [({"path": "/etc/cdi/x.yaml"}, {"text": "x\n", "link": None, "mode": "0600", "owner": "root:root"})],
+    "LinuxFile": [
+        ({"path": "/etc/cdi/x.yaml"}, {"text": "x\n", "link": None, "mode": "0600", "owner": "root:root"}),
+        ({"path": CONFIG}, {**PLAIN_FILE, "text": "node-name: llm-01\n"}),
+        ({"path": f"/etc/systemd/system/{UNIT}"}, {**PLAIN_FILE, "text": "[Install]\n"}),
+    ],
     "LinuxFolder": [
         ({"path": f"/opt/winhost/gateway-{'0' * 16}/gateway"}, {"files": {"a.py": "pass\n"}, "only_root": True}),
     ],
@@ -347,6 +359,22 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
         ({"folder": "/srv/models/x"}, {"source": "https://x/y", "revision": "0" * 40, "token": None,
           "files": [f"git-sha1:{'0' * 40} 2 b", f"sha256:{'0' * 64} 1000000000 c/a"]}),
     ],
+    "LinuxDisk": [
+        ({"disk": "sdb"}, {"size": 9, "serial": "S", "model": None, "by_id": [], "table": None, "filesystem": "xfs",
+          "mounted": ["/srv/models"], "holders": [], "read_only": False}),
+    ],
+    "DataDisk": [
+        ({"serial": "S", "size": "9"}, {"disk": "sdb", "holds": ["sdb: signature xfs"], "filesystem": "xfs",
+          "label": "data", "uuid": "01234567-89ab-cdef-0123-456789abcdef"}),
+    ],
+    "Mount": [
+        ({"path": "/srv/models"}, {"uuid": "01234567-89ab-cdef-0123-456789abcdef", "filesystem": "xfs",
+          "options": "noatime", "mounted": True}),
+    ],
+    "PythonVenv": [
+        ({"folder": f"/opt/winhost/python-{'0' * 16}"}, {"python": "3.12", "wheels": [f"sha256:{'0' * 64} 7 a.whl"],
+          "source": "https://x"}),
+    ],
     "ReleaseFile": [
         ({"path": "/usr/local/bin/k3s"}, {"source": "https://k", "sha256": "ab" * 32, "bytes": 70_000_000}),
     ],
@@ -355,6 +383,7 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
         ({"user": "ana", "key": PUBLIC}, {"present": True, "options": "restrict", "comment": "a laptop"}),
         ({"user": "root", "key": PUBLIC}, {"present": True, "options": None, "comment": None}),
     ],
+    "SystemdUnit": [({"unit": UNIT}, {"loaded": True, "enabled": "enabled", "active": True, "failed": False})],
     "Sysctl": [({"name": "vm.swappiness"}, {"live": "10", "at_boot": "10"})],
 }  # fmt: skip
 
@@ -374,6 +403,32 @@ def test_a_replica_begins_as_the_facts_tell_and_a_restart_changes_none_of_it() -
         own.machine.settle()
 
 
+def test_a_disk_is_formatted_mounted_and_let_go() -> None:
+    facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
+    empty = dict.fromkeys(TOLD["LinuxDisk"][0][1]) | {"size": 9, "serial": "S", "read_only": False}
+    disk = Record({**empty, "by_id": [], "mounted": [], "holders": []}, {"disk": "sdb"})
+    own = OwnLinux(replace(facts, resources={**facts.resources, "LinuxDisk": (disk,)}), section, LabClock(0))
+    key, path = {"serial": "S", "size": "9"}, {"path": "/srv/data"}
+    whole = {"filesystem": "ext4", "label": "data", "uuid": "01234567-89ab-cdef-0123-456789abcdef"}
+    mount = {"uuid": whole["uuid"], "filesystem": "ext4", "options": None, "mounted": True}
+    call = put("DataDisk", key, whole)
+    assert answered(own.answers.invoke, put("Mount", path, mount))["error"]["code"] == "Winhost.WrongPlace"
+    answered(own.answers.invoke, put("Mount", path, {"uuid": None}))
+    assert answered(own.answers.invoke, call)["error"]["code"] == "Winhost.NotAccepted"
+    accepted = {**call, "how": {"accept": ["data"]}}
+    assert answered(own.answers.invoke, accepted)["after"] == {"disk": "sdb", "holds": ["sdb: signature ext4"], **whole}
+    again = put("DataDisk", key, {**whole, "label": "other"})
+    assert answered(own.answers.invoke, {**again, "how": {"accept": ["data"]}})["error"]["code"] == "Winhost.NotEmpty"
+    assert answered(own.answers.invoke, put("Mount", path, mount))["after"] == mount
+    shown = answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]
+    assert (shown["filesystem"], shown["mounted"]) == ("ext4", ["/srv/data"])
+    own.machine.restart_computer()
+    own.machine.settle()
+    assert answered(own.answers.invoke, get("Mount"))["instances"] == [{"key": path, "state": mount}]
+    assert answered(own.answers.invoke, put("Mount", path, {"uuid": None}))["after"]["mounted"] is False
+    assert answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]["mounted"] == []
+
+
 # ---- packages, units and CDI, as the real ones were seen to behave
 
 
@@ -390,7 +445,7 @@ def served(here: TwoMachines) -> TwoMachines:
 def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
     key = {"package": "docker-ce"}
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
-    put_source(served.inside.linux.disk, "winhost-docker", SOURCE)
+    served.inside.linux.disk.write(f"{SOURCES}/winhost-docker.sources", "")
     assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
     containerd = {"package": "containerd.io"}
     assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
@@ -404,7 +459,7 @@ def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
     key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
     state = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
-    put_source(linux.disk, "winhost-docker", SOURCE)
+    linux.disk.write(f"{SOURCES}/winhost-docker.sources", "")
     before = answered(served.inside.invoke, get("AptPackages", key))["state"]
     assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
     assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
@@ -438,7 +493,7 @@ def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
 @pytest.mark.costly
 def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
     key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
-    put_source(linux.disk, "winhost-nvidia-container-toolkit", SOURCE)
+    linux.disk.write(f"{SOURCES}/winhost-nvidia-container-toolkit.sources", "")
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver

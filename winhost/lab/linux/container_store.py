@@ -1,110 +1,81 @@
-"""Images of containers in a simulated Linux: every registry has every image, and lets everybody in.
+"""docker and podman in a simulated Linux: every registry has every image, and lets everybody in.
 
-Source: the documentation of `docker pull`, `docker load` and `docker image rm`.
+Source: the documentation of `docker pull`, `docker load`, `docker image` and `docker container`.
 """
 
 import hashlib
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+import json
+from collections.abc import Sequence
 
-from winhost.core.answers import Json, Key, Record
-from winhost.core.dataclass import dataclass
-from winhost.lab.linux.linux_errors import refused
+from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.physics.windows_errors import NotYet
-from winhost.resources.linux.container_image import NO_IMAGE
+from winhost.model.units import GiB
 
-_ENGINES = {"docker": {"docker.io", "docker-ce-cli"}, "podman": {"podman"}}
-_ASKED = ("archive", "archive_sha256", "bytes", "credentials")
 _PULL_SECONDS = 300.0
-_REGISTRY = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?"
-_IMAGE = _REGISTRY + r"(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}"
-
-
-@dataclass
-class _Image:
-    """ours: winhost brought it."""
-
-    asked: dict[str, Json] = field(default_factory=lambda: dict.fromkeys(_ASKED))
-    used_by: list[str] = field(default_factory=list)
-    ours: bool = False
-    id: str = ""
+_SENT = 8 * GiB  # for an image: made up
+_NO_NAME = "sha256:"
 
 
 class ContainerStore:
-    """images: by engine and name."""
+    """images: their ids, by engine and name; used: of each container the engine and the id of its image."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
-        self.images: dict[tuple[str, str], _Image] = {}
-        for record in linux.machine.instances("ContainerImage"):
+        self.images: dict[tuple[str, str], str] = {}
+        self.used: dict[str, tuple[str, str]] = {}
+        for record in linux.found("ContainerImage"):
             if record.state["present"] is True:
-                asked = {name: record.state[name] for name in _ASKED}
-                id_ = str(record.state["id"])
-                self.images[_of(record.key)] = _Image(asked, list(record.state["used_by"]), id=id_)
-
-    @property
-    def engines(self) -> list[str]:
-        return [engine for engine, packages in _ENGINES.items() if packages & {*self._linux.apt.packages}]
+                engine, id_ = record.key["engine"], str(record.state["id"])
+                name = _NO_NAME + id_ if record.state["archive"] else record.key["image"]
+                self.images[engine, name] = id_
+                self.used |= dict.fromkeys(record.state["used_by"], (engine, id_))
 
     def has(self, name: str) -> bool:
         """What an engine starts: by its digest where it was pulled, by a tag where it came in an archive, whose text
         nobody here reads.
         """
-        repository = name.partition("@")[0].rpartition(":")[0]
-        return any(
-            image == name or (found.asked.get("archive") and image.partition("@")[0] == repository)
-            for (_, image), found in self.images.items()
-        )
+        return any(image == name or ("@" not in name and image.startswith(_NO_NAME)) for _, image in self.images)
 
-    def state(self, key: Key) -> Mapping[str, Json]:
-        image = self.images.get(_of(key))
-        if image is None:
-            return {**NO_IMAGE, "used_by": []}
-        return {"present": True, "id": image.id, **image.asked, "used_by": list(image.used_by)}
+    def asked(self, engine: str, words: Sequence[str]) -> Ended | str:
+        """A program of this engine."""
+        verb, *names = (word for word in words if not word.startswith("-"))
+        if verb == "ps":
+            return "".join(f"{name}\n" for name in self._linux.containers)
+        if verb == "info":
+            return json.dumps({"DockerRootDir": "/var/lib/docker", "store": {"graphRoot": "/var/lib/containers"}})
+        if verb in ("pull", "manifest") and not self._linux.online:
+            return Ended(1, "", f"{names[-1]}: no such host\n")
+        if verb == "manifest":
+            return json.dumps({"layers": [{"size": _SENT}]})
+        if verb == "pull":
+            return self._add(engine, names[0], hashlib.sha256(names[0].encode()).hexdigest())
+        if verb == "load":
+            assert self._linux.stdin is not None
+            id_ = self._linux.stdin.sha256
+            return "Loaded image ID: " + self._add(engine, _NO_NAME + id_, id_)
+        return self._images(engine, *names) if verb == "image" else self._containers(engine, *names)
 
-    def change(self, key: Key, desired: Mapping[str, Json]) -> None:
-        """Raises CmdletError."""
-        if desired.get("present") is False:
-            self._remove(key)
-            return
-        if _of(key) not in self.images:
-            if not self._linux.online and not desired.get("archive"):
-                raise refused(
-                    "CommandFailed", "ResourceUnavailable", f"{key['engine']} pull: no such host.", key["engine"]
-                )
-            self._linux.machine.clock.sleep(_PULL_SECONDS)
-            self.images[_of(key)] = _Image(ours=True, id=hashlib.sha256(key["image"].encode()).hexdigest())
-        self.images[_of(key)].asked |= {name: desired[name] for name in _ASKED if name in desired}
+    def _add(self, engine: str, name: str, id_: str) -> str:
+        self._linux.sleep(_PULL_SECONDS)
+        self.images[engine, name] = id_
+        return f"{name}\n"
 
-    def _remove(self, key: Key) -> None:
-        image = self.images[_of(key)]
-        if not image.ours:
-            raise refused("NotOurs", "PermissionDenied", f"{key['image']} was not brought by winhost; it stays.")
-        if image.used_by:
-            raise refused("InUse", "ResourceBusy", f"Used by {', '.join(image.used_by)}.", key["engine"])
-        del self.images[_of(key)]
+    def _images(self, engine: str, verb: str, *names: str) -> Ended | str:
+        """Each by its id, or by a name."""
+        found = {name: id_ for (has_it, name), id_ in self.images.items() if has_it == engine}
+        if verb == "ls":
+            return "".join(f"{_NO_NAME}{id_}\n" for id_ in found.values())
+        if verb == "rm":
+            del self.images[engine, names[0]]
+            return ""
+        wanted = {found.get(name, name.removeprefix(_NO_NAME)) for name in names}
+        if not wanted <= {*found.values()}:
+            return Ended(1, "[]\n", f"No such image: {names[0]}\n")
+        named = {id_: [name for name, each in found.items() if each == id_ and "@" in name] for id_ in sorted(wanted)}
+        return json.dumps([{"Id": _NO_NAME + id_, "RepoDigests": digests} for id_, digests in named.items()])
 
-
-def _of(key: Key) -> tuple[str, str]:
-    return key["engine"], key["image"]
-
-
-def container_images(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one, or of all that the engines have."""
-    store = linux.part(ContainerStore)
-    if key and (key["engine"] not in _ENGINES or re.fullmatch(_IMAGE, key["image"]) is None):
-        raise refused("BadRequest", "InvalidArgument", f"{key} is not an image with registry and digest.")
-    if not store.engines or (key and key["engine"] not in store.engines):
-        raise NotYet("DebianPackage")
-    if key:
-        yield Record(store.state(key), key)
-        return
-    for engine, image in sorted(store.images):
-        yield Record(store.state({"engine": engine, "image": image}), {"engine": engine, "image": image})
-
-
-def set_container_image(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    linux.part(ContainerStore).change(key, desired)
+    def _containers(self, engine: str, verb: str, *names: str) -> str:
+        found = {name: id_ for name, (has_it, id_) in self.used.items() if has_it == engine}
+        if verb == "ls":
+            return "".join(f"{name}\n" for name in found)
+        return json.dumps([{"Name": f"/{name}", "Image": _NO_NAME + found[name]} for name in names])

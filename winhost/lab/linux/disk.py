@@ -1,6 +1,7 @@
 """The file system of a simulated Linux, in memory: it is copied with its machine, and no real one is ever touched."""
 
 import errno
+import hashlib
 import stat
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -37,6 +38,10 @@ class Node:
     @property
     def size(self) -> int:
         return self.told[0] if self.told else len(self.data)
+
+    @property
+    def sha256(self) -> str:
+        return self.told[1].removeprefix("sha256:") if self.told else hashlib.sha256(self.data).hexdigest()
 
     def folder(self, path: str = "") -> dict[str, "Node"]:
         """What is in it. Raises OSError where it is no folder."""

@@ -34,52 +34,17 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
     _put_accounts(disk, found("LinuxUser"), found("LinuxGroup"))
     for each in found("LinuxFile"):
         put_file(disk, each.key["path"], each.state)
-    _put_folders(disk, found("LinuxFolder"))
     for user, lines in _keys(found("SshKey")).items():
         disk.write(f"/{user}/.ssh/authorized_keys" if user == "root" else f"/home/{user}/.ssh/authorized_keys", lines)
-    for each in found("SecretFile"):
-        if each.state["secret"] is not None:
-            _put_secret(disk, each.key["path"], each.state["secret"])
-    _put_brought(disk, found("ModelFiles"), found("ReleaseFile"))
-    _put_modules(disk, found("KernelModule"))
-    _put_sources(disk, found("AptSource"))
+    for each in found("ReleaseFile"):
+        if each.state["sha256"] is not None and each.state["source"] is None:  # somebody else put it there
+            disk.write(each.key["path"], "", 0o755).told = (each.state["bytes"], f"sha256:{each.state['sha256']}")
+    for each in found("KernelModule"):
+        if each.state["loaded"]:
+            load_module(disk, each.key["module"])
+    _put_images(disk, [each for each in found("ContainerImage") if each.state["present"] is True])
     _put_kernel(disk, found("Sysctl"))
     return disk
-
-
-def _put_folders(disk: Disk, found: Sequence[Record]) -> None:
-    for each in found:
-        for name, text in (each.state["files"] or {}).items():
-            disk.write(f"{each.key['path']}/{name}", text)
-
-
-def _put_sources(disk: Disk, found: Sequence[Record]) -> None:
-    for each in found:
-        if each.state["present"] is True:
-            put_source(disk, each.key["name"], each.state)
-
-
-def put_source(disk: Disk, name: str, state: Mapping[str, Any]) -> None:
-    """As its script writes one."""
-    key, components = f"/etc/apt/keyrings/{name}.asc", " ".join(state["components"])
-    lines = ["# Written by winhost.", "Types: deb", f"URIs: {state['uri']}", f"Suites: {state['suite']}"]
-    lines += [f"Components: {components}"] if components else []
-    disk.write(f"/etc/apt/sources.list.d/{name}.sources", "\n".join([*lines, f"Signed-By: {key}"]) + "\n")
-    disk.write(key, str(state["key"]))
-
-
-def put_ports(disk: Disk, ports: Mapping[str, Sequence[str]]) -> str:
-    """As its script writes the rules of nftables: a line for each port, and the notes that the script reads."""
-    notes = [f"# port {port}: {json.dumps(list(ports[port]))}" for port in sorted(ports, key=int)]
-    text = "\n".join(["# Written by winhost", *(_drops(port, ports[port]) for port in ports), *notes]) + "\n"
-    disk.write(RULES, text)
-    disk.write(f"/etc/systemd/system/{NFT_UNIT}", "[Install]\nWantedBy=sysinit.target\n")
-    return text
-
-
-def _drops(port: str, allowed: Sequence[str]) -> str:
-    networks = ", ".join(allowed)
-    return f"tcp dport {port} {f'ip saddr != {{ {networks} }}' if networks else ''} drop"
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
@@ -126,41 +91,14 @@ def remember(disk: Disk, kind: str, name: str, what: Mapping[str, Any]) -> None:
     disk.write(f"/var/lib/winhost/made/{kind}-{digest}.json", json.dumps({"name": name, **what}) + "\n", 0o600)
 
 
-def _put_secret(disk: Disk, path: str, secret: str) -> None:
-    """Nobody knows what it was."""
-    node = disk.write(path, "secret\n", 0o600)
-    mark = [node.inode, len(node.data), node.changes, node.kind | node.mode]
-    _keep(disk, "secrets", path, {"path": path, "secret": secret, "mark": mark})
-
-
-def _put_brought(disk: Disk, models: Sequence[Record], releases: Sequence[Record]) -> None:
-    for each in models:
-        if each.state["source"] is not None:
-            _put_model(disk, each.key["folder"], each.state)
-    for each in releases:
-        if each.state["sha256"] is not None:
-            _put_release(disk, each.key["path"], each.state)
-
-
-def _put_model(disk: Disk, folder: str, state: Mapping[str, Any]) -> None:
-    marks = {}
-    for line in state["files"]:
-        digest, size, path = line.split(" ", 2)
-        node = disk.write(f"{folder}/{path}", "")
-        node.told = (int(size), digest)
-        marks[path] = [node.inode, node.size, node.changes, node.changes]
-    _keep(disk, "models", folder, {"folder": folder, **state, "marks": marks, "ours": sorted(marks)})
-
-
-def _put_release(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
-    disk.write(path, "", 0o755).told = (state["bytes"], f"sha256:{state['sha256']}")
-    if state["source"] is not None:
-        _keep(disk, "releases", path, {"path": path, "source": state["source"], "sha256": state["sha256"]})
-
-
-def _keep(disk: Disk, kind: str, name: str, record: Mapping[str, Any]) -> None:
-    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    disk.write(f"/var/lib/winhost/{kind}/{digest}.json", json.dumps(record), 0o600)
+def _put_images(disk: Disk, found: Sequence[Record]) -> None:
+    """What winhost was asked for; that it brought them, facts do not tell."""
+    for each in found:
+        asked = {name: each.state[name] for name in ("id", "archive", "archive_sha256", "bytes", "credentials")}
+        digest = hashlib.sha256(each.key["image"].encode()).hexdigest()
+        disk.write(
+            f"/var/lib/winhost/images/{each.key['engine']}-{digest}.json", json.dumps({**each.key, **asked}), 0o600
+        )
 
 
 def _keys(found: Sequence[Record]) -> dict[str, str]:
@@ -173,29 +111,8 @@ def _keys(found: Sequence[Record]) -> dict[str, str]:
 
 
 def _put_kernel(disk: Disk, found: Sequence[Record]) -> None:
-    told = {each.key["name"]: each.state for each in found}
-    for name, state in told.items():
-        if state["at_boot"] is not None:
-            disk.write(_sysctl_file(name), f"# Written by winhost.\n{name} = {state['at_boot']}\n")
-    for name, live in {**_SYSCTLS, **{name: state["live"] for name, state in told.items()}}.items():
+    for name, live in {**_SYSCTLS, **{each.key["name"]: each.state["live"] for each in found}}.items():
         disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{live}\n")
-
-
-def _put_modules(disk: Disk, found: Sequence[Record]) -> None:
-    for each in found:
-        name, state = each.key["module"], each.state
-        lines = [f"options {name} {state['options']}\n"] if state["options"] is not None else []
-        lines += [f"blacklist {name}\n"] if state["blacklisted"] else []
-        if lines:
-            disk.write(f"/etc/modprobe.d/winhost-{name}.conf", "# Written by winhost.\n" + "".join(lines))
-        if state["at_boot"]:
-            disk.write(f"/etc/modules-load.d/winhost-{name}.conf", f"# Written by winhost.\n{name}\n")
-        if state["loaded"]:
-            load_module(disk, name)
-
-
-def _sysctl_file(name: str) -> str:
-    return f"/etc/sysctl.d/99-winhost-{name.replace('/', '-')}.conf"
 
 
 def load_module(disk: Disk, name: str) -> None:

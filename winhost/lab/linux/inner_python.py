@@ -60,8 +60,8 @@ class Inside(Protocol):
     def has_program(self, path: str) -> bool:
         """Whether a program that is no file stands there."""
 
-    def run_program(self, name: str, arguments: Sequence[str], more: Mapping[str, str], given: str) -> Ended:
-        """What a program says. Raises nothing."""
+    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
+        """What a program says. given: its stdin. Raises nothing."""
 
 
 class _Status(NamedTuple):
@@ -530,9 +530,9 @@ class Interpreter:
             ),
         }
 
-    def _popen(self, command: Sequence[str], stdin: int = -3, env: Mapping[str, str] | None = None, **_: Any) -> Any:
-        given = self.os.opened[stdin].node.data.decode() if stdin in self.os.opened else ""
-        done = self.os.inside.run_program(command[0].rpartition("/")[2], command[1:], env or {}, given)
+    def _popen(self, command: Sequence[str], stdin: int = -3, **_: Any) -> Any:
+        given = self.os.opened[stdin].node if stdin in self.os.opened else None
+        done = self.os.inside.run_program(command[0].rpartition("/")[2], command[1:], given)
         communicate = lambda timeout=None: (done.output.encode(), done.errors.encode())  # noqa: E731
         return SimpleNamespace(returncode=done.code, pid=0, communicate=communicate)
 

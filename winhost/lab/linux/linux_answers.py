@@ -1,6 +1,7 @@
 """The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked."""
 
 import json
+import math
 import re
 import socket
 import threading
@@ -8,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from winhost.core.answers import Json, Key
+from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.injected_faults import InjectedFaults
-from winhost.lab.linux.downloads import replaced
 from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.linux_resources import RECORDS
@@ -20,6 +20,8 @@ from winhost.lab.linux.programs import InnerLinux
 from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.serving_answers import SimulatedServing
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.stand_ins import StandIns
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -29,6 +31,11 @@ from winhost.resources.registry import LINUX
 
 _MACHINE = 1  # the process of whoever asks at the machine itself
 _UNKEPT = "/var/lib/winhost/undo/record.json"
+# What facts tell of these is made by a change.
+_MADE_BY_SCRIPTS = (
+    *("Mount", "AptSource", "FirewallPort", "KernelModule", "LinuxFolder", "ModelFiles", "PythonVenv", "ReleaseFile"),
+    *("SecretFile", "Sysctl", "ClusterObjects"),
+)
 _FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
 
@@ -46,6 +53,37 @@ class LinuxAnswers:
         self._began: dict[int, float] = {}
         self._alone = threading.RLock()
         linux.part(ServedEngines)
+        self._made = False
+
+    def _take_facts(self) -> None:
+        """What the facts tell of it, made as the scripts of these resources make it."""
+        told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
+        self.linux.begins = self._made = True
+        with self._scripts([name for name, records in told.items() if records], 0) as names:
+            for name, records in told.items():
+                for record in records:
+                    self._make(names, name, record)
+        self.linux.begins = False
+
+    def _make(self, names: Names, resource: str, record: Record) -> None:
+        if resource == "ClusterObjects":
+            self._take_objects(names, record.key["name"], record.state)
+            return
+        entry = names["RESOURCES"][resource]
+        told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
+        desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
+        with suppress(names["AgentFault"]):  # what its script refuses, no replica has
+            if desired:
+                entry.set(record.key, desired, {"secret": "of a replica"})
+
+    def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:
+        cluster, path = self.linux.part(SimulatedCluster), names["objects_file"](name)
+        names["put"](path, told["text"], 0o600)
+        cluster.add(told["text"], -math.inf if told["serves"] else self.linux.now())
+        if told["token"] is not None:
+            names["put"](names["token_record"](path), json.dumps({"token": told["token"]}), 0o600)
+            place = {"name": names["HUB_TOKEN"], "namespace": name}
+            cluster.add(json.dumps({"kind": "Secret", "metadata": place}), -math.inf)
 
     def came_in(self) -> int:
         """A connection, by its number."""
@@ -67,7 +105,7 @@ class LinuxAnswers:
         if program == "agent":
             return self.invoke(json_text, connection)
         with self._alone:
-            self.linux.look()
+            self.look()
             request = json.loads(json_text)
             serving = program == "serving"
             answer = self.linux.part(SimulatedServing).answer(request) if serving else probe_answer(self.linux, request)
@@ -82,6 +120,9 @@ class LinuxAnswers:
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
         linux = self.linux
+        with self._alone:
+            if not self._made:
+                self._take_facts()
         if linux.own:
             linux.distro.starts = self.machine.boot - 1
         late = linux.undo_due is not None and self.machine.clock.scale and linux.now() >= linux.undo_due
@@ -106,7 +147,7 @@ class LinuxAnswers:
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]
             inner.replace("RESOURCES", {each: self._entry(inner, each) for each in known} | _of_agent(names))
-            for name, stand_in in replaced(linux, names).items():
+            for name, stand_in in StandIns(linux, names).table().items():
                 if name in names:
                     inner.replace(name, stand_in)
             try:
@@ -125,13 +166,14 @@ class LinuxAnswers:
         return process
 
     def _entry(self, inner: Interpreter, resource: str) -> Any:
-        """What the script of a resource declares, or what its records answer; with the faults that were ordered."""
+        """What the script of a resource declares, with the faults that were ordered; of some their records are read."""
         names = inner.load("winhost.agent.linux_agent")
+        folder = _FOLDER.sub("_", resource).lower()
+        declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
         if resource in RECORDS:
-            declared = self._by_records(names, resource)
-        else:
-            folder = _FOLDER.sub("_", resource).lower()
-            declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
+            found = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
+            inner.replace(declared.get.__name__, found)
+            declared = declared._replace(get=found)
         return declared._replace(set=declared.set and self._with_faults(names, resource, declared.set))
 
     def _with_faults(self, names: Names, resource: str, change: Callable[..., None]) -> Callable[..., None]:
@@ -151,21 +193,10 @@ class LinuxAnswers:
             if fault.error is not None:
                 raise fault.error
 
-    def _by_records(self, names: Names, resource: str) -> Any:
-        known = RECORDS[resource]
 
-        def get(key: Key | None) -> list[tuple[Key, Mapping[str, Json]]]:
-            with _as_agent(names):
-                return [(dict(each.key), dict(each.state)) for each in known.get(self.linux, key)]
-
-        def change(key: Key, desired: Mapping[str, Json], how: Mapping[str, Any]) -> None:
-            self.linux.accepted = tuple(how.get("accept", ()))
-            with _as_agent(names):
-                assert known.set is not None
-                known.set(self.linux, key, desired)
-
-        cuts = lambda key: known.cuts(self.linux, key)  # noqa: E731
-        return names["Entry"](known.key, get, change if known.set else None, LINUX[resource].sets, cuts)
+def _unread(value: Json) -> bool:
+    """A recorded host could not tell it."""
+    return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
 
 
 def _of_agent(names: Names) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
+from winhost.lab.linux.disk import Node
 from winhost.lab.linux.first_disk import (
     NFT_UNIT,
     RESOLVER,
@@ -23,7 +24,6 @@ from winhost.lab.linux.first_disk import (
     is_blacklisted,
     load_module,
     put_file,
-    put_ports,
     start_kernel,
 )
 from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
@@ -80,15 +80,17 @@ class Linux:
     """It reaches registries and hubs."""
     containers: list[str] = field(default_factory=list)
     """Of Docker, those that run."""
+    stdin: Node | None = None
+    """Of the program that runs."""
     rules: str = ""
     """Those of winhost that nftables has taken."""
-    accepted: tuple[str, ...] = ()
-    """Consents to the change that is being made."""
     parts: dict[type, object] = field(default_factory=dict)
     """What else there is in it, each made when it is first asked for."""
     started: int = -1
     undo_due: float | None = None
     """When a change is undone that nobody has kept."""
+    begins: bool = False
+    """It is made, as its facts tell: nothing takes any time."""
     passed: float = 0.0
     """Seconds of its clock for which nobody waited."""
 
@@ -96,7 +98,9 @@ class Linux:
         self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
         self.gpu_driver = GpuDriver(self.machine, self._versions)
         self.disk = first_disk(self.found)
-        self.apt = Apt(self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None, self.disk)
+        self.apt = Apt(
+            self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None, self.disk, self.sleep
+        )
         self.driver = self._driver()
         self.started = self.distro.starts
         self.reboot: Callable[[], object] = self.machine.run_shutdown
@@ -119,10 +123,6 @@ class Linux:
             self.systemd.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
-        ports = {key["port"]: state["allowed"] for key, state in self._of_facts("FirewallPort", "allowed", None)}
-        if ports:
-            self.rules = put_ports(self.disk, ports)
-            self.systemd.written[NFT_UNIT] = Unit("enabled", active=True)
 
     def part(self, kind: type[P]) -> P:
         """Made of this machine, once."""
@@ -227,6 +227,14 @@ class Linux:
 
     def gpus(self) -> Iterator[Record]:
         yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
+
+    def shown_gpus(self) -> dict[str, Callable[[], int | bool]]:
+        """What the driver shows of them, by what is asked."""
+        return {
+            "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.own else 0,
+            "loaded": lambda: self.own and bool(self.driver),
+            "unplaced": lambda: sum(bar["start"] == 0 for gpu in self.gpus() for bar in gpu.state["bars"]),
+        }
 
     def found(self, resource: str) -> Sequence[Record]:
         """What can only be read is as in the facts that this machine was made of."""
@@ -364,14 +372,15 @@ class Linux:
     def now(self) -> float:
         """On the lab's clock, or that of nobody, which goes on only where something waits."""
         scale = self.machine.clock.scale
-        return time.monotonic() / scale if scale else time.monotonic() + self.passed
+        return time.monotonic() / scale if scale and not self.begins else time.monotonic() + self.passed
 
     def since_boot(self) -> float:
         return self.now() - self.booted
 
     def sleep(self, seconds: float) -> None:
-        self.machine.clock.sleep(seconds)
         self.passed += seconds
+        if not self.begins:
+            self.machine.clock.sleep(seconds)
 
     def kernel(self) -> str:
         return str(next(self.system()).state["kernel"])
@@ -391,7 +400,7 @@ class Linux:
 
     def generate(self) -> None:
         """nvidia-ctk cdi generate: for the driver that is mounted now."""
-        self.machine.clock.sleep(_CDI_SECONDS)
+        self.sleep(_CDI_SECONDS)
         self.spec = self.driver
 
     @property

@@ -57,6 +57,7 @@ class Apt:
     systemd: Systemd
     driver: GpuDriver | None
     disk: Disk
+    sleep: Callable[[float], None]
     packages: dict[str, LabPackage] = field(default_factory=dict)
 
     @property
@@ -150,7 +151,7 @@ def _apt_get(apt: Apt, words: Sequence[str]) -> str:
     verb, *names = _words(words)
     if verb == "update":
         apt.check_repositories()
-        apt.machine.clock.sleep(_UPDATE_SECONDS)
+        apt.sleep(_UPDATE_SECONDS)
         return ""
     asked = {each.partition("=")[0]: each.partition("=")[2] for each in names if not each.endswith("-")}
     coming = apt.coming(asked) if verb == "install" else {}
@@ -160,7 +161,7 @@ def _apt_get(apt: Apt, words: Sequence[str]) -> str:
         return "".join([*(_inst(apt, *each) for each in coming.items()), *(_purg(apt, name) for name in going)])
     if coming:
         apt.check_repositories()
-    apt.machine.clock.sleep(_APT_SECONDS)
+    apt.sleep(_APT_SECONDS)
     for name in going:
         apt.remove(name)
     for name, version in coming.items():

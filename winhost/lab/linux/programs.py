@@ -13,17 +13,21 @@ from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
-from winhost.lab.linux.disk import Disk
+from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.data_disks import DataDisks
+from winhost.lab.linux.disk import Disk, Node
 from winhost.lab.linux.first_disk import NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
 from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
 from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.lab.physics.windows_errors import CmdletError
 
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
 UNDO = "winhost-undo.timer"
-_INITRAMFS_SECONDS = 20.0
+_PYTHONS = {"22.04": "3.10", "12": "3.11", "13": "3.13"}  # by the version of Ubuntu or Debian
+_INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
 
 
 @dataclass
@@ -53,7 +57,8 @@ class InnerLinux:
         folder, _, name = path.rpartition("/")
         return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
 
-    def run_program(self, name: str, arguments: Sequence[str], more: Mapping[str, str], given: str) -> Ended:
+    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
+        self.linux.stdin = given
         try:
             said = PROGRAMS[name][1](self.linux, arguments)
         except CmdletError as error:
@@ -90,9 +95,8 @@ def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
         return Ended(0 if found else 1, "".join(f"{name} -\n" for name in found))
     if verb == "is-system-running":
         return "running\n" if linux.is_ready() else "starting\n"
-    if verb in ("is-active", "is-enabled"):
-        state = linux.systemd.state(units[0])
-        return Ended(0 if state["active" if verb == "is-active" else "enabled"] in (True, "enabled") else 1)
+    if verb in ("is-active", "is-enabled", "is-failed"):
+        return Ended(0 if linux.systemd.state(units[0])[verb.removeprefix("is-")] in (True, "enabled") else 1)
     if verb == "reboot":
         linux.reboot()
     elif verb == "daemon-reload":
@@ -168,17 +172,13 @@ def _properties(linux: Linux, unit: str) -> Sequence[tuple[str, str]]:
 
 
 def _initramfs(linux: Linux, words: Sequence[str]) -> str:
-    linux.machine.clock.sleep(_INITRAMFS_SECONDS)
+    linux.sleep(_INITRAMFS_SECONDS)
     return ""
 
 
 def _agrees(linux: Linux, words: Sequence[str]) -> str:
     """With whatever it is asked to judge."""
     return ""
-
-
-def _docker(linux: Linux, words: Sequence[str]) -> str:
-    return "".join(f"{name}\n" for name in linux.containers) if words[0] == "ps" else ""
 
 
 def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
@@ -208,6 +208,22 @@ def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any
     yield {"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}
     if networks:
         yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
+
+
+def _journalctl(linux: Linux, words: Sequence[str]) -> str:
+    """What the kernel says of devices for which there was no room."""
+    needs = linux.machine.instances("MmioNeed") if "--dmesg" in words else ()
+    told = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
+    return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in told)
+
+
+def _python3(linux: Linux, words: Sequence[str]) -> str:
+    """Its version, or what compiles packages."""
+    if "-c" in words:
+        told = (str(each.state["python"]) for each in linux.found("PythonVenv") if each.state["python"])
+        return next(told, _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12")) + "\n"
+    linux.sleep(_COMPILE_SECONDS)
+    return ""
 
 
 def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
@@ -243,16 +259,31 @@ Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended 
 PROGRAMS: Mapping[str, Program] = {
     **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
     **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
-    "docker": (partial(_with_packages, ("docker-ce-cli", "docker.io")), _docker),
+    "docker": (
+        partial(_with_packages, ("docker-ce-cli", "docker.io")),
+        lambda linux, words: linux.part(ContainerStore).asked("docker", words),
+    ),
     "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
-    "journalctl": (_always, _agrees),
+    "blkid": (_always, _agrees),
+    "journalctl": (_always, _journalctl),
+    "k3s": (lambda linux: False, lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
+    "lsblk": (_always, lambda linux, words: linux.part(DataDisks).lsblk(words)),
+    "mkfs.ext4": (_always, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
+    "mkfs.xfs": (_always, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
     "nft": (_always, _nft),
     "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
     "modinfo": (_always, _modinfo),
     "netplan": (_always, _agrees),
+    "podman": (
+        partial(_with_packages, ("podman",)),
+        lambda linux, words: linux.part(ContainerStore).asked("podman", words),
+    ),
+    "python3": (_always, _python3),
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),
     "systemctl": (_always, _systemctl),
+    "umount": (_always, lambda linux, words: linux.part(DataDisks).umount(words)),
     "update-initramfs": (_always, _initramfs),
     "visudo": (_always, _agrees),
+    "wipefs": (_always, _agrees),
 }

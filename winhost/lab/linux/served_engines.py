@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from winhost.core.answers import Json, Key, Record
+from winhost.core.answers import Json
 from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.linux_errors import program_failed, refused
+from winhost.lab.linux.linux_errors import program_failed
 from winhost.lab.linux.linux_machine import Linux, State
-from winhost.lab.physics.windows_errors import NotYet
 
 SERVING_FILE = "/etc/winhost/serving.json"
 _UNITS = "/usr/local/lib/systemd/system"
@@ -59,7 +58,7 @@ class ServedEngines:
 
     def start(self, name: str) -> None:
         """It takes its time, and fails where something is not there. Raises CmdletError."""
-        self._linux.machine.clock.sleep(_START_SECONDS)
+        self._linux.sleep(_START_SECONDS)
         if lacking := self._lacking(str(self.units[name]["text"])):
             self.put(name, active=False, failed=True)
             raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
@@ -81,6 +80,10 @@ class ServedEngines:
             return "its model"
         return None
 
+    def ready(self) -> bool:
+        """What the gateway says to whoever asks."""
+        return self.serves() and not self.replaced()
+
     def serves(self) -> bool:
         """Whether the gateway runs, and every engine of the file that says what is served, or would by its turn."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
@@ -96,18 +99,3 @@ class ServedEngines:
             return unit["active"] is True
         started = unit["text"] is not None and self._runs("winhost-keeper.service")
         return started and self._lacking(str(unit["text"])) is None
-
-
-def serving_ready(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of the machine."""
-    if linux.file(SERVING_FILE)["text"] is None:
-        raise NotYet("LinuxFile")
-    engines = linux.part(ServedEngines)
-    yield Record({"ready": engines.serves() and not engines.replaced()})
-
-
-def await_endpoint(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    if not linux.part(ServedEngines).serves():
-        message = "The endpoint does not serve: its models do not answer. Next: winhost serve status HOST"
-        raise refused("NotServing", "ObjectNotFound", message)

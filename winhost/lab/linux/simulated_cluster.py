@@ -1,35 +1,32 @@
-"""k3s in a simulated Linux: its files, the node that it makes of the machine, and what is applied to its cluster.
+"""k3s in a simulated Linux: the node that it makes of the machine, and kubectl on what is applied to its cluster.
 
-Sources: the K3s documentation (configuration file, air-gap install, advanced options).
+Sources: the K3s documentation (configuration file, air-gap install, advanced options) and that of kubectl.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
-from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_errors import program_failed, refused
+from winhost.core.answers import Json
+from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.physics.windows_errors import NotYet
-from winhost.resources.linux.cluster_objects import NO_OBJECTS
 
 PROGRAM = "/usr/local/bin/k3s"
 UNIT = "winhost-k3s.service"
 CONFIG = "/etc/rancher/k3s/config.yaml"
-_NODE = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
-_OBJECTS = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_START_SECONDS, _SERVE_SECONDS = 30.0, 600.0
+_SERVICE = "10.43.0.7"  # all have this address
+_SERVE_SECONDS = 120.0
+Manifest = Mapping[str, Any]
 
 
 class SimulatedCluster:
-    """objects: texts by name; serving: names of those whose models answered."""
+    """objects: what is there, by kind, namespace and name, and since when."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
-        found = {each.key["name"]: each.state for each in linux.found("ClusterObjects")}
-        self.objects: dict[str, str] = {name: str(state["text"]) for name, state in found.items() if state["text"]}
-        self.serving = {name for name, state in found.items() if state["serves"]}
-        self.tokens = {name: state["token"] for name, state in found.items() if state["token"]}
+        self.objects: dict[tuple[str, str, str], tuple[Manifest, float]] = {}
 
     @property
     def there(self) -> bool:
@@ -51,57 +48,53 @@ class SimulatedCluster:
         """Whether it has an API server of its own."""
         return self.node is not None and not str(self._linux.file(CONFIG)["text"]).count("server: ")
 
-    def apply(self, name: str, desired: Mapping[str, Json]) -> None:
-        """Raises CmdletError."""
-        if desired.get("text", "") is None:
-            self.objects.pop(name, None)
-            self.tokens.pop(name, None)
-            self.serving.discard(name)
-            return
+    def answers_at(self, host: str) -> bool:
+        return host == _SERVICE and self.serves
+
+    def add(self, text: str, since: float) -> None:
+        """What is the same already stays as it is."""
+        for each in _items(text):
+            if self.objects.get(_identity(each), ({}, 0.0))[0] != each:
+                self.objects[_identity(each)] = (each, since)
+
+    def k3s(self, words: Sequence[str]) -> Ended | str:
+        """The program."""
         if not self.serves:
-            raise program_failed("k3s", "The connection to the server 127.0.0.1:6443 was refused.")
-        if "text" in desired:
-            json.loads(str(desired["text"]))
-            self.objects[name] = str(desired["text"])
-        if "token" in desired:
-            self.tokens[name] = desired["token"]
-        if desired.get("serves") or name in self.serving:
-            self._linux.machine.clock.sleep(_SERVE_SECONDS)
-            self.serving.add(name)
+            return Ended(1, "", "The connection to the server 127.0.0.1:6443 was refused.\n")
+        _, verb, *more = words
+        options = dict(pairwise(more))
+        if verb in ("apply", "create"):
+            given = (
+                self._linux.stdin.data.decode() if self._linux.stdin else self._linux.disk.text(options["--filename"])
+            )
+            self.add(str(given), self._linux.now())
+        elif "--filename" in options:
+            named = map(_identity, _items(str(self._linux.disk.text(options["--filename"]))))
+            return json.dumps({"kind": "List", "items": [self._shown(each) for each in named if each in self.objects]})
+        else:
+            kind, name = more[:2] if more[0] == "secret" else more[-2:]
+            identity = (kind.partition(".")[0].lower(), options.get("--namespace", ""), name)
+            if verb == "delete":
+                self.objects.pop(identity, None)
+            elif identity in self.objects:
+                return f"{kind}/{name}\n"
+        return ""
+
+    def _shown(self, identity: tuple[str, str, str]) -> Manifest:
+        manifest, since = self.objects[identity]
+        up = int(self._linux.now() - since >= _SERVE_SECONDS)
+        return {
+            **manifest,
+            "spec": {**manifest.get("spec", {}), "clusterIP": _SERVICE},
+            "status": {"availableReplicas": up, "updatedReplicas": up},
+        }
 
 
-def cluster_nodes(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of the named one alone."""
-    cluster = linux.part(SimulatedCluster)
-    if not cluster.there:
-        raise NotYet("ReleaseFile")
-    if key is None:
-        return
-    if re.fullmatch(_NODE, key["node"]) is None:
-        raise refused("BadRequest", "InvalidArgument", f"{key['node']!r} is not the name of a node.")
-    yield Record({"ready": cluster.node == key["node"]}, {"node": key["node"]})
+def _items(text: str) -> list[Manifest]:
+    found = json.loads(text)
+    return list(found["items"]) if found["kind"] == "List" else [found]
 
 
-def await_node(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    linux.machine.clock.sleep(_START_SECONDS)
-    if linux.part(SimulatedCluster).node != key["node"]:
-        raise refused("NodeNotReady", "ObjectNotFound", f"{key['node']} is no ready node of its cluster.")
-
-
-def cluster_objects(linux: Linux, key: Key | None) -> Iterator[Record]:
-    """Of one name, or of all that were applied."""
-    cluster = linux.part(SimulatedCluster)
-    if not cluster.there:
-        raise NotYet("ReleaseFile")
-    for name in [key["name"]] if key else sorted(cluster.objects):
-        if re.fullmatch(_OBJECTS, name) is None:
-            raise refused("BadRequest", "InvalidArgument", f"{name!r} is not a name in a cluster.")
-        text = cluster.objects.get(name) if cluster.serves else None
-        state = {"text": text, "serves": name in cluster.serving, "token": cluster.tokens.get(name)}
-        yield Record(state if text is not None else NO_OBJECTS, {"name": name})
-
-
-def set_cluster_objects(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
-    """Raises CmdletError."""
-    linux.part(SimulatedCluster).apply(key["name"], desired)
+def _identity(manifest: Manifest) -> tuple[str, str, str]:
+    place: Mapping[str, Json] = manifest["metadata"]
+    return str(manifest["kind"]).lower(), place.get("namespace", ""), place["name"]

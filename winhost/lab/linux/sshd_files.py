@@ -1,39 +1,22 @@
-"""The files of sshd, as the script makes them that Windows runs inside a distro (wsl_conf/inside.ps1)."""
+"""The files of sshd as Windows writes them inside a distro: what its script there (wsl_conf) has for them."""
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 
+from winhost.resources.windows.windows_scripts import inside_script
+
 SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
 SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
-_SSHD = """\
-# Written by winhost.
-ListenAddress {}:{}
-PubkeyAuthentication yes
-AuthenticationMethods publickey
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitEmptyPasswords no
-PermitRootLogin prohibit-password
-AllowAgentForwarding no
-X11Forwarding no
-ClientAliveInterval 15
-ClientAliveCountMax 4
-"""
-_ONLY_FROM = """\
-Match Address *,!127.0.0.0/8,!::1/128{}
-    DenyUsers *
-"""
-SSH_UNIT = """\
-# Written by winhost.
-[Unit]
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=0
 
-[Service]
-Restart=on-failure
-RestartSec=2
-"""
+
+def _text_with(part: str) -> str:
+    return next(text for text in re.findall(r"<<END\n(.*?)END\n", inside_script(), re.DOTALL) if part in text)
+
+
+_SSHD = _text_with("ListenAddress ")
+(_ONLY_FROM,) = re.findall(r"printf '(Match Address .*?)'", inside_script())
+SSH_UNIT = _text_with("[Unit]")
 
 
 def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
@@ -41,5 +24,6 @@ def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed:
 
     A lost controller is noticed in a minute.
     """
-    text = _SSHD.format(f"[{listen}]" if listen.version == 6 else listen, port)
-    return text + _ONLY_FROM.format("".join(f",!{each}" for each in allowed)) if allowed else text
+    text = _SSHD.replace("$where", f"[{listen}]:{port}" if listen.version == 6 else f"{listen}:{port}")
+    limits = _ONLY_FROM.replace("\\n", "\n") % "".join(f",!{each}" for each in allowed or ())
+    return text + limits if allowed else text
