@@ -141,14 +141,12 @@ def counting(planned: Sequence[KeyLine], changes: Sequence[KeyLine]) -> list[Key
     """The keys of the plan by their rules of now, then those that were added. A hash that was revoked never counts
     again, whoever names it. An added key whose name the plan has as well does not count: `hidden` names it.
     """
-    others = {each.name: each for each in changes if each.planned}
-    revoked = {each.sha256: each.revoked for each in changes if each.revoked is not None}
-    found = []
-    for each in planned:
-        other = others.get(each.name)
-        now = each if other is None or other.sha256 != each.sha256 else other
-        found.append(replace(now, revoked=revoked.get(each.sha256), planned=True))
-    return [*found, *(each for each in changes if not each.planned and each.name not in {one.name for one in planned})]
+    others = {(each.name, each.sha256): each for each in changes if each.planned}
+    revoked = {each.sha256: each.revoked for each in (*planned, *changes) if each.revoked is not None}
+    names = {each.name for each in planned}
+    found = [replace(others.get((each.name, each.sha256), each), planned=True) for each in planned]
+    found += [each for each in changes if not each.planned and each.name not in names]
+    return [replace(each, revoked=revoked.get(each.sha256)) for each in found]
 
 
 def hidden(planned: Sequence[KeyLine], changes: Sequence[KeyLine]) -> list[KeyLine]:
