@@ -6,11 +6,9 @@ keys of the plan. Python 3.8 can read this, because `winhost serve keys` runs it
 
 from __future__ import annotations
 
-import calendar
 import re
-import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +17,7 @@ KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
 KEY_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}"
 KEY_LIMITS = ("concurrent", "requests_per_minute", "tokens_per_minute")
 MOST_OF_A_LIMIT = 1_000_000_000
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _WORD = re.compile(rf"(?P<name>[a-z_]+)(?:=(?P<value>{KEY_MODEL}(?:,{KEY_MODEL})*))?")
 _LINE = re.compile(rf"(?P<name>{KEY_NAME}) sha256:(?P<sha256>[0-9a-f]{{64}})(?P<words>( [!-~]+)*)")
 
@@ -28,8 +26,7 @@ class WrongKeys(ValueError):
     """Says what is wrong with the file, without its words."""
 
 
-@dataclass(frozen=True)
-class KeyLine:
+class KeyLine(NamedTuple):
     """metrics: it reads metrics and nothing else; models: which it may ask, or whose metrics it reads, None: all;
     limits: its own, by name, None: it has none; times are seconds since 1970; planned: these are other rules for a key
     of the plan, which count while the plan has it with this hash.
@@ -39,7 +36,7 @@ class KeyLine:
     sha256: str
     metrics: bool = False
     models: tuple[str, ...] | None = None
-    limits: Mapping[str, int | None] = field(default_factory=dict)
+    limits: Mapping[str, int | None] = {}
     expires: int | None = None
     added: int | None = None
     revoked: int | None = None
@@ -67,12 +64,14 @@ class KeyLine:
 
 def time_text(at: float) -> str:
     """In UTC, as 2027-01-31T12:00:00Z."""
-    return time.strftime(_TIME, time.gmtime(at))
+    return datetime.fromtimestamp(int(at), timezone.utc).isoformat()[:19] + "Z"
 
 
 def parse_time(text: str) -> int:
     """Seconds since 1970. Raises ValueError."""
-    return calendar.timegm(time.strptime(text, _TIME))
+    if _TIME.fullmatch(text) is None:
+        raise ValueError("it is no time in UTC")
+    return int(datetime.fromisoformat(text[:-1]).replace(tzinfo=timezone.utc).timestamp())
 
 
 def parse_keys(text: str) -> list[KeyLine]:
@@ -144,9 +143,9 @@ def counting(planned: Sequence[KeyLine], changes: Sequence[KeyLine]) -> list[Key
     others = {(each.name, each.sha256): each for each in changes if each.planned}
     revoked = {each.sha256: each.revoked for each in (*planned, *changes) if each.revoked is not None}
     names = {each.name for each in planned}
-    found = [replace(others.get((each.name, each.sha256), each), planned=True) for each in planned]
+    found = [others.get((each.name, each.sha256), each)._replace(planned=True) for each in planned]
     found += [each for each in changes if not each.planned and each.name not in names]
-    return [replace(each, revoked=revoked.get(each.sha256)) for each in found]
+    return [each._replace(revoked=revoked.get(each.sha256)) for each in found]
 
 
 def hidden(planned: Sequence[KeyLine], changes: Sequence[KeyLine]) -> list[KeyLine]:
