@@ -2,10 +2,10 @@
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from tests.gateway.running import KEY_LINE, MODEL, OTHER_KEY, Gateway, gateway, rest_of, settings_for
 from tests.gateway.test_gateway import metric, waited_for
+from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.api_keys import ApiKeys, KeyFiles
 from winhost.gateway.key_limits import KeyLimits, OverLimit, parse_per_key
-from winhost.gateway.key_lines import KEY_LIMITS, KeyLine, WrongKeys, counting, hidden, keys_text, parse_keys
+from winhost.gateway.key_lines import KEY_LIMITS, KeyLine, WrongKeys, counting, hidden, keys_text, parse_keys, time_text
 
 CAROL = "wh-Canary7of8the9key0of1carol"  # the same in all processes of pytest
 CAROL_HASH = sha256(CAROL.encode()).hexdigest()
@@ -220,8 +221,8 @@ def test_a_key_is_added_limited_and_revoked_without_a_restart(changing: Any) -> 
 
 def test_an_expiry_comes_by_itself(changing: Any) -> None:
     with changing() as (door, change):
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
-        change(f"carol sha256:{CAROL_HASH} expires={at}\n")
+        soon = datetime.now(UTC) + timedelta(seconds=3)
+        change(f"carol sha256:{CAROL_HASH} expires={time_text(soon.timestamp())}\n")
         assert waited_for(lambda: asked(door, CAROL) == (401, "key-expired"))
 
 
@@ -329,7 +330,7 @@ def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
         finally:
             stop.set()
             for each in clients:
-                each.join()
+                each.join(PATIENCE_S)
         assert outcomes[OTHER_KEY].keys() == {200}
         assert outcomes[CAROL].keys() <= {200, 401, 403, 429}
         assert {200, 401, 403} <= outcomes[CAROL].keys()

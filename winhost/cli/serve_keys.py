@@ -6,7 +6,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -53,12 +52,14 @@ class KeysOfHost:
 
 @dataclass(frozen=True)
 class KeyRules:
-    """What options say of a key; None: nothing. expires: as it was typed; all_models: that none is named any more."""
+    """What options say of a key; None: nothing. expires: as it was typed; all_models: that none is named any more;
+    limits: in the order of KEY_LIMITS.
+    """
 
-    models: tuple[str, ...] = ()
-    all_models: bool = False
-    expires: str | None = None
-    limits: Mapping[str, Limit | None] = field(default_factory=dict)
+    models: tuple[str, ...]
+    all_models: bool
+    expires: str | None
+    limits: tuple[Limit | None, ...]
 
     def change(self) -> dict[str, Json]:
         """As the program there takes it. Raises BadParameter, UsageError."""
@@ -69,7 +70,7 @@ class KeyRules:
             found["models"] = list(dict.fromkeys(self.models)) or None
         if self.expires is not None:
             found.update(parse_expiry(self.expires))
-        given = {name: limit for name, limit in self.limits.items() if limit is not None}
+        given = {name: limit for name, limit in zip(KEY_LIMITS, self.limits, strict=True) if limit is not None}
         limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
         if limits:
             found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
@@ -126,12 +127,17 @@ def add(
     name: str,
     key: str | None,
     save: Path | None,
+    models: tuple[str, ...],
     metrics: bool,
-    rules: KeyRules,
+    expires: str | None,
+    concurrent: Limit | None,
+    requests_per_minute: Limit | None,
+    tokens_per_minute: Limit | None,
     fleet_file: Path | None,
     output: Output,
 ) -> int:
     """Add an API key to the gateway of TARGET, without a restart."""
+    rules = KeyRules(models, False, expires, (concurrent, requests_per_minute, tokens_per_minute))
     change = {**_named("add", name), "metrics": metrics, **rules.change()}
     if metrics and (change.keys() & {"limits", "default"}):
         raise click.UsageError("limits are for keys of models, and --metrics makes one that reads metrics alone")
@@ -159,8 +165,20 @@ def add(
     return 0
 
 
-def limit(target: str, name: str, rules: KeyRules, fleet_file: Path | None, output: Output) -> int:
+def limit(
+    target: str,
+    name: str,
+    models: tuple[str, ...],
+    all_models: bool,
+    expires: str | None,
+    concurrent: Limit | None,
+    requests_per_minute: Limit | None,
+    tokens_per_minute: Limit | None,
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
     """Change what an API key of TARGET may use, without a restart."""
+    rules = KeyRules(models, all_models, expires, (concurrent, requests_per_minute, tokens_per_minute))
     if not (asked := rules.change()):
         raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
     return _changed("limit", target, name, asked, fleet_file, output)

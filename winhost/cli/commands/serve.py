@@ -284,16 +284,6 @@ def _ruled(command: Any) -> Any:
     return command
 
 
-def _rules(options: dict[str, Any]) -> dict[str, Any]:
-    """The same options, with those that are rules as one."""
-    from winhost.cli.serve_keys import KeyRules
-
-    names = ("concurrent", "requests_per_minute", "tokens_per_minute")
-    limits = {name: options.pop(name) for name in names}
-    rules = KeyRules(options.pop("models"), options.pop("all_models", False), options.pop("expires"), limits)
-    return {**options, "rules": rules}
-
-
 @keys.command(name="list")
 @target_argument
 @fleet_option
@@ -322,7 +312,7 @@ def add(**options: Any) -> int:
     """
     from winhost.cli.serve_keys import add as run
 
-    return run(**_rules(options))
+    return run(**options)
 
 
 @keys.command()
@@ -340,7 +330,7 @@ def limit(**options: Any) -> int:
     """
     from winhost.cli.serve_keys import limit as run
 
-    return run(**_rules(options))
+    return run(**options)
 
 
 @keys.command()
