@@ -156,7 +156,7 @@ def faults_of_commands(text: str) -> Iterator[tuple[str, str]]:
     groups = {name.partition(" ")[0] for name in commands()} - commands().keys()
     for found in MENTION.finditer(text):
         words = found[1].split()
-        name = next((" ".join(words[:length]) for length in (2, 1) if " ".join(words[:length]) in commands()), None)
+        name = next((" ".join(words[:length]) for length in (3, 2, 1) if " ".join(words[:length]) in commands()), None)
         if name is None:
             if words[0] in groups and words[1:2] != ["{}"] and is_typed(text, found):
                 yield found[0], "is no command"

@@ -75,6 +75,7 @@ ELSEWHERE |= {
     "models-refreshed",
     "serving",
     "serving-change",
+    "serving-keys",
     "serving-log",
     "serving-test",
 }

@@ -20,7 +20,8 @@ class StandInEngine:
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
     `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
-    tokens; `flood N` streams N MiB, and `flooded` counts them as they go; anything else is echoed.
+    tokens, `spends I O` so many of prompt and answer; `flood N` streams N MiB, and `flooded` counts them as they go;
+    anything else is echoed.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -88,7 +89,7 @@ class StandInEngine:
             assert request.transport
             request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nRetry-After: a\x01b\r\n\r\n{}")
             request.transport.close()
-        usage = {"total_tokens": int(prompt[6:])} if prompt.startswith("takes ") else {}
+        usage = _usage(prompt)
         if not asked.get("stream"):
             return web.json_response({"model": asked["model"], "choices": [{"text": prompt}], "usage": usage})
         wants = (asked.get("stream_options") or {}).get("include_usage")
@@ -113,3 +114,13 @@ class StandInEngine:
             await response.write(f"data: {usage}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
+
+
+def _usage(prompt: str) -> dict[str, int]:
+    what, *numbers = prompt.split(" ")
+    if what == "takes":
+        return {"total_tokens": int(numbers[0])}
+    if what != "spends":
+        return {}
+    taken, given = map(int, numbers)
+    return {"prompt_tokens": taken, "total_tokens": taken + given, "completion_tokens": given}

@@ -153,7 +153,7 @@ def gateway(
         process = subprocess.Popen(
             [python, *(("-s", "-B", "-c", instead) if instead else PROGRAM), str(folder / "settings.json")],
             cwd=folder,
-            env={"CREDENTIALS_DIRECTORY": str(folder), "PATH": os.environ["PATH"]},
+            env={"CREDENTIALS_DIRECTORY": str(folder), "STATE_DIRECTORY": str(folder), "PATH": os.environ["PATH"]},
             stderr=log,
             stdin=subprocess.DEVNULL,
         )

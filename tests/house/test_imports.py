@@ -24,10 +24,10 @@ MAY_IMPORT = {
     "core": set(),
     "model": set(),
     "connect": {"model", "web"},
-    "agent": set(),
+    "agent": {"gateway"},  # which has the form of its files of keys
     # Those of Linux are a part of their own: the registry finds both kinds by their folders.
     "resources": {"model", "agent"},
-    "resources/linux": {"model", "agent", "resources"},
+    "resources/linux": {"model", "agent", "gateway", "resources"},
     "imports": {"model", "resources"},
     "knowledge": {"model"},
     "findings": {"model", "knowledge"},
@@ -75,7 +75,7 @@ MAY_IMPORT = {
     # The lab's rooms are parts of their own; what lies beside them ties a lab together.
     "lab/physics": {"model", "resources", "images"},
     "lab/contract": {"model", "resources", "lab/physics"},
-    "lab/linux": {"model", "resources", "resources/linux", "lab/physics", "lab/contract"},
+    "lab/linux": {"model", "gateway", "resources", "resources/linux", "lab/physics", "lab/contract"},
     "lab/wire": {"web", "resources", "resources/linux", "lab/physics"},
     "lab/powershell": {"model", "web", "resources", "lab/physics", "lab/wire"},
     "lab": {
@@ -110,6 +110,7 @@ MAY_IMPORT = {
             "lab",
             "bundle",
             "render",
+            "gateway",
             "serving",
             "cluster",
             "symptoms",

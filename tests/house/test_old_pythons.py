@@ -11,6 +11,7 @@ from tests.processes import PATIENCE_S
 from winhost.bundle.bundle_files import LINUX_MODULES
 
 READS = [
+    HOUSE / "gateway/key_lines.py",
     *HOUSE.glob("agent/linux_*.py"),
     HOUSE / "bundle/linux_run.py",
     *HOUSE.glob("resources/linux/*/script.py"),

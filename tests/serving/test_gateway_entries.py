@@ -14,6 +14,7 @@ from tests.engine.linux_world import linux_world
 from winhost.cli import winhost
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
+from winhost.engine.rollback import rollback
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.resources.registry import RESOURCE_TYPES, RULES
@@ -153,6 +154,7 @@ def test_settings_say_what_was_asked(asked: Asked) -> None:
     assert json.loads(text) == {
         "listen": {"address": "127.0.0.1", "port": 8443},
         "models": [{"name": "org/tiny", "engine": {"socket": "/run/engine/engine.sock"}}],
+        "key_changes": "/etc/winhost/gateway-keys",
     }
 
 
@@ -168,3 +170,34 @@ def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path
     assert here.own.linux.systemd.state("winhost-gateway.service")["active"] is True
     assert here.rollback().outcome == "rolled back"
     assert here.own.linux.file(unit)["text"] is None
+
+
+def test_keys_that_were_changed_outlive_another_plan_and_go_with_the_gateway(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOB_KEY", f"{KEY}-of-bob")
+    here = linux_world(tmp_path)
+    disk = here.own.linux.disk
+
+    def keys(**change: str) -> dict[str, Any]:
+        request = {"do": "keys", "change": change or None}
+        answer: dict[str, Any] = json.loads(here.own.answers.told("serving", json.dumps(request), 1))["answers"][0]
+        assert answer["ok"], answer
+        return {each["name"]: each["state"] for each in answer["keys"]}
+
+    here.resources = tuple(entries(asked(*MODEL, *ALICE)))
+    first = here.plan()
+    assert here.apply(first).holds
+    assert keys(verb="add", name="carol", sha256="0" * 64) == {"alice": "active", "carol": "active"}
+    assert keys(verb="revoke", name="alice") == {"alice": "revoked", "carol": "active"}
+    assert here.apply(here.plan()).changed == 0, "nothing drifts"
+
+    here.resources = tuple(entries(asked(*MODEL, *ALICE, "--key", "bob=env:BOB_KEY")))
+    assert here.apply(here.plan()).holds
+    assert keys() == {"alice": "revoked", "bob": "active", "carol": "active"}
+    assert here.rollback().outcome == "rolled back"
+    assert keys() == {"alice": "revoked", "carol": "active"}
+
+    assert rollback(here.store.runs()[0], here.consents, here.context).outcome == "rolled back"
+    assert [path for path in here.own.linux.texts() if "gateway" in path] == []
+    assert disk.node("/var/lib/private/winhost-gateway") is None

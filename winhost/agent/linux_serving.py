@@ -1,7 +1,8 @@
-# Json {do: deployed | state | log | start | stop | test, ...}   answer {answers: [{ok, ...}]}
+# Json {do: deployed | state | log | start | stop | test | keys, ...}   answer {answers: [{ok, ...}]}
 """What is served on this Linux, for whoever looks after it: its file, units, logs, GPUs, and what answers. Constant.
 
-It changes nothing but whether a unit of ours runs. A key comes with a request, and goes to the gateway alone.
+It changes nothing but whether a unit of ours runs, and the gateway's API keys. A key comes with a request, and goes to
+the gateway alone; one that is added comes as its hash.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.agent.linux_agent import bad_request, describe_error, matching, place_of, run, wrong_place
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
+from winhost.agent.linux_keys import keys
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
 from winhost.agent.linux_wire import LineWire
 
@@ -86,16 +88,16 @@ def gateway_place(asked: State) -> State:
 
 def gateway(place: State, key: str | None, ready: bool) -> State:
     """health, ready: the status, None where nothing answers; metrics: None without a key that it knows."""
-    found: State = {"health": status(place, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
+    found: State = {"health": status_of(place, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
     if ready and found["health"] == 200:
-        found["ready"] = status(place, "/ready", READY_S)
+        found["ready"] = status_of(place, "/ready", READY_S)
     if key and found["health"] == 200:
         code, text = ask(place, "/metrics", key=key, within=QUICK_S)
         found["metrics"] = samples(text, GATEWAY_METRICS) if code == 200 else None
     return found
 
 
-def status(place: State, path: str, within: float) -> int | None:
+def status_of(place: State, path: str, within: float) -> int | None:
     try:
         return ask(place, path, within=within)[0]
     except LOST:
@@ -105,7 +107,7 @@ def status(place: State, path: str, within: float) -> int | None:
 def engine(socket: str) -> State:
     """health: 200 once it takes requests; None where nobody listens."""
     place = {"socket": socket}
-    found: State = {"socket": socket, "health": status(place, "/health", QUICK_S)}
+    found: State = {"socket": socket, "health": status_of(place, "/health", QUICK_S)}
     found.update(version=None, models=[], metrics=[])
     if found["health"] is None:
         return found
@@ -171,7 +173,7 @@ def test(asked: State) -> State:
     return {**found, "failed": starts.seen if starts and found["status"] is None else []}
 
 
-DOES = {"deployed": deployed, "state": state, "log": log, "start": start, "stop": stop, "test": test}
+DOES = {"deployed": deployed, "state": state, "log": log, "start": start, "stop": stop, "test": test, "keys": keys}
 
 
 def answered(asked: Any) -> State:

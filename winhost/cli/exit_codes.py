@@ -75,6 +75,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHED},
     "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},
     "serve logs": _UNREACHED,
+    **{f"serve keys {verb}": _UNREACHED for verb in ("list", "add", "limit", "revoke")},
     "serve test": {0: "every request was answered as it should be", 1: "one was not", **_UNREACHED},
     "status": {4: "something does not serve", **_UNREACHED},
     "chat": {1: "failure, or no whole answer", **_UNREACHED},

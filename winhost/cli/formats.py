@@ -34,6 +34,7 @@ KINDS: Mapping[str, int] = {
     "profile": 2,
     "serving": 1,
     "serving-change": 1,
+    "serving-keys": 1,
     "serving-log": 1,
     "serving-test": 1,
     "hosts": 1,

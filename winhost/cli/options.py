@@ -158,6 +158,21 @@ class Age(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class KeyLimit(click.ParamType[int | str]):
+    """A number; `none`; or `default`: as every key has it."""
+
+    name = "number|none|default"
+    most = 1_000_000_000
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if text in ("none", "default"):
+            return text
+        if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= self.most:
+            self.fail(f"{text!r:.80} is no whole number from 1 to {self.most:,}, nor none or default", param, ctx)
+        return int(text)
+
+
 class Size(click.ParamType[int]):
     """`64GiB`, `33280MiB` or bytes."""
 

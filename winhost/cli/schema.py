@@ -29,6 +29,7 @@ from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
 from winhost.cli.serve import Profiled
 from winhost.cli.serve_change import ServingChange
+from winhost.cli.serve_keys import KeysOfHost
 from winhost.cli.serve_logs import ServingLine
 from winhost.cli.serve_test import TestedServing
 from winhost.cli.show_findings import Linted
@@ -92,6 +93,7 @@ RESULTS: Mapping[str, Any] = {
     "profile": Profiled,
     "serving": ServingStatus,
     "serving-change": ServingChange,
+    "serving-keys": KeysOfHost,
     "serving-log": ServingLine,
     "serving-test": TestedServing,
     "hosts": ListedHost,

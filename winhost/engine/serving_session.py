@@ -8,7 +8,7 @@ from winhost.connect.agent import Wire
 from winhost.connect.one_answer import one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
-from winhost.model.served import Acknowledged, DeployedText, LogPage, ServingState, TimedAnswer
+from winhost.model.served import Acknowledged, DeployedText, LogPage, ServedKeys, ServingState, TimedAnswer
 
 A = TypeVar("A")
 
@@ -69,6 +69,11 @@ class ServingSession:
     def stop(self, unit: str) -> None:
         """Does not wait for it."""
         self._asked(f"stop {unit}", Acknowledged, do="stop", unit=unit)
+
+    def keys(self, change: Mapping[str, Json] | None = None) -> ServedKeys:
+        """change: see keys() of the program; the same one again changes nothing."""
+        doing = f"{change['verb']} the key {change['name']}" if change else "read its API keys"
+        return self._asked(doing, ServedKeys, do="keys", change=change)
 
     def test(
         self,

@@ -1,19 +1,19 @@
-"""API keys and keys for metrics: a file has their names and hashes, never a key."""
+"""Who may ask: the keys of a plan and what was changed since, read anew when their files change."""
 
 import hashlib
 import hmac
-import re
+import logging
 import secrets
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
-_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}"
-_LINE = re.compile(rf"([A-Za-z0-9._-]{{1,64}}) sha256:([0-9a-f]{{64}})(?: (metrics)(?:=({_MODEL}(?:,{_MODEL})*))?)?")
+from .key_lines import KeyLine, WrongKeys, counting, parse_key, parse_keys
+
+_LOG = logging.getLogger("gateway")
 # A hash that is quick to compute protects only what nobody can guess.
 SHORTEST, LONGEST = 24, 512
-
-
-class WrongKeys(ValueError):
-    """Says what is wrong with the file, without its words."""
+_LARGEST = 1_048_576  # bytes of a file of keys
 
 
 @dataclass(frozen=True)
@@ -24,49 +24,123 @@ class MetricsScope:
 
 
 class ApiKeys:
-    """Names by the hashes of their keys. A key is for models or for metrics, never for both."""
+    """Names by the hashes of their keys. A key is for models or for metrics, never for both. hashes: of those that were
+    not revoked.
+    """
 
-    def __init__(self, text: str) -> None:
-        lines = [line.strip() for line in text.splitlines()]
-        self._keys: list[tuple[str, bytes]] = []
-        self._metrics: dict[str, MetricsScope] = {}
-        for number, line in enumerate(lines, 1):
-            if not line or line.startswith("#"):
-                continue
-            found = _LINE.fullmatch(line)
-            if found is None:
-                raise WrongKeys(
-                    f"line {number} is not: NAME sha256:64 digits, or that and metrics (new-key NAME writes one)"
-                )
-            if any(found[1] == name for name, _ in self._keys):
-                raise WrongKeys(f"line {number} has a name that is there already")
-            self._keys.append((found[1], bytes.fromhex(found[2])))
-            if found[3]:
-                self._metrics[found[1]] = MetricsScope(frozenset(found[4].split(",")) if found[4] else None)
-        if len(self._keys) == len(self._metrics):
+    def __init__(self, text: str, changes: str = "") -> None:
+        """text: the file of a plan; changes: the one of what was changed since. Raises WrongKeys."""
+        planned = parse_keys(text)
+        if all(each.metrics for each in planned):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
+        self._lines = {each.name: each for each in counting(planned, _changes(changes))}
+        self._hashes = [(each.name, bytes.fromhex(each.sha256)) for each in self._lines.values()]
+        self.hashes = frozenset(each.sha256 for each in self._lines.values() if each.revoked is None)
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self._keys]
+        return list(self._lines)
 
     @property
     def metrics_models(self) -> frozenset[str]:
-        """All that keys for metrics name."""
-        return frozenset(name for scope in self._metrics.values() for name in scope.models or ())
+        """All that keys for metrics of a plan name."""
+        lines = (each for each in self._lines.values() if each.metrics and each.planned)
+        return frozenset(name for each in lines for name in each.models or ())
+
+    def line(self, name: str) -> KeyLine:
+        return self._lines[name]
 
     def metrics_of(self, name: str) -> MetricsScope | None:
         """None where it is a key for models."""
-        return self._metrics.get(name)
+        line = self._lines.get(name)
+        if line is None or not line.metrics:
+            return None
+        return MetricsScope(None if line.models is None else frozenset(line.models))
 
     def name_of(self, authorization: str) -> str | None:
-        """Whose key this header has. All are compared, each in constant time."""
+        """Whose key this header has, also one that does not count any more. All are compared, each in constant time."""
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not SHORTEST <= len(key) <= LONGEST:
             return None
         given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-        matching = [name for name, known in self._keys if hmac.compare_digest(given, known)]
+        matching = [name for name, known in self._hashes if hmac.compare_digest(given, known)]
         return matching[0] if matching else None
+
+
+def _changes(text: str) -> list[KeyLine]:
+    try:
+        return parse_keys(text)
+    except WrongKeys as wrong:
+        raise WrongKeys(f"changed keys, {wrong}") from None
+
+
+class KeyFiles:
+    """Both files. problem: why the last change of them does not count; digest: of the changes that count."""
+
+    def __init__(self, planned: Path, changes: Path | None) -> None:
+        self._files = [planned, *([changes] if changes else [])]
+        self._had_changes = False
+        self._seen: object = None
+        self.problem, self.digest, self.at = "", "", 0.0
+
+    def first(self) -> ApiKeys:
+        """Raises WrongKeys, OSError, UnicodeDecodeError."""
+        self._seen = self._marks()
+        return self._read()
+
+    def changed(self) -> ApiKeys | None:
+        """None where nothing changed, or to what cannot be read: then `problem` and the log say why."""
+        marks = self._marks()
+        if marks == self._seen:
+            return None
+        self._seen, self.at = marks, time.time()
+        try:
+            found = self._read()
+        except (WrongKeys, OSError, UnicodeDecodeError) as error:
+            why = error.strerror or "" if isinstance(error, OSError) else str(error)
+            self.problem = "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else why
+            _LOG.error("API keys stay as they were, because their files cannot be read: %s", self.problem)
+            return None
+        _LOG.info("API keys were read anew: %d", len(found.names))
+        return found
+
+    def _marks(self) -> list[tuple[int, ...] | None]:
+        """By which a change is seen: of a file that was replaced, and of one that was written."""
+        found: list[tuple[int, ...] | None] = []
+        for file in self._files:
+            try:
+                mark = file.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((mark.st_dev, mark.st_ino, mark.st_size, mark.st_mtime_ns, mark.st_ctime_ns))
+        return found
+
+    def _read(self) -> ApiKeys:
+        texts = [_text(self._files[0]), *map(self._text_of_changes, self._files[1:])]
+        found = ApiKeys(*texts)
+        self.problem, self.at = "", time.time()
+        self.digest = hashlib.sha256("".join(texts[1:]).encode("utf-8")).hexdigest()
+        return found
+
+    def _text_of_changes(self, file: Path) -> str:
+        """Nothing before the first change. A file that is gone would let in again who was revoked."""
+        try:
+            text = _text(file)
+        except FileNotFoundError:
+            if self._had_changes:
+                raise WrongKeys("the file of changed keys is gone") from None
+            return ""
+        self._had_changes = True
+        return text
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as opened:
+        data = opened.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise WrongKeys("it has more than 1 MiB")
+    return data.decode("utf-8")
 
 
 def key_line(name: str, key: str, use: str = "") -> str:
@@ -75,9 +149,14 @@ def key_line(name: str, key: str, use: str = "") -> str:
 
 
 def new_key(name: str, use: str = "") -> tuple[str, str]:
-    """A key, and its line in the file. Raises WrongKeys."""
+    """A key, and its line in the file. use: rules, as they stand there. Raises WrongKeys."""
     key = "wh-" + secrets.token_urlsafe(32)
     line = key_line(name, key, use)
-    if _LINE.fullmatch(line) is None:
-        raise WrongKeys("it is new-key NAME [metrics[=MODEL,…]], and NAME has up to 64 letters, digits, dots, - and _")
+    try:
+        parse_key(line)
+    except ValueError:
+        raise WrongKeys(
+            "it is new-key NAME and rules, such as metrics, models=MODEL,… or expires=2027-01-31T00:00:00Z, and NAME "
+            "has up to 64 letters, digits, dots, - and _"
+        ) from None
     return key, line

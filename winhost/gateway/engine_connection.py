@@ -124,7 +124,7 @@ class EngineConnection(asyncio.Protocol):
         ended. Raises EngineFault.
         """
         self._write, self._head, self._framed, self._count = client.write, head, framed, count
-        self._as_it_is = framed and count is None
+        self._as_it_is = framed
         try:
             self._pass_held()
             client.reads_from(self)
@@ -148,7 +148,10 @@ class EngineConnection(asyncio.Protocol):
         if not data:
             return False
         try:
-            if self._write and (size := self.answer.whole_chunks(data)):
+            count = self._count
+            if self._write and (not count or count.may_pass(data)) and (size := self.answer.whole_chunks(data)):
+                if count:
+                    count.passed(data)
                 self._heard = time.monotonic()
                 self.passed += size
                 self._write(data)

@@ -19,6 +19,8 @@ from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .key_limits import KeyLimits, OverLimit, TokenCount
+from .key_lines import KeyLine
+from .key_use import KeyUse
 from .passed_answer import OwnAnswer, PassedAnswer
 from .published import (
     HEALTH,
@@ -40,17 +42,19 @@ _GONE = 499  # the client went away; for log and metrics alone
 
 @dataclass
 class Exchange:
-    """What is known of a request by now; all of it may be logged."""
+    """What is known of a request by now; all of it may be logged. holder: its key; revoked: that is no key any more."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     began: float = field(default_factory=time.monotonic)
     client: str = "-"
     route: str = "-"
     key: str = "-"
+    holder: KeyLine | None = None
     model: str = "-"
     sent: int = 0
     first_byte: float | None = None
     count: TokenCount | None = None
+    revoked: bool = False
 
     @property
     def age(self) -> float:
@@ -65,21 +69,43 @@ class Answered(Exception):
         self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
 
 
+def _revoked() -> Answered:
+    return Answered(401, "key-revoked", "This API key was revoked.", WWW_Authenticate="Bearer")
+
+
+def _other_model(models: "list[str]") -> Answered:
+    message = f"This API key may ask {', '.join(models) or 'no model that is here'}."
+    return Answered(403, "model-not-allowed", message, "model")
+
+
 class FrontDoor:
-    """Answers requests. draining: it takes no more of them; open: how many are not answered."""
+    """Answers requests. draining: it takes no more of them; open: how many are not answered; keys_unread: files of keys
+    have changed, and cannot be read.
+    """
 
     def __init__(
-        self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns
+        self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns, use: KeyUse
     ) -> None:
-        self._settings, self._keys, self._engines, self._clients = settings, keys, engines, clients
-        self._turns = turns
+        self._settings, self._engines, self._clients = settings, engines, clients
+        self._turns, self._use = turns, use
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
         self._metrics = GatewayMetrics()
         self._began = int(time.time())
         self.draining = False
         self._cutting = False
-        self._work: set[asyncio.Task[Any]] = set()
+        self._work: dict[asyncio.Task[Any], Exchange] = {}
+        self.keys_unread = False
+        self.change_keys(keys)
+
+    def change_keys(self, keys: ApiKeys) -> None:
+        """These count from now on. What runs by a key that was revoked is broken off: it may be in wrong hands."""
+        self._keys = keys
+        self._key_limits.change({name: limits for name in keys.names if (limits := keys.line(name).limits)})
+        for work, exchange in self._work.items():
+            if exchange.holder and exchange.holder.sha256 not in keys.hashes:
+                exchange.revoked = True
+                work.cancel()
 
     @property
     def open(self) -> int:
@@ -100,7 +126,7 @@ class FrontDoor:
         exchange = Exchange(client=request.address or "-")
         work = asyncio.current_task()  # each request has one
         assert work
-        self._work.add(work)
+        self._work[work] = exchange
         status, kept = 500, False
         try:
             status, kept = await self._answered(request, exchange)
@@ -109,7 +135,7 @@ class FrontDoor:
                 raise
             status = _GONE
         finally:
-            self._work.discard(work)
+            del self._work[work]
             self._note(exchange, status)
         return kept
 
@@ -118,6 +144,8 @@ class FrontDoor:
         counted.requests[exchange.route, exchange.model, status] += 1
         counted.sent[exchange.model] += exchange.sent
         counted.whole.add(exchange.model, exchange.age)
+        if exchange.count and exchange.holder:
+            self._use.used(exchange.holder, exchange.count)
         if exchange.first_byte is not None:
             counted.first_byte.add(exchange.model, exchange.first_byte)
         first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
@@ -134,9 +162,10 @@ class FrontDoor:
         except Answered as error:
             found = self._error(error, exchange)
         except asyncio.CancelledError:
-            if not self._cutting or request.client.gone:
+            if not (self._cutting or exchange.revoked) or request.client.gone:
                 raise
-            found = self._error(Answered(503, "stopping", "The gateway is stopping.", Retry_After="10"), exchange)
+            stopped = Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
+            found = self._error(_revoked() if exchange.revoked else stopped, exchange)
         if isinstance(found, PassedAnswer):
             return found.status, found.kept
         return found.status, found.write_to(request)
@@ -163,9 +192,9 @@ class FrontDoor:
         head = request.head
         route = route_of(head.target, self._settings.models)
         if needs_key(route):
-            exchange.key = self._holder(head)
+            holder = self._holder(head, exchange)
             request.client.has_key()
-            self._check_use(exchange.key, route)
+            self._check_use(holder, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
         exchange.route = route
@@ -177,21 +206,32 @@ class FrontDoor:
             return await self._completed(request, exchange)
         return await self._own_answer(route, head.target.partition("?")[0], exchange)
 
-    def _holder(self, head: Head) -> str:
-        holder = self._keys.name_of(head.authorization)
-        if holder is None:
+    def _holder(self, head: Head, exchange: Exchange) -> KeyLine:
+        name = self._keys.name_of(head.authorization)
+        if name is None:
             message = "An API key is needed: the header `Authorization: Bearer KEY`."
             raise Answered(401, "no-key", message, WWW_Authenticate="Bearer")
-        return holder
+        exchange.key, line = name, self._keys.line(name)
+        state = line.state(time.time())
+        if state == "revoked":
+            raise _revoked()
+        if state == "expired":
+            raise Answered(401, "key-expired", "This API key has expired.", WWW_Authenticate="Bearer")
+        exchange.holder = line
+        return line
 
-    def _check_use(self, holder: str, route: str | None) -> None:
+    def _check_use(self, holder: KeyLine, route: str | None) -> None:
         """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
-        for_metrics = self._keys.metrics_of(holder) is not None
-        if for_metrics and route != METRICS:
+        if holder.metrics and route != METRICS:
             raise Answered(403, "metrics-key", "This key is for /metrics alone.")
-        if route == METRICS and not for_metrics:
+        if route == METRICS and not holder.metrics:
             message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
             raise Answered(403, "no-metrics-key", message)
+
+    def _models_of(self, exchange: Exchange) -> "list[str]":
+        """Those that its key may ask."""
+        only = exchange.holder.models if exchange.holder else ()
+        return [name for name in self._settings.models if only is None or name in only]
 
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
@@ -202,7 +242,8 @@ class FrontDoor:
             now["held_body_bytes"] = self._bodies.held
             scope = self._keys.metrics_of(exchange.key)
             only = scope.models if scope else frozenset[str]()
-            text = self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now)
+            more = (*self._turns.metrics(), *self._use.lines(self.keys_unread))
+            text = self._metrics.text(more, only, **now, connections=self._clients.now)
             return OwnAnswer(
                 200, text.encode(), {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
             )
@@ -211,10 +252,12 @@ class FrontDoor:
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
                 raise Answered(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
             return OwnAnswer.json(200, {"ready": True}, headers)
-        named = model_in(path, self._settings.models)
+        named, allowed = model_in(path, self._settings.models), self._models_of(exchange)
         if path != MODELS and named:
+            if named not in allowed:
+                raise _other_model(allowed)
             return OwnAnswer.json(200, self._described(named), headers)
-        data = [self._described(name) for name in self._settings.models]
+        data = [self._described(name) for name in allowed]
         return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
 
     async def _ready(self, model: PublishedModel) -> bool:
@@ -239,6 +282,8 @@ class FrontDoor:
                     await self._read(request, body, exchange, until)
                     return await self._asked(request, body, exchange, seat, until)
         except OverLimit as over:
+            if exchange.holder:
+                self._use.refused(exchange.holder)
             message = f"This API key may have {over.what}."
             raise Answered(429, "rate_limit_exceeded", message, Retry_After=str(over.after)) from None
         except (Busy, WaitedTooLong) as busy:
@@ -298,6 +343,8 @@ class FrontDoor:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None
         exchange.model, body.parts = found.model, found.parts
+        if found.model not in (allowed := self._models_of(exchange)):
+            raise _other_model(allowed)
         if exchange.count:
             exchange.count.hides_usage = found.adds_usage
 
@@ -318,9 +365,10 @@ class FrontDoor:
             self._turns.doubt(exchange.model)
             self._break_off(passed, exchange, "engine-broke-off")
         except asyncio.CancelledError:
-            if not (seat.ended or self._cutting):
+            if not (seat.ended or self._cutting or exchange.revoked):
                 raise
-            self._break_off(passed, exchange, "turn-ended" if seat.ended else "stopping")
+            code = "key-revoked" if exchange.revoked else "turn-ended" if seat.ended else "stopping"
+            self._break_off(passed, exchange, code)
         finally:
             exchange.sent = engine.passed
         return passed

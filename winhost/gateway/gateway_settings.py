@@ -9,7 +9,7 @@ from typing import Any
 
 from .key_limits import PerKey, parse_per_key
 from .request_rules import BodyRules, parse_rules
-from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
+from .settings_values import NAME, SOCKET, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .trusted_proxies import Network
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 
@@ -70,7 +70,8 @@ class Limits:
 @dataclass(frozen=True)
 class GatewaySettings:
     """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way; trusted_proxies:
-    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection.
+    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection;
+    key_changes: the file with what was changed of API keys since they were planned, empty: there is none.
     """
 
     listen: SocketOrPort
@@ -82,6 +83,7 @@ class GatewaySettings:
     per_key: PerKey = field(default_factory=PerKey)
     trusted_proxies: "tuple[Network, ...]" = ()
     proxy_protocol: bool = False
+    key_changes: str = ""
 
     @property
     def taking_turns(self) -> dict[str, ModelTurns]:
@@ -108,6 +110,7 @@ def parse_settings(text: str) -> GatewaySettings:
         per_key=parse_per_key(given.get("per_key", {})),
         trusted_proxies=_networks(given.get("trusted_proxies", [])),
         proxy_protocol=_flag(given, "proxy_protocol"),
+        key_changes=word(given, "the settings", "key_changes", SOCKET) if "key_changes" in given else "",
     )
     check_turns(settings.taking_turns, settings.turns)
     if settings.proxy_protocol and not settings.trusted_proxies:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from .key_lines import KEY_NAME, MOST_OF_A_LIMIT
 from .settings_values import WrongSettings, number, table
 
-_MOST = 1_000_000_000
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME = re.compile(KEY_NAME)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def parse_per_key(value: Any) -> PerKey:
 
 
 def _changed(limit: KeyLimit, given: "dict[str, Any]", where: str) -> KeyLimit:
-    return replace(limit, **{name: number(given, where, name, _MOST) for name in given})
+    return replace(limit, **{name: number(given, where, name, MOST_OF_A_LIMIT) for name in given})
 
 
 class OverLimit(Exception):
@@ -75,9 +75,16 @@ class _Allowance:
     def take(self, count: int) -> None:
         self._left -= count
 
+    def change(self, per_minute: int, now: float) -> None:
+        """What a higher limit has more is there at once; what was overdrawn stays so."""
+        self.until_one(now)
+        self._left = min(float(per_minute), self._left + max(0, per_minute - self.per_minute))
+        self.per_minute = per_minute
 
-_TOTAL = re.compile(rb'"total_tokens":\s*(\d{1,12})')  # in a text of the answer its quotes would have backslashes
-_LONGEST = 40  # bytes of such a match
+
+# In a text of the answer its quotes would have backslashes.
+_REPORTED = re.compile(rb'"(prompt|input|completion|output|total)_tokens":\s*(\d{1,12})')
+_LONGEST = 48  # bytes of such a match
 _NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
 _AFTER_AN_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
 _LARGEST_EVENT = 1_048_576
@@ -91,20 +98,51 @@ class TokenCount:
 
     def __init__(self) -> None:
         self.hides_usage = False
-        self._reported, self._events = 0, 0
+        self._reported: dict[bytes, int] = {}
+        self._events = 0
         self._rest = b""
 
     @property
     def tokens(self) -> int:
-        return max(self._reported, self._events)
+        return self.taken_in + self.taken_out
+
+    @property
+    def taken_in(self) -> int:
+        """Of the prompt. All, where the engine tells only a sum: so it is with texts that are compared."""
+        found = self._reported
+        known = found.get(b"prompt", found.get(b"input"))
+        if known is None:
+            known = max(0, found.get(b"total", 0) - found.get(b"completion", found.get(b"output", 0)))
+        return known
+
+    @property
+    def taken_out(self) -> int:
+        """Of the answer."""
+        found = self._reported
+        known = found.get(b"completion", found.get(b"output"))
+        if known is None:
+            known = max(0, found.get(b"total", 0) - self.taken_in)
+        return max(known, 0 if found else self._events)
+
+    def may_pass(self, chunks: bytes) -> bool:
+        """Whether these chunks, as they came from an engine, can go to the client as they are: they begin and end with
+        an event, and report nothing.
+        """
+        if b'"usage"' in chunks or not chunks.endswith(b"\n\n\r\n"):
+            return False
+        return not self._rest or self._rest.endswith(b"\n\n")
+
+    def passed(self, chunks: bytes) -> None:
+        """They went as they are."""
+        self._events += chunks.count(b"\n\n")
 
     def feed(self, part: bytes) -> bytes:
         """What is for its client of this part of the answer, and of what came before."""
         whole = self._rest + part
         self._events += part.count(b"\n\n") + part.count(b"\n\r\n")
-        if b'"total_tokens"' in whole:
-            for found in _TOTAL.finditer(whole):
-                self._reported = int(found[1])
+        if b'_tokens"' in whole:
+            for found in _REPORTED.finditer(whole):
+                self._reported[found[1]] = int(found[2])
         if not self.hides_usage:
             self._rest = whole[-_LONGEST:]
             return part
@@ -119,10 +157,10 @@ class TokenCount:
 
 
 def _without_usage(events: bytes) -> bytes:
-    if b'"total_tokens"' not in events:
+    if b'"usage"' not in events:
         return events
     each = _AFTER_AN_EVENT.split(events)
-    return b"".join(event for event in each if not (b'"total_tokens"' in event and _NO_CHOICES.search(event)))
+    return b"".join(event for event in each if not (b'"usage"' in event and _NO_CHOICES.search(event)))
 
 
 class KeyLimits:
@@ -130,16 +168,25 @@ class KeyLimits:
 
     def __init__(self, per_key: PerKey, now: Callable[[], float] = time.monotonic) -> None:
         self._per_key, self._now = per_key, now
+        self._own: Mapping[str, Mapping[str, int | None]] = {}
         self._open: Counter[str] = Counter()
         self._allowances: dict[tuple[str, str], _Allowance] = {}
 
+    def change(self, own: "Mapping[str, Mapping[str, int | None]]") -> None:
+        """From now on keys have these limits of their own, which come before those of the settings."""
+        self._own = own
+
+    def of(self, key: str) -> KeyLimit:
+        limit, own = self._per_key.of(key), self._own.get(key)
+        return replace(limit, **own) if own else limit
+
     def request(self, key: str) -> "_Counted":
-        """For one that goes to an engine; the count where the key has a limit of tokens. Raises OverLimit."""
+        """For one that goes to an engine; its count. Raises OverLimit."""
         return _Counted(self, key)
 
-    def begin(self, key: str) -> "TokenCount | None":
+    def begin(self, key: str) -> "TokenCount":
         """Raises OverLimit."""
-        limit = self._per_key.of(key)
+        limit = self.of(key)
         if limit.concurrent is not None and self._open[key] >= limit.concurrent:
             raise OverLimit(f"{limit.concurrent} requests at a time", 1)
         requests = self._allowance(key, "requests", limit.requests_per_minute)
@@ -150,27 +197,32 @@ class KeyLimits:
         if requests:
             requests.take(1)
         self._open[key] += 1
-        return TokenCount() if tokens else None
+        return TokenCount()
 
-    def end(self, key: str, count: "TokenCount | None") -> None:
+    def end(self, key: str, count: "TokenCount") -> None:
         self._open[key] -= 1
-        if count:
-            self._allowances[key, "tokens"].take(count.tokens)
+        if tokens := self._allowances.get((key, "tokens")):
+            tokens.take(count.tokens)
 
     def _allowance(self, key: str, what: str, per_minute: "int | None") -> "_Allowance | None":
+        """One that was lifted is forgotten: set again, it begins full."""
         if per_minute is None:
+            self._allowances.pop((key, what), None)
             return None
-        if (key, what) not in self._allowances:
-            self._allowances[key, what] = _Allowance(what, per_minute, self._now())
-        return self._allowances[key, what]
+        found = self._allowances.get((key, what))
+        if found is None:
+            found = self._allowances[key, what] = _Allowance(what, per_minute, self._now())
+        elif found.per_minute != per_minute:
+            found.change(per_minute, self._now())
+        return found
 
 
 class _Counted:
     def __init__(self, limits: KeyLimits, key: str) -> None:
         self._limits, self._key = limits, key
-        self._count: TokenCount | None
+        self._count: TokenCount
 
-    def __enter__(self) -> "TokenCount | None":
+    def __enter__(self) -> "TokenCount":
         self._count = self._limits.begin(self._key)
         return self._count
 

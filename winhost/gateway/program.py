@@ -9,15 +9,18 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from .api_keys import ApiKeys, WrongKeys, new_key
+from .api_keys import ApiKeys, KeyFiles, new_key
 from .connections import Accepted, ClientConnection, Clients
 from .engine_side import Engines
 from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
 from .keeper_client import KeeperClient
+from .key_lines import WrongKeys
+from .key_use import KeyUse
 from .settings_values import WrongSettings
 from .strict_http import Framing
 from .trusted_proxies import TrustedProxies
@@ -26,6 +29,7 @@ from .turns import Turns
 _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
+_BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # at the files of keys
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -41,20 +45,30 @@ def main(words: list[str]) -> int:
     logging._srcfile = None  # as the Python documentation has it
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     try:
-        if len(words) in (2, 3) and words[0] == "new-key":
-            sys.stdout.write("{}\n{}\n".format(*new_key(*words[1:])))
+        if len(words) > 1 and words[0] == "new-key":
+            sys.stdout.write("{}\n{}\n".format(*new_key(words[1], " ".join(words[2:]))))
             return 0
         if len(words) != 1:
             raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
-        settings, keys, context = _prepared(Path(words[0]))
-        _run(settings, keys, context)
+        _run(_prepared(Path(words[0])))
     except (CannotStart, WrongKeys) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
 
 
-def _prepared(file: Path) -> tuple[GatewaySettings, ApiKeys, ssl.SSLContext | None]:
+@dataclass(frozen=True)
+class _Prepared:
+    """What the gateway starts with."""
+
+    settings: GatewaySettings
+    files: KeyFiles
+    keys: ApiKeys
+    use: KeyUse
+    context: ssl.SSLContext | None
+
+
+def _prepared(file: Path) -> _Prepared:
     try:
         settings = parse_settings(_text(file))
     except WrongSettings as error:
@@ -62,15 +76,26 @@ def _prepared(file: Path) -> tuple[GatewaySettings, ApiKeys, ssl.SSLContext | No
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder is None:
         raise CannotStart("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
-    try:
-        keys = ApiKeys(_text(Path(folder, "keys")))
-    except WrongKeys as error:
-        raise CannotStart(f"API keys: {error}") from None
+    files = KeyFiles(Path(folder, "keys"), Path(settings.key_changes) if settings.key_changes else None)
+    keys = _keys(files)
     if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # its key would have no limit
         raise CannotStart(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
     if unknown := sorted(keys.metrics_models - settings.models.keys()):
         raise CannotStart(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
-    return settings, keys, _context(settings.tls, Path(folder)) if settings.tls else None
+    state = os.environ.get("STATE_DIRECTORY")
+    use = KeyUse(Path(state, "use.json") if state else None)
+    return _Prepared(settings, files, keys, use, _context(settings.tls, Path(folder)) if settings.tls else None)
+
+
+def _keys(files: KeyFiles) -> ApiKeys:
+    try:
+        return files.first()
+    except WrongKeys as error:
+        raise CannotStart(f"API keys: {error}") from None
+    except OSError as error:
+        raise CannotStart(f"cannot read {error.filename}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CannotStart("API keys: a file of them is no text in UTF-8") from None
 
 
 def _text(file: Path) -> str:
@@ -93,13 +118,13 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _run(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None) -> None:
+def _run(prepared: _Prepared) -> None:
     """As asyncio.run, which takes no event loop before Python 3.12. Raises CannotStart."""
     selector = FairSelector()
     loop = asyncio.SelectorEventLoop(selector)
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(serve(settings, keys, context, selector))
+        loop.run_until_complete(_serve(prepared, selector))
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -109,16 +134,15 @@ def _run(settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | Non
         loop.close()
 
 
-async def serve(
-    settings: GatewaySettings, keys: ApiKeys, context: ssl.SSLContext | None, selector: FairSelector
-) -> None:
+async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
     """Raises CannotStart."""
+    settings, context = prepared.settings, prepared.context
     limits = settings.limits
     engines = Engines(limits, selector.read_by)
     clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
-    door = FrontDoor(settings, keys, engines, clients, turns)
+    door = FrontDoor(settings, prepared.keys, engines, clients, turns, prepared.use)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -130,6 +154,8 @@ async def serve(
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
     turns.start()
+    prepared.use.write(prepared.files)  # who looks after it is told what it has read, and since when it counts
+    keeping = loop.create_task(_keep_keys(prepared, door))
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
     gc.collect()
@@ -142,10 +168,26 @@ async def serve(
     await _until_done(door, limits.drain)
     door.cut()
     await _until_done(door, _AFTER_DRAIN_S)
+    keeping.cancel()
+    prepared.use.write(prepared.files)
     clients.close()
     turns.stop()
     await door.close()
     engines.close()
+
+
+async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
+    """Looks whether files of keys have changed, and writes down what keys use."""
+    while True:
+        for _ in range(_LOOKS_BEFORE_WRITING):
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
+            problem = prepared.files.problem
+            if keys := prepared.files.changed():
+                door.change_keys(keys)
+            door.keys_unread = bool(prepared.files.problem)
+            if keys or prepared.files.problem != problem:
+                prepared.use.write(prepared.files)
+        prepared.use.write(prepared.files)
 
 
 async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening":

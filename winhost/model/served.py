@@ -135,3 +135,49 @@ class TimedAnswer:
 @dataclass(frozen=True)
 class Acknowledged:
     """It was done, and nothing else is told of it."""
+
+
+@dataclass(frozen=True)
+class KeyUsed:
+    """What an API key used since counting began; refused: requests beyond its limits; last: None before the first."""
+
+    requests: int
+    refused: int
+    tokens_in: int
+    tokens_out: int
+    since: str
+    last: str | None
+
+
+@dataclass(frozen=True)
+class ServedKey:
+    """An API key of the gateway. planned: it is of the plan; state: active, expired, revoked, or hidden, where the plan
+    has a key of its name; metrics: it reads metrics alone; models: None for all; a limit of None is none; times are in
+    UTC; used: None where nothing is known.
+    """
+
+    name: str
+    planned: bool
+    state: str
+    metrics: bool
+    models: tuple[str, ...] | None
+    concurrent: int | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    expires: str | None
+    added: str | None
+    revoked: str | None
+    used: KeyUsed | None
+
+
+@dataclass(frozen=True)
+class ServedKeys:
+    """outcome: what became of a change, none where none was asked for; models: that are served; problem: why a file of
+    keys cannot be read; in_force: the gateway has read the keys as they are told here.
+    """
+
+    outcome: str
+    keys: tuple[ServedKey, ...]
+    models: tuple[str, ...]
+    problem: str | None
+    in_force: bool

@@ -23,6 +23,7 @@ UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
 _SOURCE = Path(__file__).parents[1] / "gateway"
 _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
+KEY_CHANGES = "/etc/winhost/gateway-keys"  # which no plan writes, so that none takes back what was changed since
 _PROGRAM = "gateway/"
 
 
@@ -74,7 +75,7 @@ def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tupl
 
     Raises ValueError.
     """
-    files = gateway_files(settings, keys, tls)
+    files = gateway_files({**settings, "key_changes": KEY_CHANGES}, keys, tls)
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""

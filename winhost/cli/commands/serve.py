@@ -7,7 +7,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, hub_option, yes_option
+from winhost.cli.options import Duration, KeyLimit, Number, WholeNumber, fleet_option, hub_option, yes_option
 from winhost.cli.outputs import answers
 
 
@@ -252,6 +252,99 @@ def down(**options: Any) -> int:
     With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
     """
     from winhost.cli.serve_down import down as run
+
+    return run(**options)
+
+
+@serve.group(cls=WinhostGroup)
+def keys() -> None:
+    """Add, list, limit and revoke API keys of the gateway of a target, without a restart.
+
+    They stand in a file of the target, beside the keys of its plan: a new plan leaves them, and winhost rollback of the
+    gateway removes them. Only their hashes are there.
+    """
+
+
+key_argument = click.argument("name", metavar="NAME")
+_RULES = (
+    click.option(
+        "--expires",
+        metavar="WHEN",
+        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+    ),
+    click.option("--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."),
+    click.option("--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."),
+    click.option("--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."),
+)
+
+
+def _ruled(command: Any) -> Any:
+    for option in reversed(_RULES):
+        command = option(command)
+    return command
+
+
+@keys.command(name="list")
+@target_argument
+@fleet_option
+@answers()
+def list_(**options: Any) -> int:
+    """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
+    from winhost.cli.serve_keys import list_ as run
+
+    return run(**options)
+
+
+@keys.command()
+@target_argument
+@key_argument
+@click.option("--key", metavar="REF", help="A secret reference to a key that you have. Default: a new one is made.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="A new file for the new key.")
+@click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
+@click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
+@_ruled
+@fleet_option
+@answers()
+def add(**options: Any) -> int:
+    """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
+
+    It counts as soon as the gateway has read it, within a second.
+    """
+    from winhost.cli.serve_keys import add as run
+
+    return run(**options)
+
+
+@keys.command()
+@target_argument
+@key_argument
+@click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
+@click.option("--all-models", is_flag=True, help="All models.")
+@_ruled
+@fleet_option
+@answers()
+def limit(**options: Any) -> int:
+    """Change what the API key NAME of TARGET may use, and until when. What is left out stays.
+
+    Requests that run go on; the next ones find the new limits.
+    """
+    from winhost.cli.serve_keys import limit as run
+
+    return run(**options)
+
+
+@keys.command()
+@target_argument
+@key_argument
+@yes_option
+@fleet_option
+@answers()
+def revoke(**options: Any) -> int:
+    """End the API key NAME of TARGET now: its open requests are broken off, and it never counts again.
+
+    To end it at some time instead, without that: winhost serve keys limit TARGET NAME --expires WHEN.
+    """
+    from winhost.cli.serve_keys import revoke as run
 
     return run(**options)
 

@@ -38,6 +38,8 @@ _MADE_BY_SCRIPTS = (
 )
 _FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
+_KEYS = Interpreter()
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class LinuxAnswers:
@@ -107,9 +109,28 @@ class LinuxAnswers:
         with self._alone:
             self.look()
             request = json.loads(json_text)
-            serving = program == "serving"
-            answer = self.linux.part(SimulatedServing).answer(request) if serving else probe_answer(self.linux, request)
+            if program == "serving" and request.get("do") == "keys":
+                answer = self._keys(request, connection)
+            elif program == "serving":
+                answer = self.linux.part(SimulatedServing).answer(request)
+            else:
+                answer = probe_answer(self.linux, request)
             return json.dumps({"answers": [answer]})
+
+    def _keys(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
+        """By the program itself. The gateway reads the file of changed keys as soon as anybody looks."""
+        serving = self.linux.part(SimulatedServing)
+        serving.read_keys()
+        self.linux.settle()
+        # One of its own: on a Linux that program is another text than the agent, and has other names.
+        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection))) as inner:
+            names = inner.load("winhost.agent.linux_keys")
+            try:
+                answer = {"ok": True, **names["keys"](request)}
+            except Exception as error:  # noqa: BLE001 - as the program itself does
+                answer = {"ok": False, "error": names["describe_error"](error), "warnings": []}
+        self.linux.gather()
+        return answer
 
     def connect(self, address: str, port: int) -> socket.socket | None:
         """A connection from within to this address, as sshd makes for a client; None where nobody listens."""

@@ -8,11 +8,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.gateway.key_lines import counting, parse_keys
 from winhost.lab.contract.agent_answers import failure
 from winhost.lab.linux.linux_errors import refused
 from winhost.lab.linux.linux_machine import Linux, State
@@ -55,6 +57,7 @@ class SimulatedServing:
     rest: set[str] = field(default_factory=set)
     turns: tuple[tuple[str, str, float], ...] = ()
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
+    used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """To one request of `winhost serve`."""
@@ -176,7 +179,7 @@ class SimulatedServing:
         counts = ("running", "waiting", "answered", "refused", "broken")
         said = (*((name, "", 0.0) for name in counts), *(self.turns or self._resting()))
         metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
-        found = metrics if self._knows(key, _FOR_METRICS) else None
+        found = metrics if self._knows(key, metrics=True) else None
         return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
 
     def _prepare(self, gateway: str) -> None:
@@ -203,15 +206,25 @@ class SimulatedServing:
         names = {True: "turn:asleep", False: "turn:starting"}
         return [(names[each["unit"] in self.rest], each["model"], 1.0) for each in self._engines() if each.get("turns")]
 
-    def _knows(self, key: str | None, use: str = "") -> bool:
-        """By the file of keys that was installed. use: what follows a hash there."""
+    def _knows(self, key: str | None, *, metrics: bool = False) -> bool:
+        """By the files of keys: of the plan, and of what was changed since."""
         hashed = sha256((key or "").encode()).hexdigest()
-        lines = (text for path, text in self.linux.texts().items() if re.fullmatch(_KEYS, path))
+        texts = self.linux.texts()
+        planned = [line for path, text in texts.items() if re.fullmatch(_KEYS, path) for line in parse_keys(text)]
+        now = datetime.now(UTC).timestamp()
         return any(
-            hmac.compare_digest(hashed, each)
-            for text in lines
-            for each in re.findall(f"sha256:([0-9a-f]{{64}}){use}\n", text)
+            hmac.compare_digest(hashed, each.sha256) and each.metrics is metrics and each.state(now) == "active"
+            for each in counting(planned, parse_keys(texts.get(KEY_CHANGES, "")))
         )
+
+    def read_keys(self) -> None:
+        """The gateway that runs has read the changes, and says so; what keys used is made up."""
+        if not self._active("winhost-gateway.service"):
+            return
+        changes = self.linux.disk.text(KEY_CHANGES) or ""
+        read = {"changes": sha256(changes.encode()).hexdigest(), "problem": "", "at": ""}
+        used = {name: dict(each) for name, each in self.used.items()}
+        self.linux.disk.write(KEY_USE, json.dumps({"format": 1, "read": read, "used": used}), 0o600)
 
     def _gpus(self) -> list[Json] | None:
         """What a stand-in takes of a GPU is made up."""
@@ -285,5 +298,5 @@ class SimulatedServing:
 
 
 _NOTHING: dict[str, Any] = {"engines": [], "gateway": {"unit": "", "listen": ""}}
-_FOR_METRICS = " metrics[^\n]*"
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"
+KEY_CHANGES, KEY_USE = "/etc/winhost/gateway-keys", "/var/lib/private/winhost-gateway/use.json"

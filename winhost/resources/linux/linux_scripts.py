@@ -4,7 +4,7 @@ from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
-from winhost import agent
+from winhost import agent, gateway
 from winhost.model.once import once
 from winhost.model.one_text import one_text
 
@@ -19,7 +19,9 @@ PARTS = (
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
 BOOT = "linux_boot.py"
-SERVING = (MODULE, *(f"linux_{name}.py" for name in ("wire", "http", "units", "serving")))
+SERVING = (MODULE, *(f"linux_{name}.py" for name in ("files", "wire", "http", "units")))
+KEYS = "key_lines.py"  # of the gateway, which reads what this writes
+SERVING_LAST = ("linux_keys.py", "linux_serving.py")
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 
@@ -57,7 +59,8 @@ def boot_text() -> str:
 @once
 def serving_text() -> str:
     """What `winhost serve` sends to look after engines and the gateway. It knows no resource."""
-    return f"{one_text(packaged(agent) / name for name in SERVING)}\n{_LAST_LINE}"
+    first, last = ([packaged(agent) / name for name in names] for names in (SERVING, SERVING_LAST))
+    return f"{one_text([*first, packaged(gateway) / KEYS, *last])}\n{_LAST_LINE}"
 
 
 def session_text() -> str:

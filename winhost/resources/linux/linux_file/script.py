@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import stat
+from contextlib import suppress
 
 from winhost.agent.linux_agent import (
     Found,
@@ -21,6 +23,10 @@ from winhost.agent.linux_checks import validate
 from winhost.agent.linux_files import content, link, owner_of, put, put_link, remove, status
 from winhost.agent.linux_packages import first_boot, wait_while
 
+GATEWAY_UNIT = "winhost-gateway.service"
+# Not of any plan: keys that were changed since, and what keys used. They go with the unit of the gateway.
+OF_THE_GATEWAY = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway")
+STATE_OF_THE_GATEWAY = "/var/lib/private/winhost-gateway"
 K3S_CONFIG, K3S_UNIT = "/etc/rancher/k3s/config.yaml", "winhost-k3s.service"
 CLOUD_INIT_OFF = "/etc/cloud/cloud-init.disabled"
 # Only these are written and read: other files may hold secrets.
@@ -106,9 +112,19 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     unit = path.rpartition("/")[2]
     if path == K3S_CONFIG and status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None:
         unit = K3S_UNIT  # which reads it when it starts
-    ours = ("winhost-gateway.service", "winhost-keeper.service", K3S_UNIT)
+    if path == f"/usr/local/lib/systemd/system/{GATEWAY_UNIT}" and after["text"] is None:
+        remove_keys()
+    ours = (GATEWAY_UNIT, "winhost-keeper.service", K3S_UNIT)
     if unit in ours and after["text"] is not None and systemd_runs():
         must("systemctl", "try-restart", unit, within=180)
+
+
+def remove_keys() -> None:
+    with suppress(OSError):  # not there
+        shutil.rmtree(STATE_OF_THE_GATEWAY)
+    for path in OF_THE_GATEWAY:
+        with suppress(OSError):  # not there, or a folder of somebody else's
+            remove(path)
 
 
 def take_effect(path: str) -> None:

@@ -1,0 +1,248 @@
+# Part of what `winhost serve` sends, the gateway's API keys: those of the plan, what was changed since, and their use.
+"""Changes are one file, replaced whole under a lock; the gateway reads it anew. Python 3.8 can read it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, wrong_place
+from winhost.agent.linux_files import content, put, status
+from winhost.gateway.key_lines import (
+    KEY_LIMITS,
+    KEY_MODEL,
+    KEY_NAME,
+    MOST_OF_A_LIMIT,
+    KeyLine,
+    WrongKeys,
+    counting,
+    hidden,
+    keys_text,
+    parse_keys,
+    time_text,
+)
+
+if TYPE_CHECKING:  # Python 3.8 cannot say these
+    from collections.abc import Iterator
+
+    from winhost.agent.linux_agent import State
+
+GATEWAY_UNITS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
+KEY_CHANGES = "/etc/winhost/gateway-keys"
+KEY_CHANGES_OWNER = "root:winhost-engines"  # the gateway is of this group, and no engine
+KEY_USE = "/var/lib/private/winhost-gateway/use.json"
+KEYS_LOCK = "/run/winhost-keys.lock"
+LOCKED_S = 30.0
+MOST_CHANGES = 1_000_000  # characters
+LAST_TIME = 253_402_300_799  # the end of the year 9999
+COUNTS = ("requests", "refused", "tokens_in", "tokens_out")
+
+
+def keys(asked: State) -> State:
+    """All keys of the gateway, after a change where one is asked for: {verb: add | limit | revoke, name, ...}. outcome:
+    what became of it.
+    """
+    files = GatewayFiles()
+    change, outcome = asked.get("change"), "none"
+    if change:
+        with keys_alone():
+            outcome = files.change(change)
+    return {"outcome": outcome, **files.told()}
+
+
+@contextmanager
+def keys_alone() -> Iterator[None]:
+    """Of two who change keys at a time, one waits."""
+    lock = os.open(KEYS_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    until = time.monotonic() + LOCKED_S
+    try:
+        while not keys_taken(lock):
+            if time.monotonic() > until:
+                raise AgentFault("Winhost.KeysLocked", "ResourceBusy", "Somebody else changes keys, and does not end.")
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(lock)
+
+
+def keys_taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def now_s() -> int:
+    return int(datetime.now(timezone.utc).timestamp())
+
+
+class GatewayFiles:
+    """What the unit of the gateway names: its settings, and the keys of the plan; and what was changed since."""
+
+    def __init__(self) -> None:
+        unit = next(
+            (text for text in map(text_of, (f"{each}/winhost-gateway.service" for each in GATEWAY_UNITS)) if text), ""
+        )
+        planned = re.search(r"^LoadCredential=keys:(/[A-Za-z0-9._/-]+)$", unit, re.MULTILINE)
+        settings = re.search(r"^ExecStart=.* (/[A-Za-z0-9._/-]+/settings\.json)$", unit, re.MULTILINE)
+        if planned is None or settings is None:
+            raise wrong_place("There is no winhost-gateway.service that names its keys and its settings.")
+        self.settings = json.loads(text_of(settings[1]) or "{}")
+        self.planned = parse_keys(text_of(planned[1]) or "")
+
+    @property
+    def models(self) -> list[str]:
+        return [each["name"] for each in self.settings.get("models", [])]
+
+    def changes(self) -> list[KeyLine]:
+        """Raises WrongKeys."""
+        return parse_keys(text_of(KEY_CHANGES) or "")
+
+    def change(self, asked: State) -> str:
+        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, or model NAME."""
+        if self.settings.get("key_changes") != KEY_CHANGES:
+            raise wrong_place(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
+        name = matching(KEY_NAME, asked["name"], "the name of a key")
+        try:
+            changes = self.changes()
+        except WrongKeys as wrong:
+            message = f"{KEY_CHANGES} cannot be read: {wrong}. Nothing was changed; mend it there, or put back a copy."
+            raise AgentFault("Winhost.NotValid", "InvalidData", message) from None
+        before = next((each for each in counting(self.planned, changes) if each.name == name), None)
+        if unknown := [each for each in asked.get("models") or () if each not in self.models]:
+            return f"model {unknown[0]}"
+        after = {"add": self.added, "limit": limited, "revoke": revoked}[asked["verb"]](name, before, asked)
+        if isinstance(after, str):
+            return after
+        if after == before:
+            return "same"
+        others = [each for each in changes if each.name != name]
+        text = keys_text([*others, after])
+        if len(text) > MOST_CHANGES:
+            raise AgentFault("Winhost.NoRoom", "ResourceUnavailable", f"{KEY_CHANGES} would have more than 1 MB.")
+        put(KEY_CHANGES, text, 0o640, KEY_CHANGES_OWNER)
+        return "changed"
+
+    def added(self, name: str, before: KeyLine | None, asked: State) -> KeyLine | str:
+        """One that was revoked makes room, but for a key of the plan. The same key again changes nothing: a lost answer
+        is asked for again.
+        """
+        digest = matching(r"[0-9a-f]{64}", asked["sha256"], "the hash of a key")
+        if before and before.sha256 == digest and before.revoked is None:
+            return before
+        if before and before.revoked is None:
+            return "exists"
+        if before and before.planned:
+            return "planned"
+        if any(each.sha256 == digest for each in counting(self.planned, self.changes())):
+            return "same-key"
+        return with_rules(KeyLine(name, digest, metrics=asked.get("metrics") is True, added=now_s()), asked)
+
+    def told(self) -> State:
+        """For whoever asked: every key, and whether the gateway has read it so."""
+        text, problem, changes = text_of(KEY_CHANGES) or "", None, []
+        try:
+            changes = parse_keys(text)
+        except WrongKeys as wrong:
+            problem = f"{KEY_CHANGES}: {wrong}"
+        use = gateway_use()
+        told = [self.key(each, use, each.state(now_s())) for each in counting(self.planned, changes)]
+        told += [self.key(each, {}, "hidden") for each in hidden(self.planned, changes)]
+        read: State = use["read"] if isinstance(use.get("read"), dict) else {}
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        in_force = problem is None and not read.get("problem") and read.get("changes") == digest
+        said = problem or str(read.get("problem") or "")[:300] or None
+        return {"keys": told, "models": self.models, "problem": said, "in_force": in_force}
+
+    def key(self, line: KeyLine, use: State, state: str) -> State:
+        per_key = self.settings.get("per_key", {})
+        limits = {**per_key, **per_key.get("keys", {}).get(line.name, {}), **line.limits}
+        used = use.get("used", {}).get(line.name) if isinstance(use.get("used"), dict) else None
+        times = {"expires": line.expires, "added": line.added, "revoked": line.revoked}
+        return {
+            "name": line.name,
+            "planned": line.planned,
+            "state": state,
+            "metrics": line.metrics,
+            "models": None if line.models is None else list(line.models),
+            **{name: None if line.metrics else limits.get(name) for name in KEY_LIMITS},
+            **{name: None if at is None else time_text(at) for name, at in times.items()},
+            "used": used_of(used, line),
+        }
+
+
+def limited(name: str, before: KeyLine | None, asked: State) -> KeyLine | str:
+    if before is None:
+        return "unknown"
+    if before.revoked is not None:
+        return "revoked"
+    if before.metrics and asked.get("limits"):
+        return "metrics"
+    return with_rules(before, asked)
+
+
+def revoked(name: str, before: KeyLine | None, asked: State) -> KeyLine | str:
+    if before is None:
+        return "unknown"
+    return before if before.revoked is not None else before._replace(revoked=now_s())
+
+
+def with_rules(line: KeyLine, asked: State) -> KeyLine:
+    """With what is asked for; what is left out stays. models: null for all; expires: seconds since 1970, or null;
+    expires_in: seconds from now; limits: null for none; default: names of limits that are as for every key.
+    """
+    if "models" in asked:
+        models = asked["models"]
+        line = line._replace(
+            models=None if models is None else tuple(matching(KEY_MODEL, each, "a model") for each in models)
+        )
+    if "expires_in" in asked:
+        line = line._replace(expires=now_s() + number_to(LAST_TIME // 2, asked["expires_in"]))
+    if "expires" in asked:
+        at = asked["expires"]
+        line = line._replace(expires=None if at is None else number_to(LAST_TIME, at))
+    limits = {name: limit for name, limit in line.limits.items() if name not in asked.get("default", [])}
+    for name, limit in asked.get("limits", {}).items():
+        if name not in KEY_LIMITS:
+            raise bad_request(f"{name!r} is no limit.")
+        limits[name] = None if limit is None else number_to(MOST_OF_A_LIMIT, limit)
+    return line._replace(limits=limits)
+
+
+def number_to(most: int, value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise bad_request(f"{value!r} is no whole number from 1 to {most}.")
+    return value
+
+
+def text_of(path: str) -> str | None:
+    """Nothing where there is no file."""
+    return None if status(path) is None else content(path).decode("utf-8")
+
+
+def gateway_use() -> State:
+    """What the gateway wrote last. It is not trusted: what is not as expected counts as not there."""
+    try:
+        found = json.loads(text_of(KEY_USE) or "{}")
+    except (OSError, ValueError, RecursionError, AgentFault):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def used_of(found: Any, line: KeyLine) -> State | None:
+    """Of this very key; nothing where another had its name."""
+    if not isinstance(found, dict) or found.get("of") != line.sha256:
+        return None
+    numbers: dict[str, Any] = {name: found.get(name) for name in (*COUNTS, "since", "last")}
+    if not all(type(each) is int and 0 <= each <= LAST_TIME for each in numbers.values()):
+        return None
+    since, last = numbers.pop("since"), numbers.pop("last")
+    return {**numbers, "since": time_text(since), "last": time_text(last) if last else None}

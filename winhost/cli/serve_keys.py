@@ -1,0 +1,389 @@
+"""winhost serve keys: who may use the gateway of a target, for how long, of which models and how much."""
+
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import click
+
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.running import begin
+from winhost.cli.serving_target import ServingTarget, no_such_model, serving_target
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.stack_parts import show_new_key
+from winhost.cli.tables import table
+from winhost.cli.watch import Watch, watching
+from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
+from winhost.gateway.api_keys import LONGEST, SHORTEST
+from winhost.gateway.key_lines import KEY_LIMITS, KEY_NAME
+from winhost.model.durations import parse_age
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
+from winhost.model.secrets import Secret, SecretRef
+from winhost.model.served import ServedKey, ServedKeys
+
+_READ_WITHIN_S, _PAUSE_S = 10.0, 0.5
+_STOPS = "Ctrl-C stops watching; a change that was asked for may be made there."
+NONE, AS_EVERY = "none", "default"
+Limit = int | str  # a number, `none` or `default`
+
+
+@dataclass(frozen=True)
+class KeysOfHost:
+    """The API keys of a gateway, and what they used. changed: the key that was added, limited or revoked; saved: the
+    file that has a new one; in_force: the gateway has read them as they are told here; problem: why it cannot.
+    """
+
+    host: str
+    changed: str | None
+    saved: str | None
+    in_force: bool
+    problem: str | None
+    keys: tuple[ServedKey, ...]
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """What options say of a key; None: nothing. expires: as it was typed; all_models: that none is named any more;
+    limits: in the order of KEY_LIMITS.
+    """
+
+    models: tuple[str, ...]
+    all_models: bool
+    expires: str | None
+    limits: tuple[Limit | None, ...]
+
+    def change(self) -> dict[str, Json]:
+        """As the program there takes it. Raises BadParameter, UsageError."""
+        found: dict[str, Json] = {}
+        if self.models and self.all_models:
+            raise click.UsageError("--model and --all-models contradict each other: choose one")
+        if self.models or self.all_models:
+            found["models"] = list(dict.fromkeys(self.models)) or None
+        if self.expires is not None:
+            found.update(parse_expiry(self.expires))
+        given = {name: limit for name, limit in zip(KEY_LIMITS, self.limits, strict=True) if limit is not None}
+        limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
+        if limits:
+            found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
+        if default := [name for name, limit in given.items() if limit == AS_EVERY]:
+            found["default"] = list[Json](default)
+        return found
+
+
+def parse_expiry(text: str) -> dict[str, Json]:
+    """`never`, so long from now (`30d`, `12h`), or a time, which is in UTC unless it says otherwise; a date begins at
+    its midnight. Raises BadParameter.
+    """
+    if text == "never":
+        return {"expires": None}
+    if re.fullmatch(r"[0-9dhms]+", text):  # the clock of the host counts, whatever it is here
+        try:
+            seconds = parse_age(text)
+        except ValueError as wrong:
+            raise _wrong_expiry(text, str(wrong)) from None
+        if not 1 <= seconds <= _LONGEST_S:
+            raise _wrong_expiry(text, "from 1s to 36500d is expected")
+        return {"expires_in": seconds}
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong_expiry(text, "write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    now = datetime.now(UTC)
+    if at <= now:
+        raise _wrong_expiry(text, f"that is over: it is {now:%Y-%m-%dT%H:%M:%SZ} now; to end a key, revoke it")
+    return {"expires": int(at.timestamp())}
+
+
+_LONGEST_S = 36_500 * 86_400
+
+
+def _wrong_expiry(text: str, why: str) -> click.BadParameter:
+    return click.BadParameter(f"{text!r:.80}: {why}", param_hint="'--expires'")
+
+
+# ---- the commands
+
+
+def list_(target: str, fleet_file: Path | None, output: Output) -> int:
+    """List the API keys of TARGET and what they used. Changes nothing."""
+    with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
+        found = served.session.keys()
+    _show(output, _of_host(served.host, found), show_keys)
+    return 0
+
+
+def add(
+    target: str,
+    name: str,
+    key: str | None,
+    save: Path | None,
+    models: tuple[str, ...],
+    metrics: bool,
+    expires: str | None,
+    concurrent: Limit | None,
+    requests_per_minute: Limit | None,
+    tokens_per_minute: Limit | None,
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
+    """Add an API key to the gateway of TARGET, without a restart."""
+    rules = KeyRules(models, False, expires, (concurrent, requests_per_minute, tokens_per_minute))
+    change = {**_named("add", name), "metrics": metrics, **rules.change()}
+    if metrics and (change.keys() & {"limits", "default"}):
+        raise click.UsageError("limits are for keys of models, and --metrics makes one that reads metrics alone")
+    secret, made = _key(key, save, output)
+    change["sha256"] = sha256(secret.reveal().encode()).hexdigest()
+    with watching(stops=_STOPS) as watch, serving_target(target, fleet_file, watch) as served:
+        saved = _saved(save, secret) if save else None
+        try:
+            found = served.session.keys(change)
+            _refuse(served.host, name, found)
+        except WinhostError as error:
+            if saved and isinstance(error, UsageError):  # it was refused: nobody has this key
+                saved.unlink()
+            elif saved:
+                watch.say(_perhaps(served.host, name, f"{visible(str(saved))} has it"))
+            raise
+        except KeyboardInterrupt:
+            watch.say(_perhaps(served.host, name, f"{visible(str(saved))} has it" if saved else "nobody has seen it"))
+            raise click.exceptions.Abort from None
+        with watch.paused():
+            if made and not saved:
+                show_new_key(f"API key {name} of {served.host}", secret)
+        found = _until_read(served, watch, found)
+    _show(output, _of_host(served.host, found, name, saved), _show_changed("added"))
+    return 0
+
+
+def limit(
+    target: str,
+    name: str,
+    models: tuple[str, ...],
+    all_models: bool,
+    expires: str | None,
+    concurrent: Limit | None,
+    requests_per_minute: Limit | None,
+    tokens_per_minute: Limit | None,
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
+    """Change what an API key of TARGET may use, without a restart."""
+    rules = KeyRules(models, all_models, expires, (concurrent, requests_per_minute, tokens_per_minute))
+    if not (asked := rules.change()):
+        raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
+    return _changed("limit", target, name, asked, fleet_file, output)
+
+
+def revoke(target: str, name: str, yes: bool, fleet_file: Path | None, output: Output) -> int:
+    """End an API key of TARGET now, and for ever."""
+    _named("revoke", name)
+    begin(f"Revoke {name} on {visible(target)}? Its open requests are broken off, and it never counts again.", yes)
+    return _changed("revoke", target, name, {}, fleet_file, output)
+
+
+def _changed(
+    verb: str, target: str, name: str, asked: Mapping[str, Json], fleet_file: Path | None, output: Output
+) -> int:
+    change = {**_named(verb, name), **asked}
+    with watching(stops=_STOPS) as watch, serving_target(target, fleet_file, watch) as served:
+        with watch.at(served.host, f"{verb} {name}"):
+            found = served.session.keys(change)
+        _refuse(served.host, name, found)
+        found = _until_read(served, watch, found)
+    _show(output, _of_host(served.host, found, name), _show_changed({"limit": "limited", "revoke": "revoked"}[verb]))
+    return 0
+
+
+def _named(verb: str, name: str) -> dict[str, Json]:
+    if not re.fullmatch(KEY_NAME, name):
+        raise click.BadParameter(
+            f"{name!r:.80} is no name of a key: it has up to 64 letters, digits, dots, - and _", param_hint="'NAME'"
+        )
+    return {"verb": verb, "name": name}
+
+
+# ---- a key
+
+
+def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secret, bool]:
+    """The key, and whether it was made now. Raises UsageError, BadParameter."""
+    if reference is None:
+        if save is None and (output.shape != "table" or not sys.stderr.isatty()):
+            raise click.UsageError(
+                "a new key is shown once, on a terminal, and this is none: name a new file for it, as --save FILE, or "
+                "a key of your own, as --key REF"
+            )
+        return Secret(f"wh-{secrets.token_urlsafe(32)}"), True
+    if save is not None:
+        raise click.UsageError("--key names a key that you have, and --save a file for a new one: choose one")
+    try:
+        found = SecretRef.parse(reference).resolve()
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--key'") from None
+    if not re.fullmatch(rf"[!-~]{{{SHORTEST},{LONGEST}}}", found.reveal()):
+        why = f"the key has to have {SHORTEST} to {LONGEST} characters of ASCII without blanks: openssl rand -hex 32"
+        raise click.BadParameter(why, param_hint="'--key'")
+    return found, False
+
+
+def _saved(file: Path, key: Secret) -> Path:
+    """A new file, for its owner alone. Raises BadParameter."""
+    try:
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise click.BadParameter(f"{visible(str(file))} is there already", param_hint="'--save'") from None
+    except OSError as error:
+        raise click.BadParameter(f"{visible(str(file))}: {error.strerror}", param_hint="'--save'") from None
+    with os.fdopen(number, "w", encoding="ascii") as opened:
+        opened.write(key.reveal())
+        opened.flush()
+        os.fsync(number)
+    return file.absolute()
+
+
+def _perhaps(host: str, name: str, where: str) -> str:
+    return (
+        f"{host}: it is not known whether {name} was added; {where}. See: winhost serve keys list {host}\n"
+        f"  If it is there and nobody has it: winhost serve keys revoke {host} {name}"
+    )
+
+
+# ---- what came of it
+
+
+def _refuse(host: str, name: str, found: ServedKeys) -> None:
+    """Raises UsageError: KeyExists, NoSuchKey, KeyRevoked, NoSuchModel."""
+    outcome, _, what = found.outcome.partition(" ")
+    if outcome in ("exists", "planned", "same-key"):
+        says, hint = _TAKEN[outcome]
+        raise UsageError(
+            "KeyExists", what=f"{host}: {says.format(name)}", hint=hint.format(host=host, name=name), host=host
+        )
+    if outcome == "unknown":
+        known = [each.name for each in found.keys]
+        what = f"{host} has no API key '{name}'{did_you_mean(name, known)}"
+        raise UsageError("NoSuchKey", what=what, hint=f"There are: {', '.join(known)}", host=host)
+    if outcome == "revoked":
+        hint = f"It stays so. Another key: winhost serve keys add {host} NAME"
+        raise UsageError("KeyRevoked", what=f"{host}: {name} was revoked", hint=hint, host=host)
+    if outcome == "model":
+        raise no_such_model(host, what, found.models)
+    if outcome == "metrics":
+        raise click.UsageError(f"limits are for keys of models, and {name} reads metrics alone")
+
+
+_TAKEN = {
+    "exists": ("there is an API key '{}' already", "To change what it may use: winhost serve keys limit {host} {name}"),
+    "planned": (
+        "'{}' is a key of the plan and was revoked, so the plan has to name another one",
+        "Choose another name, or plan with another key for it: winhost plan {host} --api-key {name}=REF",
+    ),
+    "same-key": (
+        "this very key is there already, under another name than '{}'",
+        "Name another key. Which there are: winhost serve keys list {host}",
+    ),
+}
+
+
+def _until_read(served: ServingTarget, watch: Watch, found: ServedKeys) -> ServedKeys:
+    """The keys as they are once the gateway has read them, or will not so soon."""
+    unit = served.deployed.gateway.unit
+    until = time.monotonic() + _READ_WITHIN_S
+    try:
+        with watch.at(served.host, "until the gateway has read it"):
+            while not (found.in_force or found.problem) and time.monotonic() < until:
+                if served.unit(unit).active != "active":
+                    break
+                time.sleep(_PAUSE_S)
+                found = served.session.keys()
+    except KeyboardInterrupt:
+        pass  # it was changed, and what is shown says that the gateway may not have read it
+    return found
+
+
+def _of_host(host: str, found: ServedKeys, changed: str | None = None, saved: Path | None = None) -> KeysOfHost:
+    file = None if saved is None else str(saved)
+    return KeysOfHost(host, changed, file, found.in_force, found.problem, found.keys)
+
+
+def _show(output: Output, found: KeysOfHost, human: Callable[[KeysOfHost], None]) -> None:
+    if output.shape == "name":
+        for each in found.keys:
+            click.echo(visible(each.name))
+        return
+    show_results("serving-keys", output.shape, [(found.host, found)], human)
+
+
+def show_keys(found: KeysOfHost) -> None:
+    """For people."""
+    table(_COLUMNS, map(_row, found.keys))
+    _show_state(found)
+
+
+_COLUMNS = ("key", "state", "for", "limits", "expires", "requests", "refused", "tokens in", "tokens out", "last used")
+
+
+def _row(each: ServedKey) -> Sequence[object]:
+    used = each.used
+    counts = (
+        ("", "", "", "", "")
+        if used is None
+        else (
+            *(f"{count:,}" for count in (used.requests, used.refused, used.tokens_in, used.tokens_out)),
+            used.last or "",
+        )
+    )
+    return each.name, each.state, _use(each), _limits(each), each.expires or "never", *counts
+
+
+def _use(each: ServedKey) -> str:
+    which = "all models" if each.models is None else ", ".join(each.models)
+    return f"metrics of {which}" if each.metrics else which
+
+
+def _limits(each: ServedKey) -> str:
+    short = dict(zip(KEY_LIMITS, ("at a time", "requests/min", "tokens/min"), strict=True))
+    found = [f"{limit:,} {short[name]}" for name in KEY_LIMITS if (limit := getattr(each, name)) is not None]
+    return ", ".join(found) or "none"
+
+
+def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
+    def show(found: KeysOfHost) -> None:
+        each = next(each for each in found.keys if each.name == found.changed)
+        rules = (
+            "" if done == "revoked" else f": {_use(each)}, limits: {_limits(each)}, expires: {each.expires or 'never'}"
+        )
+        say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
+        if found.saved:
+            say(f"Its key is in {found.saved}. To see it:")
+            click.echo(f"  {visible(command_line(('cat', found.saved), own_shell()))}")
+        _show_state(found)
+
+    return show
+
+
+def _show_state(found: KeysOfHost) -> None:
+    since = sorted({each.used.since for each in found.keys if each.used})
+    if since and found.changed is None:
+        say(f"Counted since {since[0]}{' or later' if len(since) > 1 else ''}; times are in UTC.")
+    if hidden := [each.name for each in found.keys if each.state == "hidden"]:
+        say(f"{', '.join(hidden)}: the plan has a key of this name, so the one that was added does not count.", hang=2)
+    if found.problem:
+        say(f"The gateway goes on with the keys that it had: {found.problem}", fg="red", hang=2)
+    elif not found.in_force:
+        say(
+            "The gateway has not read this yet, because it does not run or has just been told. See: "
+            f"winhost serve keys list {found.host}",
+            fg="yellow",
+            hang=2,
+        )

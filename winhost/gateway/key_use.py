@@ -1,0 +1,118 @@
+"""What each API key has used: kept in a file, so that a restart of the gateway forgets nothing."""
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from .api_keys import KeyFiles
+from .key_limits import TokenCount
+from .key_lines import KeyLine, time_text
+
+_LOG = logging.getLogger("gateway")
+_LARGEST = 16_777_216
+
+
+@dataclass
+class Used:
+    """of: the hash of its key; since: when counting began; last: its last request; times are seconds since 1970;
+    refused: requests beyond its limits.
+    """
+
+    of: str
+    since: int
+    last: int = 0
+    requests: int = 0
+    refused: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class KeyUse:
+    """By the names of keys. Another key under the same name begins anew."""
+
+    def __init__(self, file: "Path | None" = None) -> None:
+        """file: None where nothing is kept."""
+        self._file = file
+        self._used: dict[str, Used] = {}
+        self._written = ""
+        if file:
+            try:
+                self._used = _read(file)
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError, TypeError, RecursionError) as error:
+                _LOG.error("what API keys used is counted anew, because %s cannot be read: %s", file, error)
+
+    def _of(self, key: KeyLine) -> Used:
+        found = self._used.get(key.name)
+        if found is None or found.of != key.sha256:
+            found = self._used[key.name] = Used(key.sha256, int(time.time()))
+        return found
+
+    def used(self, key: KeyLine, count: TokenCount) -> None:
+        """By one request that went to an engine."""
+        found = self._of(key)
+        found.requests += 1
+        found.tokens_in += count.taken_in
+        found.tokens_out += count.taken_out
+        found.last = int(time.time())
+
+    def refused(self, key: KeyLine) -> None:
+        """A request was beyond its limits."""
+        self._of(key).refused += 1
+
+    def write(self, files: KeyFiles) -> None:
+        """With what is read of the files of keys. Does nothing where nothing changed."""
+        if self._file is None:
+            return
+        read = {"changes": files.digest, "problem": files.problem, "at": time_text(files.at)}
+        used = {name: asdict(each) for name, each in self._used.items()}
+        text = json.dumps({"format": 1, "read": read, "used": used})
+        if text == self._written:
+            return
+        beside = self._file.with_name(f".{self._file.name}.new")
+        try:
+            beside.write_text(text, "ascii")
+            beside.replace(self._file)
+            self._written = text
+        except OSError as error:
+            _LOG.error("cannot keep what API keys used in %s: %s", self._file, error.strerror)
+            with suppress(OSError):
+                beside.unlink()
+
+    def lines(self, problem: bool) -> Iterable[str]:
+        """For Prometheus. problem: files of keys have changed, and cannot be read."""
+        for name, meaning, values in (
+            ("key_requests_total", "Requests to engines, by key.", {"": "requests"}),
+            ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),
+            ("key_tokens_total", "Tokens of prompts (in) and answers (out), by key.", _TOKENS),
+        ):
+            yield f"# HELP winhost_gateway_{name} {meaning}"
+            yield f"# TYPE winhost_gateway_{name} counter"
+            for key, used in sorted(self._used.items()):
+                for label, value in values.items():
+                    more = f',direction="{label}"' if label else ""
+                    yield f'winhost_gateway_{name}{{key="{key}"{more}}} {getattr(used, value)}'
+        yield "# HELP winhost_gateway_keys_unread 1 where a changed file of keys cannot be read."
+        yield "# TYPE winhost_gateway_keys_unread gauge"
+        yield f"winhost_gateway_keys_unread {problem:d}"
+
+
+_TOKENS: Mapping[str, str] = {"in": "tokens_in", "out": "tokens_out"}
+_COUNTS = [each.name for each in fields(Used) if each.name != "of"]
+
+
+def _read(file: Path) -> "dict[str, Used]":
+    """Raises OSError, ValueError, TypeError, RecursionError."""
+    with file.open("rb") as opened:
+        top = json.loads(opened.read(_LARGEST))
+    if not isinstance(top, dict) or top.get("format") != 1 or not isinstance(top.get("used"), dict):
+        raise ValueError("it is not what the gateway writes")
+    found = {name: Used(**each) for name, each in top["used"].items()}
+    if any(type(getattr(each, name)) is not int for each in found.values() for name in _COUNTS):
+        raise ValueError("a count is no number")
+    return found
