@@ -21,6 +21,7 @@ class StandInEngine:
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
     `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
     tokens; `flood N` streams N MiB, and `flooded` counts them as they go; anything else is echoed.
+    metrics: what /metrics says.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -28,6 +29,7 @@ class StandInEngine:
         self.requests: list[tuple[str, str, bytes]] = []
         self.gone = self.flooded = 0
         self.first_came = threading.Event()
+        self.metrics = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -65,6 +67,8 @@ class StandInEngine:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.requests.append((request.method, request.raw_path, body))
+        if request.raw_path == "/metrics":
+            return web.Response(text=self.metrics)
         try:
             return await self._to(request, json.loads(body))
         except asyncio.CancelledError:

@@ -14,15 +14,17 @@ from .body_process import BodyProcess, NotRead
 from .connections import Clients, Request
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
+from .engine_metrics import EngineMetrics
 from .engine_side import Engines
 from .fair_line import WaitedTooLong
-from .gateway_metrics import GatewayMetrics
+from .gateway_metrics import GatewayMetrics, states_in
 from .gateway_settings import GatewaySettings, PublishedModel
 from .key_limits import KeyLimits, OverLimit, TokenCount
 from .passed_answer import OwnAnswer, PassedAnswer
 from .published import (
+    ENGINE_METRICS,
+    FOR_METRICS,
     HEALTH,
-    METRICS,
     MODELS,
     READY,
     method_of,
@@ -75,7 +77,7 @@ class FrontDoor:
         self._turns = turns
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
-        self._metrics = GatewayMetrics()
+        self._metrics, self._engine_metrics = GatewayMetrics(), EngineMetrics(engines)
         self._began = int(time.time())
         self.draining = False
         self._cutting = False
@@ -187,25 +189,19 @@ class FrontDoor:
     def _check_use(self, holder: str, route: str | None) -> None:
         """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
         for_metrics = self._keys.metrics_of(holder) is not None
-        if for_metrics and route != METRICS:
-            raise Answered(403, "metrics-key", "This key is for /metrics alone.")
-        if route == METRICS and not for_metrics:
-            message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
+        if for_metrics and route not in FOR_METRICS:
+            raise Answered(403, "metrics-key", "This key is for /metrics and /metrics/engines alone.")
+        if route in FOR_METRICS and not for_metrics:
+            message = f"{route} takes a key of its own: a line of the file of keys that ends with `metrics`."
             raise Answered(403, "no-metrics-key", message)
 
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
         if route == HEALTH:
             return OwnAnswer.json(200, {"status": "ok"}, headers)
-        if route == METRICS:
-            now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
-            now["held_body_bytes"] = self._bodies.held
-            scope = self._keys.metrics_of(exchange.key)
-            only = scope.models if scope else frozenset[str]()
-            text = self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now)
-            return OwnAnswer(
-                200, text.encode(), {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-            )
+        if route in FOR_METRICS:
+            text = await self._told(route, exchange.key)
+            return OwnAnswer(200, text, {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         if route == READY:
             models = self._settings.models.values()
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
@@ -216,6 +212,16 @@ class FrontDoor:
             return OwnAnswer.json(200, self._described(named), headers)
         data = [self._described(name) for name in self._settings.models]
         return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
+
+    async def _told(self, route: str, key: str) -> bytes:
+        scope = self._keys.metrics_of(key)
+        only = scope.models if scope else frozenset[str]()
+        if route == ENGINE_METRICS:
+            models = [each for name, each in self._settings.models.items() if only is None or name in only]
+            return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
+        now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
+        now["held_body_bytes"] = self._bodies.held
+        return self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:
         """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
