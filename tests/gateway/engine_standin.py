@@ -15,7 +15,8 @@ from tests.processes import PATIENCE_S
 
 
 class StandInEngine:
-    """requests: method, path and body of what came; gone: how many clients left before their answer's end.
+    """requests: method, path and body of what came; ids: their X-Request-Id; gone: how many clients left before the
+    end of their answer.
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
@@ -27,6 +28,7 @@ class StandInEngine:
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.requests: list[tuple[str, str, bytes]] = []
+        self.ids: list[str] = []
         self.gone = self.flooded = 0
         self.first_came = threading.Event()
         self.metrics = ""
@@ -67,6 +69,7 @@ class StandInEngine:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.requests.append((request.method, request.raw_path, body))
+        self.ids.append(request.headers.get("X-Request-Id", ""))
         if request.raw_path == "/metrics":
             return web.Response(text=self.metrics)
         try:

@@ -42,8 +42,11 @@ _GONE = 499  # the client went away; for log and metrics alone
 
 @dataclass
 class Exchange:
-    """What is known of a request by now; all of it may be logged."""
+    """What is known of a request by now; all of it may be logged. given: the id that its client gave it; id: in the log
+    and for the engine, which takes no id twice; error: why its answer is none, or broken off.
+    """
 
+    given: str = ""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     began: float = field(default_factory=time.monotonic)
     client: str = "-"
@@ -53,6 +56,12 @@ class Exchange:
     sent: int = 0
     first_byte: float | None = None
     count: TokenCount | None = None
+    error: str = ""
+
+    def name(self, given: str) -> None:
+        self.given = given
+        if given:
+            self.id = f"{given}-{self.id}"
 
     @property
     def age(self) -> float:
@@ -122,10 +131,14 @@ class FrontDoor:
         counted.whole.add(exchange.model, exchange.age)
         if exchange.first_byte is not None:
             counted.first_byte.add(exchange.model, exchange.first_byte)
-        first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
-        who = f"client={exchange.client} key={exchange.key}"
-        line = f"{exchange.id} {who} {exchange.route} model={exchange.model} {status} first={first} s, "
-        line += f"whole={exchange.age:.3f} s, {exchange.sent} bytes\n"
+        # No value has a space or a quote: keys, routes and models are words of the settings, addresses are parsed.
+        line = f"level=info msg=request id={exchange.id} client={exchange.client} key={exchange.key}"
+        line += f" route={exchange.route} model={exchange.model} status={status}"
+        if exchange.error:
+            line += f" error={exchange.error}"
+        if exchange.first_byte is not None:
+            line += f" first_byte_s={exchange.first_byte:.3f}"
+        line += f" request_s={exchange.age:.3f} sent_bytes={exchange.sent}\n"
         with suppress(OSError):  # a record of `logging` would cost ten times as much
             sys.stderr.write(line)
 
@@ -145,6 +158,7 @@ class FrontDoor:
 
     def _error(self, error: Answered, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1
+        exchange.error = error.code
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         if error.status == 429:
@@ -156,7 +170,7 @@ class FrontDoor:
         return answer
 
     def _headers(self, exchange: Exchange) -> dict[str, str]:
-        return {"Server": "winhost", "X-Request-Id": exchange.id, "Cache-Control": "no-store"}
+        return {"Server": "winhost", "X-Request-Id": exchange.given or exchange.id, "Cache-Control": "no-store"}
 
     async def _routed(self, request: Request, exchange: Exchange) -> "OwnAnswer | PassedAnswer":
         if request.refused:
@@ -167,6 +181,8 @@ class FrontDoor:
         if needs_key(route):
             exchange.key = self._holder(head)
             request.client.has_key()
+            if head.request_id not in head.authorization:  # a key is no id, whatever its client takes it for
+                exchange.name(head.request_id)
             self._check_use(exchange.key, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
@@ -333,4 +349,5 @@ class FrontDoor:
 
     def _break_off(self, passed: PassedAnswer, exchange: Exchange, code: str) -> None:
         self._metrics.broken[exchange.model] += 1
+        exchange.error = code
         passed.break_off(f"The answer of {exchange.model} is broken off: {code}.", code)

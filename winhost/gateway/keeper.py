@@ -20,7 +20,7 @@ from typing import Any
 
 from .gateway_settings import GatewaySettings, parse_settings
 from .gpu_calls import GpuLibrary, NoDriver, is_suspended, resume, suspend
-from .program import CannotStart, tell_systemd
+from .program import CannotStart, log_to_stderr, tell_systemd
 from .settings_values import WrongSettings
 from .turn_settings import IMAGES
 
@@ -225,7 +225,7 @@ async def keep(settings: GatewaySettings) -> None:
 
 def main(words: "list[str]") -> int:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_stderr()
     try:
         if len(words) != 1:
             raise CannotStart("give the file of settings")

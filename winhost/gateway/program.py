@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -29,13 +30,26 @@ _BACKLOG = 512  # connections that wait to be accepted
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
+class LogLine(logging.Formatter):
+    """A record as key=value, as the front door writes requests; the journal adds the time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"level={record.levelname.lower()} msg={json.dumps(record.getMessage())}"
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLine())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 class CannotStart(Exception):
     """Says what is wrong and where."""
 
 
 def main(words: list[str]) -> int:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_stderr()
     # A line says what it says: nobody needs to find out which task of which thread wrote it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # as the Python documentation has it
