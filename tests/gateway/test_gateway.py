@@ -402,14 +402,22 @@ def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
 
 def test_prometheus_is_told(door: Gateway) -> None:
     door.complete("count me")
+    door.complete("count me", stream=True)
+    door.complete("status 500")
     text = door.metrics()
     for line in text.splitlines():
         assert re.fullmatch(
-            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [0-9.e-]+", line
+            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+=\"[^\"]*\"(,[a-z_]+=\"[^\"]*\")*\})? [0-9.e-]+", line
         )
     label = f'route="/v1/completions",model="{MODEL}",status="200"'
     assert int(metric(door, f"winhost_gateway_requests_total{{{label}}}") or 0) > 0
-    assert int(metric(door, f'winhost_gateway_first_byte_seconds_count{{model="{MODEL}"}}') or 0) > 0
+    model = f'gen_ai_operation_name="text_completion",gen_ai_provider_name="vllm",gen_ai_request_model="{MODEL}"'
+    for kind, more in (
+        ("time_to_first_token", ""),
+        ("request_duration", ""),
+        ("request_duration", ',error_type="500"'),
+    ):
+        assert int(metric(door, f"gen_ai_server_{kind}_seconds_count{{{model}{more}}}") or 0) > 0
 
 
 def test_metrics_take_a_key_of_their_own(door: Gateway) -> None:
@@ -436,6 +444,7 @@ def test_a_key_for_the_metrics_of_a_model_shows_no_other(python: str, short: Pat
     assert "connections " in every
     assert told
     assert all('model="org/other"' in each for each in told)
+    assert any(each.startswith("gen_ai_server_request_duration_seconds_count") for each in told)
 
 
 def test_a_key_for_the_metrics_of_no_model_is_a_fault(python: str, short: Path) -> None:

@@ -17,8 +17,9 @@ from .engine_control import EngineFault, NotUp
 from .engine_metrics import EngineMetrics
 from .engine_side import Engines
 from .fair_line import WaitedTooLong
-from .gateway_metrics import GatewayMetrics, states_in
+from .gateway_metrics import GatewayMetrics, asked_of, states_in
 from .gateway_settings import GatewaySettings, PublishedModel
+from .gpu_metrics import GpuMetrics
 from .key_limits import KeyLimits, OverLimit, TokenCount
 from .passed_answer import OwnAnswer, PassedAnswer
 from .published import (
@@ -57,6 +58,7 @@ class Exchange:
     first_byte: float | None = None
     count: TokenCount | None = None
     error: str = ""
+    streams: bool = False
 
     def name(self, given: str) -> None:
         self.given = given
@@ -80,10 +82,16 @@ class FrontDoor:
     """Answers requests. draining: it takes no more of them; open: how many are not answered."""
 
     def __init__(
-        self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns
+        self,
+        settings: GatewaySettings,
+        keys: ApiKeys,
+        engines: Engines,
+        clients: Clients,
+        turns: Turns,
+        gpus: GpuMetrics,
     ) -> None:
         self._settings, self._keys, self._engines, self._clients = settings, keys, engines, clients
-        self._turns = turns
+        self._turns, self._gpus = turns, gpus
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
         self._metrics, self._engine_metrics = GatewayMetrics(), EngineMetrics(engines)
@@ -128,9 +136,11 @@ class FrontDoor:
         counted = self._metrics
         counted.requests[exchange.route, exchange.model, status] += 1
         counted.sent[exchange.model] += exchange.sent
-        counted.whole.add(exchange.model, exchange.age)
-        if exchange.first_byte is not None:
-            counted.first_byte.add(exchange.model, exchange.first_byte)
+        if exchange.model != "-":
+            error = exchange.error or (str(status) if status >= 400 else "")
+            counted.whole.add_to(asked_of(exchange.route, exchange.model, error), exchange.age)
+            if exchange.streams and status == 200 and exchange.first_byte is not None:
+                counted.first_token.add_to(asked_of(exchange.route, exchange.model), exchange.first_byte)
         # No value has a space or a quote: keys, routes and models are words of the settings, addresses are parsed.
         line = f"level=info msg=request id={exchange.id} client={exchange.client} key={exchange.key}"
         line += f" route={exchange.route} model={exchange.model} status={status}"
@@ -237,7 +247,8 @@ class FrontDoor:
             return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
         now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
         now["held_body_bytes"] = self._bodies.held
-        return self._metrics.text(self._turns.metrics(), only, **now, connections=self._clients.now).encode()
+        more = [*self._turns.metrics(), *(await self._gpus.lines() if only is None else ())]
+        return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:
         """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
@@ -332,7 +343,7 @@ class FrontDoor:
         if count:
             count.hides_usage = count.hides_usage and passed.is_stream
         await engine.begins()
-        exchange.first_byte = exchange.age
+        exchange.first_byte, exchange.streams = exchange.age, passed.is_stream
         try:
             await engine.pass_on(client, passed.head, passed.framed, count)
             await client.drained()

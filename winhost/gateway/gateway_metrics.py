@@ -10,28 +10,50 @@ from itertools import accumulate
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 PREFIX = "winhost_gateway_"
 _STATE = re.compile(PREFIX + r'engine_state\{model="([^"]*)",state="([^"]*)"\} 1')
-_OF_MODEL = re.compile(r'[{,]model="([^"]*)"')
+_OF_MODEL = re.compile(r'[{,](?:gen_ai_request_)?model="([^"]*)"')
+
+
+# Names, labels and bounds of OpenTelemetry's conventions for metrics of model servers (docs/gateway.md).
+_REQUEST = "gen_ai_server_request_duration_seconds"
+_FIRST = "gen_ai_server_time_to_first_token_seconds"
+_REQUEST_BOUNDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+
+
+def asked_of(route: str, model: str, error: str = "") -> "dict[str, str]":
+    """The labels of a request by the conventions. A route that they do not know has its own name."""
+    operation = _OPERATIONS.get(route, route.rpartition("/")[2])
+    labels = {"gen_ai_operation_name": operation, "gen_ai_provider_name": "vllm", "gen_ai_request_model": model}
+    return {**labels, "error_type": error} if error else labels
 
 
 class Durations:
-    """A histogram for each label."""
+    """A histogram for each set of labels."""
 
-    def __init__(self) -> None:
-        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BOUNDS) + 1))
-        self._sums: defaultdict[str, float] = defaultdict(float)
+    def __init__(self, bounds: "tuple[float, ...]" = _BOUNDS) -> None:
+        self._bounds = bounds
+        self._buckets: defaultdict[tuple[tuple[str, str], ...], list[int]]
+        self._buckets = defaultdict(lambda: [0] * (len(bounds) + 1))
+        self._sums: defaultdict[tuple[tuple[str, str], ...], float] = defaultdict(float)
 
-    def add(self, label: str, seconds: float) -> None:
-        self._sums[label] += seconds
-        self._buckets[label][bisect_left(_BOUNDS, seconds)] += 1
+    def add(self, model: str, seconds: float) -> None:
+        self.add_to({"model": model}, seconds)
+
+    def add_to(self, labels: "dict[str, str]", seconds: float) -> None:
+        key = tuple(labels.items())
+        self._sums[key] += seconds
+        self._buckets[key][bisect_left(self._bounds, seconds)] += 1
 
     def lines(self, name: str) -> Iterable[str]:
-        for label, buckets in sorted(self._buckets.items()):
+        for key, buckets in sorted(self._buckets.items()):
+            labels = dict(key)
             *below, count = accumulate(buckets)
-            for bound, so_many in zip(_BOUNDS, below, strict=True):
-                yield line(f"{name}_bucket", {"model": label, "le": str(bound)}, so_many)
-            yield line(f"{name}_bucket", {"model": label, "le": "+Inf"}, count)
-            yield line(f"{name}_sum", {"model": label}, round(self._sums[label], 6))
-            yield line(f"{name}_count", {"model": label}, count)
+            for bound, so_many in zip(self._bounds, below, strict=True):
+                yield metric(f"{name}_bucket", {**labels, "le": str(bound)}, so_many)
+            yield metric(f"{name}_bucket", {**labels, "le": "+Inf"}, count)
+            yield metric(f"{name}_sum", labels, round(self._sums[key], 6))
+            yield metric(f"{name}_count", labels, count)
 
 
 class TurnMetrics:
@@ -80,7 +102,7 @@ class TurnMetrics:
             ("held_seconds", "How long requests waited for their model's turn.", self.held),
         ):
             yield from head(name, "histogram", meaning)
-            yield from each.lines(name)
+            yield from each.lines(PREFIX + name)
 
 
 class GatewayMetrics:
@@ -91,7 +113,7 @@ class GatewayMetrics:
         self.refused: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
-        self.first_byte, self.whole = Durations(), Durations()
+        self.first_token, self.whole = Durations(_FIRST_BOUNDS), Durations(_REQUEST_BOUNDS)
 
     def text(self, more: Iterable[str] = (), only: frozenset[str] | None = None, **now: int) -> str:
         """now: what there is at this moment, such as requests_running; more: lines of others; only: lines of these
@@ -117,10 +139,11 @@ class GatewayMetrics:
             yield from head(name, "gauge", "How many there are now.")
             yield line(name, {}, value)
         for name, meaning, each in (
-            ("first_byte_seconds", "Until the first byte of an answer.", self.first_byte),
-            ("request_seconds", "Until the end of an answer.", self.whole),
+            (_FIRST, "Until the first event of a stream, for who asked, with all waiting.", self.first_token),
+            (_REQUEST, "Until the end of an answer, for who asked, with all waiting.", self.whole),
         ):
-            yield from head(name, "histogram", meaning)
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} histogram"
             yield from each.lines(name)
 
 
@@ -141,5 +164,9 @@ def head(name: str, kind: str, meaning: str) -> Iterable[str]:
 
 
 def line(name: str, labels: dict[str, str], value: float) -> str:
+    return metric(f"{PREFIX}{name}", labels, value)
+
+
+def metric(name: str, labels: dict[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text}"' for key, text in labels.items())  # no label has a quote: settings refuse them
-    return f"{PREFIX}{name}{{{shown}}} {value}" if shown else f"{PREFIX}{name} {value}"
+    return f"{name}{{{shown}}} {value}" if shown else f"{name} {value}"

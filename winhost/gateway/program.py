@@ -18,6 +18,7 @@ from .engine_side import Engines
 from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
+from .gpu_metrics import GpuMetrics
 from .keeper_client import KeeperClient
 from .settings_values import WrongSettings
 from .strict_http import Framing
@@ -132,7 +133,7 @@ async def serve(
     clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
-    door = FrontDoor(settings, keys, engines, clients, turns)
+    door = FrontDoor(settings, keys, engines, clients, turns, GpuMetrics(keeper.gpus if keeper else None))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
