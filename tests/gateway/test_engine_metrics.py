@@ -96,7 +96,8 @@ RESULTS: dict[str, tuple["bytes | Exception", dict[str, str], int]] = {
     "asleep": (RUNNING.encode(), {"a": "asleep"}, 0),
     "suspended": (RUNNING.encode(), {"a": "suspended"}, 0),
     "waking": (RUNNING.encode(), {"a": "waking"}, 0),
-    "down": (NotUp("a"), {}, 1),
+    "unreachable": (NotUp("a"), {}, 1),
+    "down": (RUNNING.encode(), {"a": "down"}, 0),
     "late": (TimeoutError(), {"a": "awake"}, 1),
     "too-long": (TooLong(), {}, 1),
     "wrong": (EngineFault("500"), {"a": "draining"}, 1),
@@ -213,5 +214,5 @@ def test_the_gateway_says_which_engine_is_not_there(python: str, short: Path) ->
     every, line = new_key("all", "metrics")
     with gateway(short, settings_for(short), python, engine_up=False, more_keys=line) as door:
         status, text = engines_told(door, every)
-    assert (status, f'{{model="{MODEL}",result="down"}}' in text) == (200, True)
+    assert (status, f'{{model="{MODEL}",result="unreachable"}}' in text) == (200, True)
     assert json.dumps(str(short)) not in text

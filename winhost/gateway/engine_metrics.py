@@ -97,7 +97,7 @@ class EngineMetrics:
             text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
             families = await _families(text.decode("utf-8"), model.name)
         except NotUp:
-            result = "down"
+            result = "unreachable"
         except asyncio.TimeoutError:
             result = "late"
         except TooLong:
