@@ -176,6 +176,46 @@ def test_a_host_that_is_gone_is_shown(there: Line, served: Lab) -> None:
         served.fleet_file.write_text(text)
 
 
+def test_whoever_watches_is_told_what_changes(there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, looks = served.fleet_file.read_text(), []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            served.fleet_file.write_text(re.sub(r"port: \d+", "port: 1", text))
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    try:
+        said = there("status", "--watch", "--every", "7")
+    finally:
+        served.fleet_file.write_text(text)
+    assert (said.code, looks) == (130, [7, 7, 7])
+    first, second = (re.sub(r"^[0-9-]+ [0-9:]+Z ", "", each) for each in said.out.splitlines())
+    assert first == "llm-01: serves chat=serving"
+    assert second.startswith("llm-01: not reached chat=unknown; ")
+    assert there("status", "--watch", "--json").code == 2
+
+
+def test_a_screen_is_redrawn_until_ctrl_c(there: Line) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "WINHOST_STATE": str(there.folder / "none")}
+    command = [sys.executable, "-m", "winhost", "status", "--watch", "--every", "1"]
+    with started(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as watching:
+        os.close(theirs)
+        said = b""
+        while said.count(b"UTC, every 1 s. Ctrl-C ends.") < 2:
+            said += os.read(ours, 4096)
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(PATIENCE_S) == 130
+    os.close(ours)
+    assert said.count(b"\x1b[2J") >= 2
+    assert b"Nothing is served yet" in said
+    assert b"Traceback" not in said
+
+
 def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
     there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,20 +15,24 @@ from tests.processes import PATIENCE_S
 
 
 class StandInEngine:
-    """requests: method, path and body of what came; gone: how many clients left before their answer's end.
+    """requests: method, path and body of what came; ids: their X-Request-Id; gone: how many clients left before the
+    end of their answer.
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
     `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
     tokens, `spends I O` so many of prompt and answer; `flood N` streams N MiB, and `flooded` counts them as they go;
     anything else is echoed.
+    metrics: what /metrics says.
     """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.requests: list[tuple[str, str, bytes]] = []
+        self.ids: list[str] = []
         self.gone = self.flooded = 0
         self.first_came = threading.Event()
+        self.metrics = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -66,6 +70,9 @@ class StandInEngine:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.requests.append((request.method, request.raw_path, body))
+        self.ids.append(request.headers.get("X-Request-Id", ""))
+        if request.raw_path == "/metrics":
+            return web.Response(text=self.metrics)
         try:
             return await self._to(request, json.loads(body))
         except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import socket
 import threading
 import time
@@ -163,6 +164,53 @@ def test_an_engine_gets_its_own_name_and_nothing_of_the_client_but_the_body(door
     assert (method, path, json.loads(got)) == ("POST", "/v1/completions", {"model": "tiny", "prompt": "hällo", "n": 1})
     assert headers["server"] == "winhost"
     assert headers["x-request-id"] in door.log
+
+
+GIVEN = {
+    "req_0af7651916cd43dd-8448.eb2": True,
+    "a" * 64: True,
+    "a" * 65: False,
+    "": False,
+    "two words": False,
+    'a"b': False,
+    "key=bob": False,
+    "10.0.0.1:8000": False,
+    "___prefill_addr_10.0.0.1": False,  # vLLM's connectors would connect there
+    KEY: False,
+    KEY[:20]: False,
+}
+
+
+@each_row(("given", "taken"), GIVEN.items())
+def test_an_id_of_a_client_comes_back_and_no_engine_gets_it_twice(door: Gateway, given: str, taken: bool) -> None:
+    for _ in range(2):
+        _, headers, _ = door.ask(
+            "/v1/completions", {"model": MODEL, "prompt": "a"}, {**door.headers, "X-Request-Id": given}
+        )
+        assert (headers["x-request-id"] == given) == taken
+        assert door.engine.ids[-1].startswith(headers["x-request-id"])
+    assert len(set(door.engine.ids[-2:])) == 2
+    assert all(f"id={each} " in door.log for each in door.engine.ids[-2:])
+
+
+def test_nobody_without_a_key_says_a_word_in_the_log(door: Gateway) -> None:
+    for path in ("/v1/models", "/health"):
+        assert door.ask(path, headers={"X-Request-Id": "canary"})[1]["x-request-id"] != "canary"
+
+
+def test_each_line_of_the_log_is_made_of_keys_and_values(door: Gateway) -> None:
+    door.complete("a")
+    door.raw(door.request("/v1/completions", {"model": MODEL, "prompt": "die", "stream": True}))
+    door.ask("/v1/completions", {"model": "org/none", "prompt": "a"})
+    lines = [dict(each.split("=", 1) for each in shlex.split(line)) for line in door.log.splitlines()]
+    assert {each["level"] for each in lines} <= {"info", "warning", "error"}
+    assert any(each["msg"].startswith("listening on") for each in lines)
+    served, broken, refused = [each for each in lines if each["msg"] == "request"][-3:]
+    assert (served["status"], served["key"], served["model"]) == ("200", "alice", MODEL)
+    assert float(served["first_byte_s"]) <= float(served["request_s"])
+    assert int(served["sent_bytes"]) > 0
+    assert (broken["status"], broken["error"]) == ("200", "engine-broke-off")
+    assert (refused["status"], refused["error"]) == ("404", "model_not_found")
 
 
 def test_models_have_the_names_that_are_published(door: Gateway) -> None:
@@ -354,14 +402,22 @@ def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
 
 def test_prometheus_is_told(door: Gateway) -> None:
     door.complete("count me")
+    door.complete("count me", stream=True)
+    door.complete("status 500")
     text = door.metrics()
     for line in text.splitlines():
         assert re.fullmatch(
-            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [0-9.e-]+", line
+            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+=\"[^\"]*\"(,[a-z_]+=\"[^\"]*\")*\})? [0-9.e-]+", line
         )
     label = f'route="/v1/completions",model="{MODEL}",status="200"'
     assert int(metric(door, f"winhost_gateway_requests_total{{{label}}}") or 0) > 0
-    assert int(metric(door, f'winhost_gateway_first_byte_seconds_count{{model="{MODEL}"}}') or 0) > 0
+    model = f'gen_ai_operation_name="text_completion",gen_ai_provider_name="vllm",gen_ai_request_model="{MODEL}"'
+    for kind, more in (
+        ("time_to_first_token", ""),
+        ("request_duration", ""),
+        ("request_duration", ',error_type="500"'),
+    ):
+        assert int(metric(door, f"gen_ai_server_{kind}_seconds_count{{{model}{more}}}") or 0) > 0
 
 
 def test_metrics_take_a_key_of_their_own(door: Gateway) -> None:
@@ -388,6 +444,7 @@ def test_a_key_for_the_metrics_of_a_model_shows_no_other(python: str, short: Pat
     assert "connections " in every
     assert told
     assert all('model="org/other"' in each for each in told)
+    assert any(each.startswith("gen_ai_server_request_duration_seconds_count") for each in told)
 
 
 def test_a_key_for_the_metrics_of_no_model_is_a_fault(python: str, short: Path) -> None:
@@ -403,7 +460,7 @@ def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:
     door.ask("/canary-of-a-path", headers={"Authorization": "Bearer canary-of-a-key-that-is-long-enough"})
     door.raw(b"CANARY /canary HTTP/1.1\r\nHost: canary\r\n\r\n")
     log = door.log
-    assert "key=alice /v1/completions" in log
+    assert "key=alice route=/v1/completions" in log
     assert KEY not in log
     assert "canary" not in log.lower()
     assert "Traceback" not in log

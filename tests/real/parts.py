@@ -177,6 +177,11 @@ OF_THEIR_OWN = {
         {"haproxy": "haproxy", "nginx": "nginx-light", "caddy": "caddy"},
         can_install,
     ),
+    "monitoring": Part(
+        ["tests/serving/test_monitoring.py"],
+        {"promtool": "prometheus", "prometheus": "prometheus"},
+        can_install,
+    ),
     "compose": Part(
         ["tests/serving/test_compose_parser.py"],
         {"dpkg-deb": "dpkg"},

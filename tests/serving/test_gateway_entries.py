@@ -53,6 +53,14 @@ def test_entries_are_ones_that_a_playbook_can_have(asked: Asked) -> None:
         assert all(type_.sets[name].fits(value) for name, value in each["desired"].items())
 
 
+def test_who_reads_all_metrics_is_told_of_gpus(asked: Asked) -> None:
+    for use, keeper in (("all", True), ("tenant:org/tiny", False)):
+        found = files(asked(*MODEL, *ALICE, "--metrics-key", f"{use}=env:ALICE_KEY"))
+        assert any(path.endswith("/winhost-keeper.service") for path in found) == keeper
+        (settings,) = (text for path, text in found.items() if path.endswith("/settings.json"))
+        assert bool(parse_settings(settings).turns.keeper) == keeper
+
+
 def test_no_key_is_in_them(asked: Asked) -> None:
     result = asked(*MODEL, *ALICE)
     assert KEY not in result.output

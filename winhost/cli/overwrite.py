@@ -22,7 +22,7 @@ _MOST: Bytes = 16 * MiB  # of a file of ours; a larger one is another's
 _HEAD = 4096
 _REPORT = b'<meta name="generator" content="winhost '
 _LAB = b"# Simulated hosts: "
-_RENDERED = b"# Written by winhost "
+_RENDERED = (b"# Written by winhost ", b'{\n  "description": "Written by winhost ')
 _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 
 

@@ -99,6 +99,15 @@ def written(place: Path | None, text: str, force: bool) -> str | None:
     return str(place)
 
 
+def write_folder(place: Path, files: dict[str, str], force: bool) -> None:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_file(place / name, text, "rendered", force)
+    except OSError as error:
+        raise from_os_error(error) from error
+
+
 def show_rendered(rendered: Rendered, output: Output) -> None:
     show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
 

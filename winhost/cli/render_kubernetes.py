@@ -6,10 +6,9 @@ import click
 
 from winhost.cli.cluster_options import cluster_words
 from winhost.cli.cluster_parts import check_cluster_words, check_images, cluster_request, with_cluster_key
-from winhost.cli.foreign_errors import Faults, from_os_error
-from winhost.cli.output import write_file
+from winhost.cli.foreign_errors import Faults
 from winhost.cli.outputs import Output
-from winhost.cli.render_compose import Rendered, machine, show_rendered
+from winhost.cli.render_compose import Rendered, machine, show_rendered, write_folder
 from winhost.cli.stack_options import StackWords, stack_words
 from winhost.cli.stack_parts import StackParts, show_made_keys
 from winhost.cluster.manifest_text import folder, stream
@@ -42,17 +41,8 @@ def kubernetes(
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     if output.path is not None:
-        _write(output.path, folder(made), force)
+        write_folder(output.path, folder(made), force)
     place = None if output.path is None else str(output.path)
     show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
-
-
-def _write(place: Path, files: dict[str, str], force: bool) -> None:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            write_file(place / name, text, "rendered", force)
-    except OSError as error:
-        raise from_os_error(error) from error

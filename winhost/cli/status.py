@@ -1,7 +1,10 @@
 """winhost status: what is served where and how it is, what is unfinished, and the next command; from here."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,6 +16,7 @@ from winhost.cli.output import say, show_error_text
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
+from winhost.cli.streams import is_dumb
 from winhost.cli.this_machine import is_local, is_own_name
 from winhost.cli.up_runs import is_ours
 from winhost.cli.watch import watching
@@ -23,7 +27,7 @@ from winhost.engine.run_state import RunState
 from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
 from winhost.model.durations import render_age
-from winhost.model.errors import Exit, UsageError, WinhostError
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.serving.serving_status import ModelStatus, ServingStatus
 
 _NOTHING = (
@@ -72,22 +76,27 @@ class HostNow:
     next: str
 
 
-def status(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: Output) -> int:
+def status(
+    hosts: tuple[str, ...], watch: bool, every: int, at_once: int, fleet_file: Path | None, output: Output
+) -> int:
     """Show what is served where, and how it is."""
+    if watch:
+        if output.shape != "table":
+            raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
+        return _watch(hosts, every, at_once, fleet_file)
     targets = Targets.read(fleet_file)
-    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
-    names = tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
+    names = _names(targets, hosts)
     codes = [0]
 
     def results() -> Iterator[tuple[str, HostNow | WinhostError]]:
-        with watching(reads=True) as watch:
-            watch.hosts = len(names)
+        with watching(reads=True) as progress:
+            progress.hosts = len(names)
 
             def ask(name: str) -> "tuple[ServingStatus | None, WinhostError | None]":
-                with watch.reading(name):
+                with progress.reading(name):
                     return _asked(name, targets)
 
-            for done in watch.results(stream(names, ask, at_once=at_once, leave=True)):
+            for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
                 found, error = done.given if done.error is None else (None, done.error)
                 codes.append(_code(found, error))
                 yield done.item, _now(done.item, targets, found, error)
@@ -99,6 +108,48 @@ def status(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output
         return max(codes)
     show_results("status", output.shape, results(), _show)
     return max(codes)
+
+
+def _watch(hosts: tuple[str, ...], every: int, at_once: int, fleet_file: Path | None) -> int:
+    """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
+    redraws = sys.stdout.isatty() and not is_dumb()
+    shown: dict[str, str] = {}
+    say("Asking …", err=True)
+    while True:
+        targets = Targets.read(fleet_file)
+        names = _names(targets, hosts)
+        asked = stream(names, lambda name: _asked(name, targets), at_once=at_once, leave=True)  # noqa: B023 - in this turn
+        found = [
+            _now(each.item, targets, *(each.given if each.error is None else (None, each.error))) for each in asked
+        ]
+        time_ = datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+        if redraws:
+            click.clear()
+            say(f"{time_} UTC, every {every} s. Ctrl-C ends.")
+            for now in found:
+                _show(now)
+        else:
+            for now in found:
+                if (line := _line(now)) != shown.get(now.host):
+                    shown[now.host] = line
+                    click.echo(f"{time_}Z {line}")
+        _show_unreadable(targets, [])
+        if not names:
+            _show_beginning()
+        time.sleep(every)
+
+
+def _line(now: HostNow) -> str:
+    """All of a host that can change, without how long it has been so."""
+    does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
+    parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
+    parts += [f"{run.run} {run.state}" for run in now.unfinished]
+    return visible(f"{now.host}: {' '.join(parts)}{f'; {now.trouble}' if now.trouble else ''}")
+
+
+def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
+    return tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
 
 
 def _show_unreadable(targets: Targets, codes: list[int]) -> None:
@@ -115,8 +166,7 @@ def overview() -> int:
     except UsageError as error:  # of a fleet.yaml with faults
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
         targets = Targets.without_fleet()
-    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
-    names = tuple(dict.fromkeys(known))
+    names = _names(targets, ())
     _show_unreadable(targets, [])
     if not names and not targets.journals.unreadable:
         _show_beginning()

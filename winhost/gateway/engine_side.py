@@ -27,6 +27,10 @@ _READY_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+class TooLong(Exception):
+    """An answer has more bytes than were asked for."""
+
+
 class Engines:
     """Connections to engines, used again where an answer ended as it should. What is kept may be closed by the engine
     just when it gets a request; that is sent again only where the engine certainly had not read it.
@@ -39,6 +43,7 @@ class Engines:
         self._hung_up: Counter[SocketOrPort] = Counter()
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
+        self._aside: defaultdict[SocketOrPort, set[EngineConnection]] = defaultdict(set)
 
     def answer(
         self, model: PublishedModel, path: str, body: "Sequence[bytes]", request_id: str, hold: float | None = None
@@ -95,6 +100,8 @@ class Engines:
         self._hung_up[engine] += 1
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
+        for connection in self._aside[engine]:
+            connection.close()
 
     async def _connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
         """first: goes to a Unix socket at once, so that the engine does not wait for what asyncio makes of it."""
@@ -136,6 +143,24 @@ class Engines:
             return connection.answer.status, await _whole(connection)
         finally:
             connection.close()
+
+    async def metrics(self, model: PublishedModel, most: int) -> bytes:
+        """What it tells Prometheus, in at most so many bytes. Where the engine is hung up meanwhile, because it is to
+        sleep, this ends. Raises NotUp, EngineFault, TooLong.
+        """
+        connection = await self._connected(model.engine)
+        self._aside[model.engine].add(connection)
+        try:
+            await connection.ask(_head(model.engine, "GET", "/metrics", [], "Connection: close"), [])
+            text = await _whole(connection, most + 1)
+        finally:
+            self._aside[model.engine].discard(connection)
+            connection.close()
+        if connection.answer.status != 200:
+            raise EngineFault(str(connection.answer.status))
+        if len(text) > most:
+            raise TooLong
+        return text
 
     async def ready(self, model: PublishedModel) -> bool:
         """Whether it answers a request with a completion. Asked for anew only once in a while, whoever asks."""
@@ -217,9 +242,9 @@ def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]",
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-async def _whole(connection: EngineConnection) -> bytes:
+async def _whole(connection: EngineConnection, most: int = _MOST_OF_AN_ANSWER) -> bytes:
     """Of what engines are asked by the gateway itself."""
-    answer = b""
-    while len(answer) < _MOST_OF_AN_ANSWER and (part := await connection.part()):
+    answer = bytearray()
+    while len(answer) < most and (part := await connection.part()):
         answer += part
-    return answer[:_MOST_OF_AN_ANSWER]
+    return bytes(answer[:most])

@@ -14,17 +14,20 @@ from .body_process import BodyProcess, NotRead
 from .connections import Clients, Request
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
+from .engine_metrics import EngineMetrics
 from .engine_side import Engines
 from .fair_line import WaitedTooLong
-from .gateway_metrics import GatewayMetrics
+from .gateway_metrics import GatewayMetrics, asked_of, states_in
 from .gateway_settings import GatewaySettings, PublishedModel
+from .gpu_metrics import GpuMetrics
 from .key_limits import KeyLimits, OverLimit, TokenCount
 from .key_lines import KeyLine
 from .key_use import KeyUse
 from .passed_answer import OwnAnswer, PassedAnswer
 from .published import (
+    ENGINE_METRICS,
+    FOR_METRICS,
     HEALTH,
-    METRICS,
     MODELS,
     READY,
     method_of,
@@ -42,8 +45,12 @@ _GONE = 499  # the client went away; for log and metrics alone
 
 @dataclass
 class Exchange:
-    """What is known of a request by now; all of it may be logged. holder: its key; revoked: that is no key any more."""
+    """What is known of a request by now; all of it may be logged. given: the id that its client gave it; id: in the log
+    and for the engine, which takes no id twice; error: why its answer is none, or broken off; holder: its key; revoked:
+    that is no key any more.
+    """
 
+    given: str = ""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     began: float = field(default_factory=time.monotonic)
     client: str = "-"
@@ -55,6 +62,13 @@ class Exchange:
     first_byte: float | None = None
     count: TokenCount | None = None
     revoked: bool = False
+    error: str = ""
+    streams: bool = False
+
+    def name(self, given: str) -> None:
+        self.given = given
+        if given:
+            self.id = f"{given}-{self.id}"
 
     @property
     def age(self) -> float:
@@ -84,13 +98,20 @@ class FrontDoor:
     """
 
     def __init__(
-        self, settings: GatewaySettings, keys: ApiKeys, engines: Engines, clients: Clients, turns: Turns, use: KeyUse
+        self,
+        settings: GatewaySettings,
+        keys: ApiKeys,
+        engines: Engines,
+        clients: Clients,
+        turns: Turns,
+        use: KeyUse,
+        gpus: GpuMetrics,
     ) -> None:
         self._settings, self._engines, self._clients = settings, engines, clients
-        self._turns, self._use = turns, use
+        self._turns, self._use, self._gpus = turns, use, gpus
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
-        self._metrics = GatewayMetrics()
+        self._metrics, self._engine_metrics = GatewayMetrics(), EngineMetrics(engines)
         self._began = int(time.time())
         self.draining = False
         self._cutting = False
@@ -143,15 +164,21 @@ class FrontDoor:
         counted = self._metrics
         counted.requests[exchange.route, exchange.model, status] += 1
         counted.sent[exchange.model] += exchange.sent
-        counted.whole.add(exchange.model, exchange.age)
         if exchange.count and exchange.holder:
             self._use.used(exchange.holder, exchange.count)
+        if exchange.model != "-":
+            error = exchange.error or (str(status) if status >= 400 else "")
+            counted.whole.add_to(asked_of(exchange.route, exchange.model, error), exchange.age)
+            if exchange.streams and status == 200 and exchange.first_byte is not None:
+                counted.first_token.add_to(asked_of(exchange.route, exchange.model), exchange.first_byte)
+        # No value has a space or a quote: keys, routes and models are words of the settings, addresses are parsed.
+        line = f"level=info msg=request id={exchange.id} client={exchange.client} key={exchange.key}"
+        line += f" route={exchange.route} model={exchange.model} status={status}"
+        if exchange.error:
+            line += f" error={exchange.error}"
         if exchange.first_byte is not None:
-            counted.first_byte.add(exchange.model, exchange.first_byte)
-        first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
-        who = f"client={exchange.client} key={exchange.key}"
-        line = f"{exchange.id} {who} {exchange.route} model={exchange.model} {status} first={first} s, "
-        line += f"whole={exchange.age:.3f} s, {exchange.sent} bytes\n"
+            line += f" first_byte_s={exchange.first_byte:.3f}"
+        line += f" request_s={exchange.age:.3f} sent_bytes={exchange.sent}\n"
         with suppress(OSError):  # a record of `logging` would cost ten times as much
             sys.stderr.write(line)
 
@@ -172,6 +199,7 @@ class FrontDoor:
 
     def _error(self, error: Answered, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1
+        exchange.error = error.code
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         if error.status == 429:
@@ -183,7 +211,7 @@ class FrontDoor:
         return answer
 
     def _headers(self, exchange: Exchange) -> dict[str, str]:
-        return {"Server": "winhost", "X-Request-Id": exchange.id, "Cache-Control": "no-store"}
+        return {"Server": "winhost", "X-Request-Id": exchange.given or exchange.id, "Cache-Control": "no-store"}
 
     async def _routed(self, request: Request, exchange: Exchange) -> "OwnAnswer | PassedAnswer":
         if request.refused:
@@ -194,6 +222,8 @@ class FrontDoor:
         if needs_key(route):
             holder = self._holder(head, exchange)
             request.client.has_key()
+            if head.request_id not in head.authorization:  # a key is no id, whatever its client takes it for
+                exchange.name(head.request_id)
             self._check_use(holder, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
@@ -222,10 +252,10 @@ class FrontDoor:
 
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
         """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
-        if holder.metrics and route != METRICS:
-            raise Answered(403, "metrics-key", "This key is for /metrics alone.")
-        if route == METRICS and not holder.metrics:
-            message = "/metrics takes a key of its own: a line of the file of keys that ends with `metrics`."
+        if holder.metrics and route not in FOR_METRICS:
+            raise Answered(403, "metrics-key", "This key is for /metrics and /metrics/engines alone.")
+        if route in FOR_METRICS and not holder.metrics:
+            message = f"{route} takes a key of its own: a line of the file of keys that ends with `metrics`."
             raise Answered(403, "no-metrics-key", message)
 
     def _models_of(self, exchange: Exchange) -> "list[str]":
@@ -237,16 +267,9 @@ class FrontDoor:
         headers = self._headers(exchange)
         if route == HEALTH:
             return OwnAnswer.json(200, {"status": "ok"}, headers)
-        if route == METRICS:
-            now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
-            now["held_body_bytes"] = self._bodies.held
-            scope = self._keys.metrics_of(exchange.key)
-            only = scope.models if scope else frozenset[str]()
-            more = (*self._turns.metrics(), *self._use.lines(self.keys_unread))
-            text = self._metrics.text(more, only, **now, connections=self._clients.now)
-            return OwnAnswer(
-                200, text.encode(), {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-            )
+        if route in FOR_METRICS:
+            text = await self._told(route, exchange.key)
+            return OwnAnswer(200, text, {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         if route == READY:
             models = self._settings.models.values()
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
@@ -259,6 +282,18 @@ class FrontDoor:
             return OwnAnswer.json(200, self._described(named), headers)
         data = [self._described(name) for name in allowed]
         return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
+
+    async def _told(self, route: str, key: str) -> bytes:
+        scope = self._keys.metrics_of(key)
+        only = scope.models if scope else frozenset[str]()
+        if route == ENGINE_METRICS:
+            models = [each for name, each in self._settings.models.items() if only is None or name in only]
+            return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
+        now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
+        now["held_body_bytes"] = self._bodies.held
+        more = [*self._turns.metrics(), *self._use.lines(self.keys_unread)]
+        more += await self._gpus.lines() if only is None else ()
+        return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:
         """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
@@ -357,7 +392,7 @@ class FrontDoor:
         if count:
             count.hides_usage = count.hides_usage and passed.is_stream
         await engine.begins()
-        exchange.first_byte = exchange.age
+        exchange.first_byte, exchange.streams = exchange.age, passed.is_stream
         try:
             await engine.pass_on(client, passed.head, passed.framed, count)
             await client.drained()
@@ -375,4 +410,5 @@ class FrontDoor:
 
     def _break_off(self, passed: PassedAnswer, exchange: Exchange, code: str) -> None:
         self._metrics.broken[exchange.model] += 1
+        exchange.error = code
         passed.break_off(f"The answer of {exchange.model} is broken off: {code}.", code)

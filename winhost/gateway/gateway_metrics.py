@@ -8,29 +8,52 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_PREFIX = "winhost_gateway_"
-_OF_MODEL = re.compile(r'[{,]model="([^"]*)"')
+PREFIX = "winhost_gateway_"
+_STATE = re.compile(PREFIX + r'engine_state\{model="([^"]*)",state="([^"]*)"\} 1')
+_OF_MODEL = re.compile(r'[{,](?:gen_ai_request_)?model="([^"]*)"')
+
+
+# Names, labels and bounds of OpenTelemetry's conventions for metrics of model servers (docs/gateway.md).
+_REQUEST = "gen_ai_server_request_duration_seconds"
+_FIRST = "gen_ai_server_time_to_first_token_seconds"
+_REQUEST_BOUNDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+
+
+def asked_of(route: str, model: str, error: str = "") -> "dict[str, str]":
+    """The labels of a request by the conventions. A route that they do not know has its own name."""
+    operation = _OPERATIONS.get(route, route.rpartition("/")[2])
+    labels = {"gen_ai_operation_name": operation, "gen_ai_provider_name": "vllm", "gen_ai_request_model": model}
+    return {**labels, "error_type": error} if error else labels
 
 
 class Durations:
-    """A histogram for each label."""
+    """A histogram for each set of labels."""
 
-    def __init__(self) -> None:
-        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BOUNDS) + 1))
-        self._sums: defaultdict[str, float] = defaultdict(float)
+    def __init__(self, bounds: "tuple[float, ...]" = _BOUNDS) -> None:
+        self._bounds = bounds
+        self._buckets: defaultdict[tuple[tuple[str, str], ...], list[int]]
+        self._buckets = defaultdict(lambda: [0] * (len(bounds) + 1))
+        self._sums: defaultdict[tuple[tuple[str, str], ...], float] = defaultdict(float)
 
-    def add(self, label: str, seconds: float) -> None:
-        self._sums[label] += seconds
-        self._buckets[label][bisect_left(_BOUNDS, seconds)] += 1
+    def add(self, model: str, seconds: float) -> None:
+        self.add_to({"model": model}, seconds)
+
+    def add_to(self, labels: "dict[str, str]", seconds: float) -> None:
+        key = tuple(labels.items())
+        self._sums[key] += seconds
+        self._buckets[key][bisect_left(self._bounds, seconds)] += 1
 
     def lines(self, name: str) -> Iterable[str]:
-        for label, buckets in sorted(self._buckets.items()):
+        for key, buckets in sorted(self._buckets.items()):
+            labels = dict(key)
             *below, count = accumulate(buckets)
-            for bound, so_many in zip(_BOUNDS, below, strict=True):
-                yield _line(f"{name}_bucket", {"model": label, "le": str(bound)}, so_many)
-            yield _line(f"{name}_bucket", {"model": label, "le": "+Inf"}, count)
-            yield _line(f"{name}_sum", {"model": label}, round(self._sums[label], 6))
-            yield _line(f"{name}_count", {"model": label}, count)
+            for bound, so_many in zip(self._bounds, below, strict=True):
+                yield metric(f"{name}_bucket", {**labels, "le": str(bound)}, so_many)
+            yield metric(f"{name}_bucket", {**labels, "le": "+Inf"}, count)
+            yield metric(f"{name}_sum", labels, round(self._sums[key], 6))
+            yield metric(f"{name}_count", labels, count)
 
 
 class TurnMetrics:
@@ -52,23 +75,23 @@ class TurnMetrics:
 
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
         """states: by model; counts: by what is counted, and model."""
-        yield from _head("engine_state", "gauge", "1 for the state that the engine of a model is in.")
+        yield from head("engine_state", "gauge", "1 for the state that the engine of a model is in.")
         for model, state in sorted(states.items()):
-            yield _line("engine_state", {"model": model, "state": state}, 1)
+            yield line("engine_state", {"model": model, "state": state}, 1)
         for name, by_model in counts.items():
-            yield from _head(name, "gauge", "How many there are now, by model.")
+            yield from head(name, "gauge", "How many there are now, by model.")
             for model, count in sorted(by_model.items()):
-                yield _line(name, {"model": model}, count)
-        yield from _head("engine_failures_total", "counter", "Moves of an engine that failed, so that it was stopped.")
+                yield line(name, {"model": model}, count)
+        yield from head("engine_failures_total", "counter", "Moves of an engine that failed, so that it was stopped.")
         for (model, what), count in sorted(self.failed.items()):
-            yield _line("engine_failures_total", {"model": model, "move": what}, count)
+            yield line("engine_failures_total", {"model": model, "move": what}, count)
         for index, name, meaning in (
             (0, "last_move_seconds", "How long the last waking or start of an engine took."),
             (1, "last_move_time_seconds", "When it ended, since 1970."),
         ):
-            yield from _head(name, "gauge", meaning)
+            yield from head(name, "gauge", meaning)
             for model, last in sorted(self._last.items()):
-                yield _line(name, {"model": model}, round(last[index], 3))
+                yield line(name, {"model": model}, round(last[index], 3))
         for name, meaning, each in (
             ("first_sleep_seconds", "Falling asleep for the first time since a start.", self.slept_first),
             ("sleep_seconds", "Falling asleep later.", self.slept),
@@ -78,8 +101,8 @@ class TurnMetrics:
             ("image_seconds", "Writing the process of an engine to disk.", self.imaged),
             ("held_seconds", "How long requests waited for their model's turn.", self.held),
         ):
-            yield from _head(name, "histogram", meaning)
-            yield from each.lines(name)
+            yield from head(name, "histogram", meaning)
+            yield from each.lines(PREFIX + name)
 
 
 class GatewayMetrics:
@@ -90,49 +113,60 @@ class GatewayMetrics:
         self.refused: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
-        self.first_byte, self.whole = Durations(), Durations()
+        self.first_token, self.whole = Durations(_FIRST_BOUNDS), Durations(_REQUEST_BOUNDS)
 
     def text(self, more: Iterable[str] = (), only: frozenset[str] | None = None, **now: int) -> str:
         """now: what there is at this moment, such as requests_running; more: lines of others; only: lines of these
         models and no other, not even those without a model, which count everybody's requests.
         """
         lines = (*self._lines(now), *more)
-        return "\n".join(line for line in lines if only is None or _shown_to(line, only)) + "\n"
+        return "\n".join(each for each in lines if only is None or _shown_to(each, only)) + "\n"
 
     def _lines(self, now: dict[str, int]) -> Iterable[str]:
-        yield from _head("requests_total", "counter", "Answered requests by route, model and status.")
+        yield from head("requests_total", "counter", "Answered requests by route, model and status.")
         for (route, model, status), count in sorted(self.requests.items()):
-            yield _line("requests_total", {"route": route, "model": model, "status": str(status)}, count)
-        yield from _head("refused_total", "counter", "Requests that no engine got, by what was wrong with them.")
+            yield line("requests_total", {"route": route, "model": model, "status": str(status)}, count)
+        yield from head("refused_total", "counter", "Requests that no engine got, by what was wrong with them.")
         for reason, count in sorted(self.refused.items()):
-            yield _line("refused_total", {"reason": reason}, count)
-        yield from _head("sent_bytes_total", "counter", "Bytes of engines' answers that went to clients.")
+            yield line("refused_total", {"reason": reason}, count)
+        yield from head("sent_bytes_total", "counter", "Bytes of engines' answers that went to clients.")
         for model, count in sorted(self.sent.items()):
-            yield _line("sent_bytes_total", {"model": model}, count)
-        yield from _head("broken_answers_total", "counter", "Answers that an engine broke off.")
+            yield line("sent_bytes_total", {"model": model}, count)
+        yield from head("broken_answers_total", "counter", "Answers that an engine broke off.")
         for model, count in sorted(self.broken.items()):
-            yield _line("broken_answers_total", {"model": model}, count)
+            yield line("broken_answers_total", {"model": model}, count)
         for name, value in now.items():
-            yield from _head(name, "gauge", "How many there are now.")
-            yield _line(name, {}, value)
+            yield from head(name, "gauge", "How many there are now.")
+            yield line(name, {}, value)
         for name, meaning, each in (
-            ("first_byte_seconds", "Until the first byte of an answer.", self.first_byte),
-            ("request_seconds", "Until the end of an answer.", self.whole),
+            (_FIRST, "Until the first event of a stream, for who asked, with all waiting.", self.first_token),
+            (_REQUEST, "Until the end of an answer, for who asked, with all waiting.", self.whole),
         ):
-            yield from _head(name, "histogram", meaning)
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} histogram"
             yield from each.lines(name)
 
 
-def _shown_to(line: str, only: frozenset[str]) -> bool:
-    found = _OF_MODEL.search(line)
-    return line.startswith("#") or (found is not None and found[1] in only)
+def states_in(lines: Iterable[str]) -> "dict[str, str]":
+    """By model, of engines that take turns: from lines of TurnMetrics."""
+    found = (_STATE.fullmatch(each) for each in lines)
+    return {each[1]: each[2] for each in found if each}
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterable[str]:
-    yield f"# HELP {_PREFIX}{name} {meaning}"
-    yield f"# TYPE {_PREFIX}{name} {kind}"
+def _shown_to(text: str, only: frozenset[str]) -> bool:
+    found = _OF_MODEL.search(text)
+    return text.startswith("#") or (found is not None and found[1] in only)
 
 
-def _line(name: str, labels: dict[str, str], value: float) -> str:
+def head(name: str, kind: str, meaning: str) -> Iterable[str]:
+    yield f"# HELP {PREFIX}{name} {meaning}"
+    yield f"# TYPE {PREFIX}{name} {kind}"
+
+
+def line(name: str, labels: dict[str, str], value: float) -> str:
+    return metric(f"{PREFIX}{name}", labels, value)
+
+
+def metric(name: str, labels: dict[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text}"' for key, text in labels.items())  # no label has a quote: settings refuse them
-    return f"{_PREFIX}{name}{{{shown}}} {value}" if shown else f"{_PREFIX}{name} {value}"
+    return f"{name}{{{shown}}} {value}" if shown else f"{name} {value}"

@@ -1,10 +1,11 @@
-"""What the NVIDIA driver says and does, by its own libraries: free memory of GPUs, and suspending processes.
+"""What the NVIDIA driver says and does, by its own libraries: how GPUs are, and suspending processes.
 
 Suspending (`cuCheckpointProcess…`) moves all that a process has on its GPUs to host memory. It was seen on Linux with
 its own driver and one GPU; the driver of Windows, which WSL uses, does not offer it.
 """
 
 import ctypes
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,19 @@ _LOCK_MS = 10_000
 _SUSPENDED = 2  # CU_PROCESS_STATE_CHECKPOINTED
 _WSL = Path("/dev/dxg")
 _MOST_PROCESSES = 256
+_MOST_EVENTS = 1_000  # at a look
+_LOST = 15  # NVML_ERROR_GPU_IS_LOST
+_XID = 8  # nvmlEventTypeXidCriticalError
+_NUMBERS: "tuple[tuple[str, str, tuple[int, ...], Any], ...]" = (
+    ("celsius", "nvmlDeviceGetTemperature", (0,), ctypes.c_uint),
+    ("milliwatts", "nvmlDeviceGetPowerUsage", (), ctypes.c_uint),
+    ("limit_milliwatts", "nvmlDeviceGetEnforcedPowerLimit", (), ctypes.c_uint),
+    ("millijoules", "nvmlDeviceGetTotalEnergyConsumption", (), ctypes.c_ulonglong),
+    ("throttled", "nvmlDeviceGetCurrentClocksThrottleReasons", (), ctypes.c_ulonglong),
+    ("ecc_corrected", "nvmlDeviceGetTotalEccErrors", (0, 0), ctypes.c_ulonglong),
+    ("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", (1, 0), ctypes.c_ulonglong),
+)
+"""What it is called here, the driver's function, what that takes besides the GPU, and what it answers."""
 
 
 class NoDriver(Exception):
@@ -23,6 +37,20 @@ class NoDriver(Exception):
 
 class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("gpu", ctypes.c_void_p),
+        ("kind", ctypes.c_ulonglong),
+        ("data", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 class _Process(ctypes.Structure):
@@ -54,11 +82,17 @@ class GpuLibrary:
         """Raises NoDriver."""
         self._library = _library(_NVML)
         self._do("nvmlInit_v2")
+        self._events: ctypes.c_void_p | None = None
+        self._xids: Counter[tuple[int, int]] = Counter()
 
     def _do(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
+        if code := self._code(name, *arguments):
             raise NoDriver(f"{name} answered {code}")
+
+    def _code(self, name: str, *arguments: Any) -> int:
+        """0 where it did it; -1 where this driver has no such function."""
+        function = getattr(self._library, name, None)
+        return int(function(*arguments)) if function else -1
 
     def _gpus(self) -> "list[ctypes.c_void_p]":
         count = ctypes.c_uint()
@@ -86,6 +120,60 @@ class GpuLibrary:
             self._do("nvmlDeviceGetComputeRunningProcesses_v3", gpu, ctypes.byref(count), rows)
             found |= {rows[index].pid for index in range(count.value)}
         return found
+
+    def state(self) -> "list[dict[str, Any]]":
+        """How each GPU is. What the driver does not offer is left out: in WSL that is much of it. Raises NoDriver."""
+        count = ctypes.c_uint()
+        self._do("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        gpus = {index: ctypes.c_void_p() for index in range(count.value)}
+        codes = {
+            index: self._code("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(gpu))
+            for index, gpu in gpus.items()
+        }
+        self._count_xids({index: gpu for index, gpu in gpus.items() if not codes[index]})
+        found = [self._seen(gpu, codes[index]) for index, gpu in gpus.items()]
+        for index, each in enumerate(found):
+            each["index"] = index
+            each["xids"] = {str(xid): so_many for (at, xid), so_many in self._xids.items() if at == index}
+        return found
+
+    def _seen(self, gpu: ctypes.c_void_p, code: int) -> "dict[str, Any]":
+        """code: what came of asking for it; others than success and a lost GPU say nothing of how it is."""
+        if code:
+            return {"lost": True} if code == _LOST else {}
+        found: dict[str, Any] = {"lost": False}
+        for name, function, more, kind in _NUMBERS:
+            value = kind()
+            code = self._code(function, gpu, *map(ctypes.c_uint, more), ctypes.byref(value))
+            found["lost"] = found["lost"] or code == _LOST
+            if not code:
+                found[name] = value.value
+        for name, function in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
+            text = ctypes.create_string_buffer(96)
+            if not self._code(function, gpu, text, ctypes.c_uint(96)):
+                found[name] = text.value.decode("ascii", "replace")
+        memory, busy = _Memory(), _Utilization()
+        if not self._code("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory)):
+            found |= {"total": memory.total, "used": memory.used}
+        if not self._code("nvmlDeviceGetUtilizationRates", gpu, ctypes.byref(busy)):
+            found["busy_percent"] = busy.gpu
+        return found
+
+    def _count_xids(self, gpus: "dict[int, ctypes.c_void_p]") -> None:
+        """Errors that the driver reported since the first look; it keeps them until they are fetched."""
+        if self._events is None:
+            self._events = ctypes.c_void_p()
+            if self._code("nvmlEventSetCreate", ctypes.byref(self._events)):
+                self._events = ctypes.c_void_p()
+            for gpu in gpus.values() if self._events else ():
+                self._code("nvmlDeviceRegisterEvents", gpu, ctypes.c_ulonglong(_XID), self._events)
+        numbers = {gpu.value: index for index, gpu in gpus.items()}
+        for _ in range(_MOST_EVENTS if self._events else 0):
+            event = _Event()
+            if self._code("nvmlEventSetWait_v2", self._events, ctypes.byref(event), ctypes.c_uint(0)):
+                return  # none is left
+            if event.kind == _XID and event.gpu in numbers:
+                self._xids[numbers[event.gpu], event.data] += 1
 
 
 def suspend(pid: int) -> None:

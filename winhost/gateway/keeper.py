@@ -1,9 +1,9 @@
 """Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
 It runs as root, so that the gateway need not. It does `start`, `stop`, `suspend` and `resume` for units that the
-gateway's settings name, says whether one runs (`look`) and how much GPU `memory` is free. For units that start from an
-image of their process it passes `image`, `take` and `confirm` on (process_image.py). A request is a line of JSON, and
-so is its answer.
+gateway's settings name, and says whether one runs (`look`), how much GPU `memory` is free and how the `gpus` are. For
+units that start from an image of their process it passes `image`, `take` and `confirm` on (process_image.py). A request
+is a line of JSON, and so is its answer.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any
 
 from .gateway_settings import GatewaySettings, parse_settings
 from .gpu_calls import GpuLibrary, NoDriver, is_suspended, resume, suspend
-from .program import CannotStart, tell_systemd
+from .program import CannotStart, log_to_stderr, tell_systemd
 from .settings_values import WrongSettings
 from .turn_settings import IMAGES
 
@@ -47,6 +47,7 @@ class KeeperService:
         self._imaged = {turns.unit for turns in settings.taking_turns.values() if turns.image}
         self._nvml: GpuLibrary | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._looking = False
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request, its answer, and the end of the connection."""
@@ -70,6 +71,8 @@ class KeeperService:
         what, unit = request.get("do"), request.get("unit")
         if what == "memory":
             return {"free_mib": await self._in_a_thread(self._free_mib)}
+        if what == "gpus":
+            return {"gpus": await self._gpus()}
         if not isinstance(unit, str) or unit not in self._units:
             raise CannotDo("the settings name no such unit")
         if what == "look":
@@ -87,11 +90,25 @@ class KeeperService:
         elif what in ("suspend", "resume"):
             await self._move(suspend if what == "suspend" else resume, unit)
         elif what not in ("stop", "take", "confirm"):
-            raise CannotDo("start, stop, suspend, resume, image, take, confirm, look or memory is expected")
+            raise CannotDo("start, stop, suspend, resume, image, take, confirm, look, memory or gpus is expected")
         if what in ("take", "confirm"):
             await _ask_image(unit, what)
         if what in ("take", "stop"):  # the image is that of an engine that has ended
             await _systemctl("stop", unit)
+
+    async def _gpus(self) -> "list[dict[str, Any]]":
+        """One look at a time: a driver that hangs takes one thread, and leaves the others to those who move engines."""
+        if self._looking:
+            raise CannotDo("the driver has not answered the last one who asked")
+        self._looking = True
+        try:
+            return await self._in_a_thread(self._state)  # type: ignore[no-any-return]
+        finally:
+            self._looking = False
+
+    def _state(self) -> "list[dict[str, Any]]":
+        self._nvml = self._nvml or GpuLibrary()
+        return self._nvml.state()
 
     def _free_mib(self) -> "dict[str, int]":
         self._nvml = self._nvml or GpuLibrary()
@@ -225,7 +242,7 @@ async def keep(settings: GatewaySettings) -> None:
 
 def main(words: "list[str]") -> int:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_stderr()
     try:
         if len(words) != 1:
             raise CannotStart("give the file of settings")

@@ -8,6 +8,7 @@ from .engine_moves import Image, KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 
 _SHORT_S = 15
+_LOOK_S = 3  # a scrape waits for it
 
 
 class KeeperClient:
@@ -52,6 +53,13 @@ class KeeperClient:
         if not isinstance(answer, dict) or any(type(mib) is not int for mib in answer.values()):
             raise KeeperFault("it does not say how much memory is free")
         return {int(card): mib for card, mib in answer.items()}
+
+    async def gpus(self) -> "list[dict[str, Any]]":
+        """How each GPU is, as GpuLibrary.state says."""
+        found = (await self._ask({"do": "gpus"}, _LOOK_S)).get("gpus")
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise KeeperFault("it does not say how the GPUs are")
+        return found
 
     async def _ask(self, request: "dict[str, str]", seconds: float) -> "dict[str, Any]":
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ from .engine_side import Engines
 from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
+from .gpu_metrics import GpuMetrics
 from .keeper_client import KeeperClient
 from .key_lines import WrongKeys
 from .key_use import KeyUse
@@ -33,13 +35,26 @@ _BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # at the files of keys
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
+class LogLine(logging.Formatter):
+    """A record as key=value, as the front door writes requests; the journal adds the time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"level={record.levelname.lower()} msg={json.dumps(record.getMessage())}"
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLine())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 class CannotStart(Exception):
     """Says what is wrong and where."""
 
 
 def main(words: list[str]) -> int:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_stderr()
     # A line says what it says: nobody needs to find out which task of which thread wrote it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # as the Python documentation has it
@@ -142,7 +157,8 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
     clients = Clients(limits.connections, limits.per_address, limits.head, limits.receive, selector.limit)
     keeper = KeeperClient(settings.turns.keeper, settings.turns) if settings.turns.keeper else None
     turns = Turns(settings, engines.control, keeper)
-    door = FrontDoor(settings, prepared.keys, engines, clients, turns, prepared.use)
+    gpus = GpuMetrics(keeper.gpus if keeper else None)
+    door = FrontDoor(settings, prepared.keys, engines, clients, turns, prepared.use, gpus)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

@@ -11,7 +11,9 @@ from urllib.parse import quote
 COMPLETIONS = frozenset(
     f"/v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses", "rerank", "score")
 )
-MODELS, HEALTH, READY, METRICS = "/v1/models", "/health", "/ready", "/metrics"
+MODELS, HEALTH, READY = "/v1/models", "/health", "/ready"
+METRICS, ENGINE_METRICS = "/metrics", "/metrics/engines"
+FOR_METRICS = frozenset((METRICS, ENGINE_METRICS))
 _OPEN = frozenset((HEALTH, READY))
 
 
@@ -31,7 +33,7 @@ class NotUnderstood(Exception):
 def route_of(target: str, models: Mapping[str, object]) -> str | None:
     """The route of a target, which is a path with or without a query. None where nothing is published."""
     path = target.partition("?")[0]
-    if path in COMPLETIONS or path in (MODELS, HEALTH, READY, METRICS):
+    if path in COMPLETIONS or path in FOR_METRICS or path in (MODELS, HEALTH, READY):
         return path
     return MODELS if model_in(path, models) else None
 

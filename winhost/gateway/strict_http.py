@@ -20,6 +20,9 @@ _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
+# What an engine of vLLM gets becomes a part of its own ids, from which connectors read addresses of other engines
+# (`___prefill_addr_HOST:PORT`): no colon, and no two underscores.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_)){0,63}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
 _FORWARDED = b"x-forwarded-for"  # the only one that may be there more than once and is read
 # Two of them could be read as the first, the last, or both together.
@@ -39,7 +42,8 @@ class Refused(Exception):
 
 class Head(NamedTuple):
     """length: of the body, None where it comes in chunks; kept: the connection may stay after the answer; expects:
-    its client sends the body when it is told to; forwarded: its `X-Forwarded-For`, joined where there are several.
+    its client sends the body when it is told to; forwarded: its `X-Forwarded-For`, joined where there are several;
+    request_id: its `X-Request-Id`, empty where there is none that may be used.
     """
 
     method: str
@@ -51,6 +55,7 @@ class Head(NamedTuple):
     content_type: str
     expects: bool
     forwarded: bytes | None
+    request_id: str = ""
 
 
 def parse_head(lines: list[bytes], body_limit: int) -> Head:
@@ -80,6 +85,7 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
         headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1"),
         minor == b"1" and headers.get(b"expect", b"").lower() == b"100-continue",
         headers.get(_FORWARDED),
+        given.decode("ascii") if _REQUEST_ID.fullmatch(given := headers.get(b"x-request-id", b"")) else "",
     )
 
 

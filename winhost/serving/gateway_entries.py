@@ -75,11 +75,19 @@ def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tupl
 
     Raises ValueError.
     """
-    files = gateway_files({**settings, "key_changes": KEY_CHANGES}, keys, tls)
+    files = gateway_files({**_with_eyes(settings, keys), "key_changes": KEY_CHANGES}, keys, tls)
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
     return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper))
+
+
+def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str, Json]:
+    """Whoever reads all metrics is told of the GPUs, too, which the keeper alone sees."""
+    if not any(line.endswith(" metrics") for line in keys):
+        return settings
+    turns = settings.get("turns")
+    return {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
 
 
 def gateway_files(
@@ -123,7 +131,8 @@ def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None,
         desired = {"text": files[name], "mode": mode, "owner": "root:root"}
         yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, why)
     if keeper:
-        yield from _unit(KEEPER, _unit_text(KEEPER, folder), "It starts and stops engines whose turn it is.")
+        why = "It starts and stops engines whose turn it is, and sees the GPUs."
+        yield from _unit(KEEPER, _unit_text(KEEPER, folder), why)
     unit = _unit_text(UNIT, folder)
     for name, file in zip(("certificate", "key"), tls or (), strict=False):
         unit = unit.replace("Restart=", f"LoadCredential={name}:{file}\nRestart=", 1)

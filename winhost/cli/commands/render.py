@@ -122,3 +122,41 @@ def proxy(**options: Any) -> int:
     from winhost.cli.render_proxy import proxy as run
 
     return run(**options)
+
+
+@render.command()
+@click.option(
+    "--gateway",
+    "gateways",
+    type=AddressPort(),
+    multiple=True,
+    default=("127.0.0.1:8443",),
+    show_default=True,
+    help="Where a gateway listens, as Prometheus reaches it. May be given more than once.",
+)
+@click.option("--tls", is_flag=True, help="The gateways have TLS.")
+@click.option("--gateway-ca", metavar="PATH", help="The authority of their certificate, on the machine of Prometheus.")
+@click.option("--gateway-name", metavar="NAME", help="The name in their certificate.")
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="A gateway is on another machine and without TLS: others can read the key for metrics on its way.",
+)
+@click.option(
+    "--key-file",
+    metavar="PATH",
+    default="/etc/prometheus/winhost-key",
+    show_default=True,
+    help="The file with a key for metrics, on the machine of Prometheus.",
+)
+@force_option
+@answers("FOLDER", "The folder to write.", required=True)
+def monitoring(**options: Any) -> int:
+    """Write what Prometheus and Grafana need to watch gateways: what to scrape, rules with alerts, and a dashboard.
+
+    Gateways tell of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and serve
+    gateway). Changes nothing but the files.
+    """
+    from winhost.cli.render_monitoring import monitoring as run
+
+    return run(**options)

@@ -12,6 +12,10 @@ from winhost.cli.outputs import answers
 
 @click.command(cls=WinhostCommand)
 @click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS)
+@click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
+@click.option(
+    "--every", type=click.IntRange(1, 3600), default=10, show_default=True, help="Seconds from one look to the next."
+)
 @at_once_option
 @fleet_option
 @answers()
@@ -19,7 +23,8 @@ def status(**options: Any) -> int:
     """Show what is served where, how it is, and what is unfinished.
 
     Asks the hosts that serve by the journals of this computer, or HOSTS; one that cannot be reached is shown with the
-    reason. Each host has its next command. Changes nothing.
+    reason. Each host has its next command. Changes nothing. With --watch, and where stdout is no terminal, a host has a
+    line with the time whenever something of it has changed.
     """
     from winhost.cli.status import status as run
 

@@ -1,0 +1,142 @@
+"""Metrics of engines, read over their own sockets and told with the names of their models.
+
+An engine may write anything: each line is checked, has the label `model` put in by this program, and none of the names
+that are the gateway's own. Only an engine that is awake is asked, so that reading wakes nothing.
+"""
+
+import asyncio
+import math
+import re
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from .engine_control import EngineFault, NotUp
+from .engine_side import Engines, TooLong
+from .gateway_metrics import PREFIX, head, line
+from .gateway_settings import PublishedModel
+
+_READ_S = 5
+_MOST_BYTES = 1_000_000  # one engine's
+_MOST_TOGETHER = 4_000_000
+_HOLDS_S = 1.0  # whoever asks meanwhile gets the same, so that no engine is read all the time
+_LINES_AT_ONCE = 250  # streams go on in between
+_LONGEST_LINE = 8_192
+_ASKED_IN = ("awake", "draining")
+_READ = "read"
+
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_COMMENT = re.compile(rf"# (HELP|TYPE) ({_NAME}) (.*)")
+_LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"'
+_LABELS = re.sub(r"\((?!\?)", "(?:", _LABEL)
+_SAMPLE = re.compile(rf"({_NAME})(?:\{{((?:{_LABELS},)*(?:{_LABELS})?)\}})? ([^ ]+)( -?[0-9]{{1,15}})?")
+_LABEL_OF = re.compile(_LABEL)
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|Inf)|NaN")
+_PARTS = ("", "_bucket", "_sum", "_count", "_total", "_created")  # of a family's name, what its samples add
+_KINDS = ("counter", "gauge", "histogram", "summary", "untyped")
+_OWN = (PREFIX.partition("_")[0] + "_", "gen_ai_", "hw_")  # what an engine may not say in the gateway's name
+
+
+@dataclass
+class _Family:
+    comments: "dict[str, str]" = field(default_factory=dict)
+    samples: "list[str]" = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """result: `read`, the state of an engine that was not asked, or why there is nothing."""
+
+    result: str
+    at: float
+    seconds: float = 0.0
+    families: "Mapping[str, _Family]" = field(default_factory=dict)
+
+
+class EngineMetrics:
+    """Reads engines for whoever may see their metrics."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+        self._found: dict[str, _Found] = {}
+        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
+        """Of these models. states: by model, of those that take turns."""
+        most = min(_MOST_BYTES, _MOST_TOGETHER // max(1, len(models)))
+        found = await asyncio.gather(*(self._fresh(model, states.get(model.name), most) for model in models))
+        by_name = dict(zip((model.name for model in models), found, strict=True))
+        lines = [*head("engine_metrics", "gauge", "1 for what came of reading the metrics of an engine.")]
+        lines += [line("engine_metrics", {"model": name, "result": each.result}, 1) for name, each in by_name.items()]
+        lines += head("engine_metrics_seconds", "gauge", "How long reading them took.")
+        asked = {name: each.seconds for name, each in by_name.items() if each.seconds}
+        lines += [line("engine_metrics_seconds", {"model": name}, round(took, 3)) for name, took in asked.items()]
+        for name in dict.fromkeys(name for each in found for name in each.families):
+            same = [each.families[name] for each in found if name in each.families]
+            lines += [f"# {what} {name} {text}" for what, text in same[0].comments.items()]
+            for each in same:
+                lines += each.samples
+                await asyncio.sleep(0)
+        return ("\n".join(lines) + "\n").encode("utf-8")
+
+    async def _fresh(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
+        async with self._reading[model.name]:
+            before = self._found.get(model.name)
+            if before and time.monotonic() - before.at < _HOLDS_S:
+                return before
+            found = self._found[model.name] = await self._read(model, state, most)
+            return found
+
+    async def _read(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
+        began = time.monotonic()
+        if state is not None and state not in _ASKED_IN:
+            return _Found(state, began)
+        result, families = _READ, {}
+        try:
+            text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
+            families = await _families(text.decode("utf-8"), model.name)
+        except NotUp:
+            result = "unreachable"
+        except asyncio.TimeoutError:
+            result = "late"
+        except TooLong:
+            result = "too-long"
+        except (EngineFault, UnicodeError):
+            result = "wrong"
+        now = time.monotonic()
+        return _Found(result, now, max(now - began, 0.001), families)
+
+
+async def _families(text: str, model: str) -> "dict[str, _Family]":
+    """By name, with the label of this model. Other lines than those of the format are left out."""
+    found: defaultdict[str, _Family] = defaultdict(_Family)
+    current = ""
+    for number, each in enumerate(text.split("\n")):
+        if number % _LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if len(each) > _LONGEST_LINE:
+            continue
+        if comment := _COMMENT.fullmatch(each):
+            what, current, said = comment.groups()
+            if not current.startswith(_OWN) and (what == "HELP" or said in _KINDS):
+                found[current].comments.setdefault(what, said)
+        elif (sample := _SAMPLE.fullmatch(each)) and (said := _said(model, *sample.groups(""))):
+            name = sample[1]
+            found[current if name.removeprefix(current) in _PARTS else name].samples.append(said)
+    return {name: family for name, family in found.items() if family.samples}
+
+
+def _said(model: str, name: str, labels: str, number: str, when: str) -> str:
+    """The line, with its model. Empty where Prometheus would refuse it, and with it all that others say."""
+    if name.startswith(_OWN) or not _NUMBER.fullmatch(number):
+        return ""
+    if math.isinf(float(number)) and not number.endswith("Inf"):
+        return ""
+    # What an engine calls `model` becomes `exported_model`, as Prometheus itself renames such a label.
+    pairs = [("exported_model" if key == "model" else key, text) for key, text in _LABEL_OF.findall(labels)]
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys) or any(key.startswith("__") for key in keys):
+        return ""
+    own = "".join(f',{key}="{text}"' for key, text in pairs)
+    return f'{name}{{model="{model}"{own}}} {number}{when}'

@@ -1,0 +1,119 @@
+"""How GPUs are, for Prometheus, as the keeper sees them.
+
+Names are those of OpenTelemetry's semantic conventions for hardware where these have one (hw.gpu, hw.temperature,
+hw.power, hw.energy, hw.errors, hw.status), written as Prometheus writes them; others begin with `winhost_gpu_`.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from .engine_moves import KeeperFault
+from .gateway_metrics import head, line, metric
+
+_HOLDS_S = 1.0
+_TEXT = re.compile(r"[^ -!#-\[\]-~]")  # what a label cannot have as it is
+_THROTTLES = (  # bits of nvmlClocksThrottleReasons; being idle is none
+    ("applications_clocks", 0x2),
+    ("software_power_cap", 0x4),
+    ("hardware_slowdown", 0x8),
+    ("sync_boost", 0x10),
+    ("software_thermal", 0x20),
+    ("hardware_thermal", 0x40),
+    ("hardware_power_brake", 0x80),
+    ("display_clocks", 0x100),
+)
+_GPU = {"hw_type": "gpu"}
+_FAMILIES = {
+    "hw_gpu_memory_limit_bytes": ("gauge", "Memory of the GPU."),
+    "hw_gpu_memory_usage_bytes": ("gauge", "Memory that is used."),
+    "hw_gpu_utilization_ratio": ("gauge", "Share of time in which it computed."),
+    "hw_temperature_celsius": ("gauge", "Temperature of the GPU."),
+    "hw_power_watts": ("gauge", "Power that it takes."),
+    "winhost_gpu_power_limit_watts": ("gauge", "Power that it may take."),
+    "hw_energy_joules_total": ("counter", "Energy since the driver was loaded."),
+    "winhost_gpu_throttled": ("gauge", "1 where clocks are held down for this reason."),
+    "hw_errors_total": ("counter", "Errors of memory since the driver was loaded, and Xids since the keeper looks."),
+    "hw_status": ("gauge", "1 for the state that the GPU is in."),
+}
+_PLAIN: "tuple[tuple[str, str, float, dict[str, str]], ...]" = (
+    ("hw_gpu_memory_limit_bytes", "total", 1, {}),
+    ("hw_gpu_memory_usage_bytes", "used", 1, {}),
+    ("hw_gpu_utilization_ratio", "busy_percent", 0.01, {}),
+    ("hw_temperature_celsius", "celsius", 1, {}),
+    ("hw_power_watts", "milliwatts", 0.001, _GPU),
+    ("winhost_gpu_power_limit_watts", "limit_milliwatts", 0.001, {}),
+    ("hw_energy_joules_total", "millijoules", 0.001, _GPU),
+)
+"""Name, what the keeper calls it, its unit, and labels."""
+
+
+class GpuMetrics:
+    """Lines of all GPUs. look: asks the keeper; None where there is none."""
+
+    def __init__(self, look: "Callable[[], Awaitable[list[dict[str, Any]]]] | None") -> None:
+        self._look = look
+        self._lock = asyncio.Lock()
+        self._at, self._lines = float("-inf"), [""]
+
+    async def lines(self) -> "list[str]":
+        """Seen at most a second ago. Nothing without a keeper."""
+        if self._look is None:
+            return []
+        async with self._lock:
+            if time.monotonic() - self._at >= _HOLDS_S:
+                try:
+                    gpus = await self._look()
+                    self._lines = [*_read(True), *gpu_lines(gpus)]
+                except KeeperFault:
+                    self._lines = [*_read(False)]
+                self._at = time.monotonic()
+            return self._lines
+
+
+def _read(worked: bool) -> Iterable[str]:
+    yield from head("gpus_read", "gauge", "1 where the keeper could ask the driver, 0 where it could not.")
+    yield line("gpus_read", {}, int(worked))
+
+
+def gpu_lines(gpus: "list[dict[str, Any]]") -> Iterable[str]:
+    samples = [(name, {**_labels(gpu), **labels}, value) for gpu in gpus for name, labels, value in _samples(gpu)]
+    for family, (kind, meaning) in _FAMILIES.items():
+        yield f"# HELP {family} {meaning}"
+        yield f"# TYPE {family} {kind}"
+        yield from (metric(name, labels, value) for name, labels, value in samples if name == family)
+
+
+def _samples(gpu: "dict[str, Any]") -> "Iterable[tuple[str, dict[str, str], float]]":
+    for name, key, unit, labels in _PLAIN:
+        if (value := _number(gpu.get(key))) is not None:
+            yield name, labels, round(value * unit, 3)
+    if (bits := _number(gpu.get("throttled"))) is not None:
+        for reason, bit in _THROTTLES:
+            yield "winhost_gpu_throttled", {"reason": reason}, int(bool(bits & bit))
+    for kind, count in _errors(gpu).items():
+        yield "hw_errors_total", {**_GPU, "error_type": kind}, count
+    if isinstance(lost := gpu.get("lost"), bool):
+        yield "hw_status", {**_GPU, "hw_state": "ok"}, int(not lost)
+        yield "hw_status", {**_GPU, "hw_state": "failed"}, int(lost)
+
+
+def _labels(gpu: "dict[str, Any]") -> "dict[str, str]":
+    index = str(gpu.get("index"))
+    found = {"hw_id": str(gpu.get("uuid") or index), "hw_name": f"GPU {index}", "hw_model": str(gpu.get("name", ""))}
+    return {name: _TEXT.sub("_", text) for name, text in found.items() if text}
+
+
+def _errors(gpu: "dict[str, Any]") -> "dict[str, int]":
+    found = {kind: _number(gpu.get(f"ecc_{kind}")) for kind in ("corrected", "uncorrected")}
+    xids = gpu.get("xids")
+    for xid, count in xids.items() if isinstance(xids, dict) else ():
+        if str(xid).isdecimal():
+            found[f"xid_{xid}"] = _number(count)
+    return {kind: count for kind, count in found.items() if count is not None}
+
+
+def _number(value: Any) -> "int | None":
+    return value if type(value) is int and value >= 0 else None
