@@ -76,23 +76,21 @@ class StorageAction:
         return found if found is not None and found >= 0 else None
 
 
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGT]?)(B?)", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGTP]?)", re.ASCII | re.IGNORECASE)
 
 
 def storage_bytes(value: object) -> int | None:
-    """A size as curtin's `human2bytes` reads it: 512M and 512MB alike, in capital letters. -1 for a share of the disk
-    and for what is left of it; None for what the installer refuses.
+    """A size as the installer's own `dehumanize_size` reads it (subiquity, models/filesystem.py), before curtin sees
+    it: one letter for the unit, whose case does not matter, so that 512MB is no size. -1 for a share of the disk and
+    for what is left of it; None for what the installer refuses.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return max(value, -1)
-    text = str(value).strip()
+    text = str(value)
     if re.fullmatch(r"\d{1,9}%", text):
         return -1
     found = _SIZE.fullmatch(text) if len(text) < 40 else None
-    if found is None or (found[2] == "B" and found[3]):
-        return None
-    count = Fraction(found[1]) * 1024 ** "BKMGT".index(found[2] or "B")
-    return int(count) if count.denominator == 1 else None
+    return int(Fraction(found[1]) * 1024 ** "BKMGTP".index(found[2].upper() or "B")) if found else None
 
 
 @dataclass(frozen=True)

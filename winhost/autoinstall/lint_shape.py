@@ -19,7 +19,7 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
     "bool": ("true or false", bool),
     "null": ("empty", type(None)),
 }
-_SIZE = "a size, as 512M, 1.5G, 50% or -1 (units are capital letters, and the bytes a whole number)"
+_SIZE = "a size, as 512M, 1.5G, 50% or -1 (its unit is one letter: 512M, never 512MB)"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from winhost.cluster.node_request import Join, NodeFile, NodeRequest
 from winhost.cluster.render_request import ClusterRequest
 from winhost.images import k3s_release
 from winhost.images.image_names import ImageName
+from winhost.knowledge.versions import newer_line
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import Deploy, Exposure
 from winhost.resources.host import HostFacts
@@ -124,4 +125,5 @@ def node_request(parts: StackParts, words: ClusterWords, facts: HostFacts, path:
         cluster=cluster_request(parts, words, facts, path),
         join=Join(words.join, words.join_token) if words.join and words.join_token else None,
         wsl=wsl,
+        newer=newer_line("k3s", words.k3s_version),
     )

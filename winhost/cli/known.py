@@ -15,13 +15,19 @@ from winhost.model.errors import Exit, UsageError, did_you_mean, visible
 from winhost.model.reason import Evidence, Kind
 
 # How evidence names what it holds for, where that is not the name in the table.
-_WORDS = {"driver": r"drivers?\b|R[0-9]{3}\b", "wslconfig": r"WSL\b", "windows": r"(Windows|builds?)\b"}
+_WORDS = {
+    "driver": r"drivers?\b|R[0-9]{3}\b",
+    "wslconfig": r"WSL\b",
+    "toolkit": r"toolkit\b",
+    "windows": r"Windows\b(?! (Server|PowerShell))",
+    "server": r"Windows Server\b|Azure Local\b",
+}
 
 
 @dataclass(frozen=True)
 class KnownStatement:
-    """A claim, and until when it was checked. newest: the newest version, None where `holds` is no range, as of a
-    report; seen: the day on which its source was read.
+    """A claim, and until when it was checked. newest: the newest version, None where `holds` names none; seen: the day
+    on which its source was read.
     """
 
     id: str
@@ -58,13 +64,15 @@ def known(subject: str | None, output: Output) -> int:
         )
     asked = [subjects()[subject.casefold()]] if subject else list(subjects().values())
     found = [_known(each) for each in asked]
-    if output.shape != "table":
+    if output.shape not in ("table", "wide"):
         show_results("known", output.shape, [(each.name, each) for each in found], lambda _: None)
     elif subject:
-        _show(found[0])
+        _show(found[0], wide=output.wide)
     else:
-        rows = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements)) for s in found)
-        table(("subject", "what", "known from", "known to", "checked", "statements"), rows)
+        wide = ("below that",) if output.wide else ()
+        shown = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements), s.below) for s in found)
+        columns = ("subject", "what", "known from", "known to", "checked", "statements", *wide)
+        table(columns, (row[: len(columns)] for row in shown))
         say("A newer build of a known line stays as judged; a newer line is unverified.")
         show_next(("known", "wsl"))
     return Exit.SUCCESS
@@ -73,7 +81,8 @@ def known(subject: str | None, output: Output) -> int:
 def _known(subject: Subject) -> KnownSubject:
     checked = str(table_of_versions()["checked"])
     below, statements = subject.below, tuple(_statements(subject))
-    return KnownSubject(subject.name, subject.what, subject.first, subject.newest, checked, below, statements)
+    what = f"{subject.what}, by build" if subject.name in ("windows", "server") else subject.what
+    return KnownSubject(subject.name, what, subject.first, subject.newest, checked, below, statements)
 
 
 def _statements(subject: Subject) -> Iterator[KnownStatement]:
@@ -92,10 +101,12 @@ def _newest(subject: Subject, piece: Evidence) -> str | None:
     return str(max(ends)) if ends else None
 
 
-def _show(subject: KnownSubject) -> None:
+def _show(subject: KnownSubject, *, wide: bool) -> None:
     say(f"{subject.what}: known from {subject.first} to {subject.newest}, checked on {subject.checked}.")
     say(f"Below that: {subject.below}.")
-    rows = ((s.newest or "no range", s.seen, s.holds, s.id) for s in subject.statements)
-    table(("checked to", "seen", "holds for", "statement"), rows)
-    say("What each claims, and its source:")
-    show_next(("known", subject.name, "--json"))
+    columns = ("checked to", "seen", "holds for", "statement", *(("claims", "source") if wide else ()))
+    rows = ((s.newest or "no range", s.seen, s.holds, s.id, s.claim, s.source) for s in subject.statements)
+    table(columns, (row[: len(columns)] for row in rows))
+    if not wide:
+        say("What each claims, and its source:")
+        show_next(("known", subject.name, "-o", "wide"))

@@ -83,6 +83,8 @@ def _node(request: NodeRequest) -> Iterator[Json]:
 
 def _notes(request: NodeRequest) -> Iterator[str]:
     yield "unverified: winhost has seen k3s as a stand-in alone, which keeps what its documentation says"
+    if request.newer is not None:
+        yield f"unverified: {request.newer}"
     yield f"k3s {request.release} from {request.files[0].source}"
     yield _STAYS
     if request.join is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.compat.rule import (
+    NEWER,
     RULES,
     TARGET,
     CapabilityRules,
@@ -23,7 +24,7 @@ from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
-from winhost.knowledge.versions import beyond
+from winhost.knowledge.versions import beyond, bounded
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
@@ -118,7 +119,7 @@ def _verdict(
     measured_here = any(finding.measured for finding in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
-        found += _doubt(name, variant, grounds, versions)
+        found += _doubt(name, variant, grounds, versions, shown=Verdict.of(found) is not Verdict.SUPPORTED)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     decisive = () if verdict is Verdict.SUPPORTED else because
@@ -136,12 +137,16 @@ def _settled(name: str, target: Target, findings: tuple[Finding, ...]) -> tuple[
     return findings
 
 
-def _doubt(name: str, variant: str, grounds: tuple[str, ...], versions: Versions) -> tuple[Reason, ...]:
-    """The reason why a capability is unverified whose evidence is missing, inferred, or older than the host."""
+def _doubt(name: str, variant: str, grounds: tuple[str, ...], versions: Versions, *, shown: bool) -> tuple[Reason, ...]:
+    """The reason why a capability is unverified whose evidence is missing, inferred, or of other versions than the
+    host's. shown: a finding says how far it works here, so that where the evidence begins is no limit.
+    """
     if not grounds:
         return (reason_of(unverified(f"{name}.unshown", observed=f"on {variant}"), variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
-    if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions)):
-        return (reason_of(unverified(f"{name}.outdated", observed=short), variant),)
+    older = bounded() if shown else ()
+    if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions), older):
+        found = unverified(f"{name}.outdated", observed=short.said)
+        return (reason_of(replace(found, remedy=NEWER.get(short.subject) if short.older else None), variant),)
     return ()

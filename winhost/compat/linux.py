@@ -6,7 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.compat.rule import Finding, note, rule, unsupported
 from winhost.hardware.gpus import known
-from winhost.knowledge.versions import checked, known_range
+from winhost.knowledge.versions import checked, subjects
 from winhost.model.errors import UsageError
 from winhost.model.refusal import Refusal
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
@@ -33,9 +33,9 @@ def without_apt(facts: HostFacts) -> str | None:
 @rule("linux.newer-release")
 def release_newer_than_known(facts: HostFacts) -> str | None:
     """A release of Ubuntu whose archive nobody has looked into."""
-    system, newest = facts.the(LinuxSystem), known_range("Ubuntu")[1]
+    system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
     try:
-        newer = system.id == "ubuntu" and Version(system.version or "0") > newest
+        newer = system.id == "ubuntu" and Version(system.version or "0") > Version(newest)
     except InvalidVersion:
         newer = True
     return f"Ubuntu {system.version}, {checked(newest)}" if newer else None

@@ -54,6 +54,9 @@ class WhenUnknown(Enum):
 # What nobody but the user can tell, and who tells it may well take the newest.
 STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
 
+# What brings a version that is older than all evidence to one that is not.
+NEWER = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
+
 HOST, CARD, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
 BLOCKS, NOTES = WhenUnknown
 
@@ -359,13 +362,18 @@ def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Fi
 
 
 def within_reach(found: Finding, host: Mapping[str, Version | None]) -> Finding:
-    """The finding; unverified where it would decide and all of its evidence ends before the host's versions. Where the
-    evidence begins is no limit: a condition says what an older version lacks.
+    """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
+    version that could not be read makes nothing better than what is known of all others.
     """
     if found.measured or found.lacks or found.severity not in (Severity.UNSUPPORTED, Severity.DEGRADED):
         return found
-    short = beyond((catalogue.evidence()[key] for key in catalogue.entry(found.code).evidence), host)
-    return replace(found, severity=Severity.UNVERIFIED, observed=f"{found.observed}; {short}") if short else found
+    entry = catalogue.entry(found.code)
+    short = beyond((catalogue.evidence()[key] for key in entry.evidence), host, entry.older)
+    if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
+        return found
+    remedy = NEWER.get(short.subject) if short.older else None
+    observed = f"{found.observed}; {short}"
+    return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:

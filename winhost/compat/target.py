@@ -23,6 +23,7 @@ from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.wsl import Wsl
 
@@ -38,6 +39,7 @@ _KERNELS = (
     (Version("2.5.9"), Version("6.6.87.2")),
 )
 _WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
+FIRST_WITH_CONTAINERS = Version("2.9")  # an older WSL is replaced before there is a container
 _SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
 
@@ -160,20 +162,36 @@ class Target:
 
     @property
     def versions(self) -> tuple[tuple[str, Version | None], ...]:
-        """Those that evidence may end before, as far as they are told; None for a WSL that could not be read."""
+        """Those that evidence may not hold for, as far as they are told; None for one that could not be read."""
         return self.facts.keep_for(self.places, "versions", self._versions)
 
     def _versions(self) -> tuple[tuple[str, Version | None], ...]:
         found: list[tuple[str, Version | None]] = []
         for name in bounded():
-            if name == "wsl" and self.path not in _SHARED_WITH_WINDOWS:
+            if name not in _BOUNDED or (name == "wsl" and self.path not in _SHARED_WITH_WINDOWS):
                 continue
             try:
-                found.append((name, QUESTIONS[name](self)))
+                version = _BOUNDED[name](self)
             except MissingFact as missing:
-                if name == "wsl" and missing.missing is not _NOT_STATED:
+                if missing.missing is not _NOT_STATED:
                     found.append((name, None))
+                continue
+            if version is not None and not (name == "wsl" and self.path == "wslc" and version < FIRST_WITH_CONTAINERS):
+                found.append((name, version))
         return tuple(found)
+
+    def _windows(self, name: str) -> Version | None:
+        """The build of a client or of a server."""
+        os = None if self.facts.is_linux else self.facts.os
+        is_server = os is not None and os.family in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
+        return Version(str(os.build)) if os is not None and is_server == (name == "server") else None
+
+    def _ubuntu(self) -> Version | None:
+        system = self.facts.the(LinuxSystem) if self.path in PATHS_OF_LINUX else None
+        if system is None or system.id != "ubuntu" or system.wsl:
+            return None
+        found = _RELEASE.match(system.version or "")
+        return Version(found[0]) if found else None
 
     def _reading(self, shared: Callable[[], Version | None], own: Callable[[], Version | None]) -> Reading | None:
         """What facts tell of the path: nothing of a Linux that is still to be installed."""
@@ -221,6 +239,14 @@ QUESTIONS: Mapping[str, Callable[[Target], Any]] = {
     "devices": lambda target: len(target.cards),  # of all GPUs
     "cards": lambda target: named(target.cards) or "no GPU",
     "guest": in_a_guest,
+}
+
+# What evidence may not hold for. What a plan chooses itself, as the Ubuntu that it installs, is nothing of the host.
+_BOUNDED: Mapping[str, Callable[[Target], Version | None]] = {
+    "windows": lambda target: target._windows("windows"),
+    "server": lambda target: target._windows("server"),
+    "ubuntu": Target._ubuntu,
+    **{name: attrgetter(name) for name in ("wsl", "vllm", "driver", "toolkit")},
 }
 
 

@@ -20,6 +20,7 @@ MIRRORED_FROM = revision("MIRRORED")
 HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
 MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
 NAT, MIRRORED = 1, 3
+VPN_BROKEN_BUILDS, VPN_BROKEN_FROM = (26100, 26200), 7019  # microsoft/WSL #13724; KB5067036, KB5068861
 # Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
@@ -202,6 +203,15 @@ def mirrors_a_vpn(facts: HostFacts) -> str | None:
     """A VPN is up, recognized by its adapter's driver; mirrored networking works with some VPN clients only."""
     tunnels = _tunnels(facts)
     return ", ".join(tunnels) if tunnels else None
+
+
+@rule("wsl2.mirrored-vpn-update")
+def mirrors_a_vpn_after_the_update(facts: HostFacts) -> str | None:
+    """A VPN is up on a build that has the update of November 2025."""
+    os, tunnels = facts.os, _tunnels(facts)
+    if not tunnels or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
+        return None
+    return f"build {os.build}.{os.revision}; {', '.join(tunnels)}"
 
 
 @rule("wsl2.nat-filtered")

@@ -5,12 +5,11 @@ from packaging.version import Version
 from winhost.compat import common
 from winhost.compat.common import SERVER_2022, SERVERS, WINDOWS_10_21H2
 from winhost.compat.rule import rule
+from winhost.compat.target import FIRST_WITH_CONTAINERS
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl import Wsl
-
-FIRST_WITH_CONTAINERS = Version("2.9")
 
 
 @rule("wslc.windows-too-old")

@@ -7,7 +7,7 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
 from typing import Any, Literal
@@ -39,7 +39,8 @@ class CatalogueEntry:
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
     the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
     it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
-    asks: a question of compat/common.py in the place of these; case: for tests.
+    asks: a question of compat/common.py in the place of these; case: for tests. older: of which (versions.yaml) it
+    finds a version that is too old, so that its evidence begins with a newer one; `when` tells it by itself.
     """
 
     sentence: str
@@ -52,6 +53,7 @@ class CatalogueEntry:
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     asks: str | None = None
+    older: tuple[str, ...] = ()
     each: Literal["host", "card", "vm", "workload"] = "host"
     when: Mapping[str, Any] = field(default_factory=dict)
     which: Mapping[str, Any] = field(default_factory=dict)
@@ -121,8 +123,16 @@ def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
         "evidence": cite(code, row.get("evidence", ())),
         "severity": severity and Severity(severity),
         "only": tuple(path for word in words for path in GROUPS.get(word, (word,))),
+        "older": (*row.get("older", ()), *_below(row.get("when", {}))),
     }
     return CatalogueEntry(**_tuples({**row, **told}))
+
+
+def _below(when: Mapping[str, Any]) -> Iterator[str]:
+    """What a condition wants to be older than some version."""
+    for question, wanted in when.items():
+        if str(wanted).startswith("<"):
+            yield from ("windows", "server") if question == "OperatingSystem.build" else (question,)
 
 
 @once

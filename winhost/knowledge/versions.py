@@ -1,7 +1,7 @@
 """Which versions of Windows, VMs and GPU software are known, from where to where (versions.yaml)."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +11,8 @@ from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Evidence
+
+WINDOWS, WINDOWS_SERVER = "Windows", "Windows Server"
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def feature(name: str) -> Version:
 
 @dataclass(frozen=True)
 class Span:
-    """The versions for which something was checked. what: as in the table's ranges; first: None where nobody says;
-    newest: what was looked into last.
+    """The versions for which something was checked. what: as in the table's ranges; first: None where nobody says, as
+    of a report or a source of one version; newest: what was looked into last.
     """
 
     what: str
@@ -105,48 +107,116 @@ class Span:
         numbers = _subject_of(self.what).line
         return version.release[:numbers] > self.newest.release[:numbers]
 
+    def begins_after(self, version: Version) -> bool:
+        """Whether this version is older than what was looked into."""
+        return self.first is not None and version.release[: len(self.first.release)] < self.first.release
+
     def __str__(self) -> str:
         return f"{self.what} {f'{self.first} to ' if self.first else 'up to '}{self.newest}"
 
 
-_WORDS = {"drivers": "NVIDIA drivers"}  # as evidence writes it
-_NUMBER = r"R?(\d+(?:\.\d+)*)"
-_HOLDS = re.compile(
-    rf"(WSL|vLLM|nvidia-container-toolkit|drivers) (?:up to {_NUMBER}|{_NUMBER} (?:(?:to|and) {_NUMBER}|and newer))"
+ALWAYS = ("all", "all versions")
+# As evidence writes it, where that is not the name in the table.
+_WORDS = {"driver": "NVIDIA drivers", "drivers": "NVIDIA drivers", "toolkit": "nvidia-container-toolkit"}
+_NUMBER = r"R?v?(\d+(?:\.\d+)*)"
+_SOFTWARE = re.compile(
+    r"(WSL(?! [12]$)|vLLM|(?:nvidia-container-)?toolkit|drivers?|Ubuntu|k3s)"
+    rf" (?:up to {_NUMBER}|{_NUMBER}(?P<more> (?:(?:to|and) {_NUMBER}|and newer))?)"
+)
+_EDITION = r"(?:build )?[0-9]+(?:\.1)?(?: R2)?(?: [0-9]{2}H[12]| [0-9]{4})?"
+_WINDOWS = re.compile(
+    rf"(?:all )?(?P<kind>Windows Server|Azure Local|Windows)"
+    rf"(?: (?P<first>{_EDITION}|[0-9]{{2}}H[12])(?: (?:to|and) (?:(?P<last>{_EDITION})|(?P<newer>newer)))?)?"
 )
 
 
 @once
 def spans(holds: str) -> tuple[Span, ...]:
-    """The ranges that a piece of evidence holds for, as it writes them: `WSL 2.5 to 2.9`, `vLLM 0.11 and newer`. What
-    is open ends with the newest that was looked into; a single version is a report, and no range.
+    """The ranges that a piece of evidence holds for, as it writes them: `WSL 2.5 to 2.9`, `vLLM 0.11 and newer`,
+    `Windows 10 and 11`. What is open ends with the newest that was looked into; a single version, as of a report, ends
+    with its line.
     """
     found = []
     for part in re.split(r"[,;] ", holds):
-        if told := _HOLDS.fullmatch(part):
-            what = _WORDS.get(told[1], told[1])
-            newest = told[2] or told[4]
-            first = Version(told[3]) if told[3] else None
-            found.append(Span(what, first, Version(newest) if newest else known_range(what)[1]))
+        if told := _SOFTWARE.fullmatch(part):
+            what, first, last = _WORDS.get(told[1], told[1]), told[3] if told["more"] else None, told[2] or told[5]
+            last = last or (None if told["more"] else told[3])
+            newest = Version(last) if last else known_range(what)[1]
+            found.append(Span(what, Version(first) if first else None, newest))
+        elif windows := _WINDOWS.fullmatch(part):
+            found += _builds(windows)
     return tuple(found)
 
 
-def beyond(evidence: Iterable[Evidence], host: Mapping[str, Version | None]) -> str | None:
-    """What is said where all of this evidence ends before a line that the host has, or may have where its version could
-    not be read (None). None where any piece reaches it: that one decides.
+def _builds(told: re.Match[str]) -> Iterator[Span]:
+    """The builds that a name of Windows stands for, on clients, on servers, or on both where it says neither."""
+    kind, first, last = told["kind"], told["first"], told["last"]
+    server = kind != "Windows"
+    for what in (WINDOWS_SERVER,) if server else (WINDOWS,) if first else (WINDOWS, WINDOWS_SERVER):
+        newest = known_range(what)[1]
+        begins = _named(kind, first) if first else []
+        ends = [newest] if told["newer"] or not first else _named(kind, last or first)
+        yield Span(what, min(begins, default=None), max(ends, default=newest))
+
+
+def _named(kind: str, edition: str) -> list[Version]:
+    """Builds by their name, as `11 24H2`, `2019` or `build 26200`; none of a Windows older than the table."""
+    if edition.startswith("build "):
+        return [Version(edition.removeprefix("build "))]
+    columns = {"Windows": ("client",), "Windows Server": ("server",), "Azure Local": ("azure_local",)}[kind]
+    names = [(each.build, getattr(each, column) or "") for each in windows_builds() for column in columns]
+    return [Version(str(build)) for build, name in names if f"{name} ".startswith(f"{kind} {edition} ")]
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """A version of the host for which evidence does not hold. subject: of the table's ranges; older: than all of it;
+    unread: it could not be read.
     """
-    said = None
-    for piece in evidence:
-        last = {_subject_of(each.what).name: each for each in sorted(spans(piece.holds), key=lambda span: span.newest)}
-        told = [(name, span) for name, span in last.items() if name in host]
-        short = [(name, span) for name, span in told if not (has := host[name]) or span.ends_before(has)]
-        if not short:
-            return None
-        name, span = short[0]
-        has = host[name]
-        unread = f"a version of {span.what} that could not be read (checked up to {span.newest}, {piece.seen})"
-        said = said or (f"{span.what} {has}, {checked(span.newest, piece.seen)}" if has else unread)
-    return said
+
+    subject: str
+    said: str
+    older: bool = False
+    unread: bool = False
+
+    def __str__(self) -> str:
+        return self.said
+
+
+def beyond(
+    evidence: Iterable[Evidence], host: Mapping[str, Version | None], older: Iterable[str] = ()
+) -> OutOfReach | None:
+    """The first version of the host for which no piece holds, of those that tell for which versions they hold. A
+    version that could not be read (None) may be such a one. Evidence that holds for all versions always decides. older:
+    subjects of which the finding is that the host's version is too old, so that its evidence begins later.
+    """
+    pieces = tuple(evidence)
+    if any(piece.holds in ALWAYS for piece in pieces):
+        return None
+    told = [(span, piece.seen) for piece in pieces for span in spans(piece.holds)]
+    for name, has in host.items():
+        about = [(span, seen) for span, seen in told if _subject_of(span.what).name == name]
+        if about and not (has and any(_reaches(span, has, name in older) for span, _ in about)):
+            return _out_of_reach(name, has, about)
+    return None
+
+
+def _out_of_reach(name: str, has: Version | None, about: Sequence[tuple[Span, str]]) -> OutOfReach:
+    what, build = subjects()[name].what, "build " if name in ("windows", "server") else ""
+    last, seen = max(about, key=lambda each: each[0].newest)
+    if has is None:
+        said = f"a version of {what} that could not be read (checked up to {last.newest}, {seen})"
+        return OutOfReach(name, said, unread=True)
+    here = f"{what} {build}{has}"
+    if ended := [each for each in about if each[0].ends_before(has)]:
+        last, seen = max(ended, key=lambda each: each[0].newest)
+        return OutOfReach(name, f"{here}, {checked(f'{build}{last.newest}', seen)}")
+    begins = min(span.first or span.newest for span, _ in about)
+    return OutOfReach(name, f"{here}, older than where this was seen ({build}{begins} and newer, {seen})", older=True)
+
+
+def _reaches(span: Span, version: Version, older: bool) -> bool:
+    return not span.ends_before(version) and (older or not span.begins_after(version))
 
 
 @dataclass(frozen=True)
@@ -167,10 +237,15 @@ class Subject:
 @once
 def subjects() -> Mapping[str, Subject]:
     """By name."""
-    first, *_, last = windows_builds()
-    below, builds = "nothing is known of an older one", (f"build {first.build}", f"build {last.build}")
-    windows = Subject("windows", "Windows", *builds, below, "windows-builds")
-    return {each.name: each for each in (windows, *(Subject(**row) for row in table()["ranges"]))}
+    rows = (*map(_windows_subject, (WINDOWS, WINDOWS_SERVER)), *(Subject(**row) for row in table()["ranges"]))
+    return {each.name: each for each in rows}
+
+
+def _windows_subject(what: str) -> Subject:
+    """Each build is a line."""
+    builds = [str(each.build) for each in windows_builds() if (each.client if what == WINDOWS else each.server)]
+    name = "windows" if what == WINDOWS else "server"
+    return Subject(name, what, builds[0], builds[-1], "nothing is known of an older one", "windows-builds", line=1)
 
 
 @once
@@ -187,6 +262,13 @@ def _subject_of(what: str) -> Subject:
 def checked(newest: object, seen: str | None = None) -> str:
     """What is said of anything newer than the table, or than a piece of evidence."""
     return f"newer than winhost knows (checked up to {newest}, {seen or table()['checked']})"
+
+
+def newer_line(what: str, version: str) -> str | None:
+    """What is said of a version that somebody chooses and whose line nobody looked into; None of any other."""
+    subject = _subject_of(what)
+    newer = Span(what, None, Version(subject.newest)).ends_before(Version(version))
+    return f"{what} {version}, {checked(subject.newest)}" if newer else None
 
 
 def known_range(what: str) -> tuple[Version, Version]:

@@ -7,7 +7,9 @@ from packaging.version import Version
 
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
+from winhost.hardware.cards import runs_cuda
 from winhost.model.reason import Severity
+from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.hyperv_role import INSTALLED
@@ -44,6 +46,7 @@ def wslconfig_limits(facts: HostFacts) -> HostLimits:
         switches=known("the switches", lambda: _switches(facts)),
         memory=known("the memory", lambda: facts.memory.total),
         processors=known("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
+        vram=_vram(facts),
         drives=known("the drives", lambda: _drives(facts)),
         unknown=tuple(unknown),
     )
@@ -63,6 +66,14 @@ def _switches(facts: HostFacts) -> dict[str, str]:
     if facts.role.role != INSTALLED:
         return {}
     return {each.state.name: each.state.kind for each in facts.all(VmSwitch)}
+
+
+def _vram(facts: HostFacts) -> Bytes | None:
+    """None where it is not known; no rule needs it, so that it is not asked for."""
+    try:
+        return sum(card.gpu.state.vram or 0 for card in facts.cards if runs_cuda(card) and card.gpu.state.driver_model)
+    except MissingFact:
+        return None
 
 
 def _drives(facts: HostFacts) -> frozenset[str] | None:

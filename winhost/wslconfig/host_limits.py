@@ -13,7 +13,8 @@ from winhost.model.units import Bytes
 class HostLimits:
     """None where it is not known. version: of WSL; in_box: it is the one that Windows brings, which has none;
     forbidden: the WSL policies that are 0; no_modes: network modes that this host cannot have, each with why;
-    switches: the kind of each by its name; processors: logical ones; drives: letters; unknown: what could not be read.
+    switches: the kind of each by its name; processors: logical ones; vram: of all GPUs that WSL can use; drives:
+    letters; unknown: what could not be read.
     """
 
     version: Version | None = None
@@ -23,6 +24,7 @@ class HostLimits:
     switches: Mapping[str, str] | None = None
     memory: Bytes | None = None
     processors: int | None = None
+    vram: Bytes | None = None
     drives: frozenset[str] | None = None
     unknown: tuple[str, ...] = ()
 

@@ -53,6 +53,8 @@ def sizes(context: LintContext) -> Iterator[Finding]:
             yield context.found(line, "more-than-there", key=name, there=shown)
         elif name == "wsl2.memory" and line is not None and there and isinstance(value, int) and value > 0.9 * there:
             yield context.found(line, "little-left", there=shown)
+        elif name == "wsl2.memory" and line is not None and host.vram and isinstance(value, int) and value < host.vram:
+            yield context.found(line, "below-gpus", there=size(host.vram))
 
 
 def drives(context: LintContext) -> Iterator[Finding]:

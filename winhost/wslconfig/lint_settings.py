@@ -76,7 +76,8 @@ def without_effect(context: LintContext) -> Iterator[Finding]:
             yield context.found(line, "needs-key", key=key, needs=key.needs)
         value = valid(key, line)
         if value in key.beware:
-            yield context.found(line, "beware", key=key, value=str(value).lower(), what=key.beware[value])
+            shown = str(value).lower() if isinstance(value, bool) else value
+            yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
 
 
 def bridged(context: LintContext) -> Iterator[Finding]:

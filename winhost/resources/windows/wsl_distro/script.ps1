@@ -119,8 +119,10 @@ function Test-WinhostJobs {
 function Invoke-WinhostWsl {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
     # WSL 3 may wait for 4 minutes.
-    $patience = [System.Math]::Max($Seconds, 300)
-    $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $patience
+    if ("$(Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' 'Version')" -cmatch '^([3-9]|\d\d)') {
+        $Seconds = [System.Math]::Max($Seconds, 300)
+    }
+    $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $Seconds
     # An old one answers in UTF-16 whatever it is asked for.
     $ended.output = "$($ended.output)".Replace("$([char]0)", '')
     $ended.errors = "$($ended.errors)".Replace("$([char]0)", '')
