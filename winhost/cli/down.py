@@ -49,8 +49,8 @@ def down(word: str | None, options: RunOptions) -> int:
             return _nothing(host, options)
         check_rights(host)
         for each in runs:
-            asking = _Down(each, options.yes, word)
-            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask):
+            asking = _Down(each, options, word)
+            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask, brief=True):
                 return code
     return 0
 
@@ -79,8 +79,8 @@ def _nothing(host: AnyHost, options: RunOptions) -> int:
 class _Down:
     """What is shown and asked before one run is undone."""
 
-    def __init__(self, run: UpRun, yes: bool, word: str | None) -> None:
-        self._run, self._yes, self._word = run, yes, word
+    def __init__(self, run: UpRun, options: RunOptions, word: str | None) -> None:
+        self._run, self._yes, self._word, self._fleet = run, options.yes, word, options.fleet_file
 
     def ask(self, record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if self._yes:
@@ -100,7 +100,8 @@ class _Down:
 
     def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
         accept = ("--accept", ",".join(needed)) if needed else ()
-        words = ("winhost", "down", *((self._word,) if self._word else ()), "--yes", *accept)
+        fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
+        words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
         return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook, host: HostFacts) -> None:

@@ -15,6 +15,7 @@ from winhost.cli.serving_target import ServingTarget, nothing_served, parse_depl
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.this_machine import is_local, is_own_name
 from winhost.cli.up_runs import is_ours
+from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
@@ -244,7 +245,7 @@ def _show(now: HostNow) -> None:
     head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = "" if now.serves is False else f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
+        since = "" if now.serves is False else f" since {moment(now.since)}" if now.since else ""
         does = (
             "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
         )
