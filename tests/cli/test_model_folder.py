@@ -10,9 +10,10 @@ import yaml
 
 from tests.cli.conftest import Line
 from tests.cli.test_workload_init import CONFIG, EMBEDDED
-from tests.hub.stand_in_hub import safetensors
+from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
+from winhost.cli.up_choice import choose
 from winhost.hub.model_folder import ModelFolder, folder_files, seen_from_linux
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
@@ -133,6 +134,17 @@ def test_words_that_are_paths_and_words_that_are_models() -> None:
     paths = ("./x", "../x", "/srv/x", "~/x", "~", ".", "..", "C:\\x", "d:/x", ".\\x", "\\\\server\\x")
     assert all(map(is_folder, paths))
     assert not any(map(is_folder, ("org/model", "gpt2", "c/model", ".org", "~org/model", "x:y")))
+
+
+def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, _ = expand(find("win11-pro-1gpu"))
+    monkeypatch.chdir(folder)
+    (folder / "model.gguf").write_bytes(b"GGUF")
+    with serving(StandInHub()) as hub:
+        for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
+            with pytest.raises(WinhostError) as refused:
+                choose(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", asks=False)
+            assert says in f"{refused.value} {refused.value.hint}", model
 
 
 def test_a_drive_is_seen_below_mnt_from_wsl() -> None:

@@ -6,11 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.output import error_text
+from winhost.cli.show_errors import show_failure
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_groups import GROUPS, grouped_titles, show_notes
 from winhost.cli.values import format_two, format_value
+from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document
+from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.plan import RISKS, Deferred
 from winhost.resources.registry import RESOURCE_TYPES
@@ -40,6 +44,24 @@ def test_steps_that_ask_for_an_approval_are_named_among_many(line: Line) -> None
     said = line("plan", line.facts("win11-pro-2xl20-tcc"), "--path", "wsl2", "--allow-unverified")
     assert "WSL itself" in said.out
     assert "Driver model of" in said.out
+
+
+def test_what_is_needed_first_is_called_as_people_know_it() -> None:
+    lacking = NotAvailable("gpu-01", "connect", "HyperVRole")
+    assert error_text(lacking) == "error: gpu-01: connect: not possible until the Hyper-V role is available"
+
+
+def test_commands_of_an_error_go_with_the_fleet_file_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    reached = WinhostError("Gone", what="gone", hint="Read it again: winhost plan gpu-01")
+    for words, hint, told in (
+        (("plan", "gpu-01", "--fleet", "my fleet.yaml"), reached.hint, True),
+        (("plan", "gpu-01"), reached.hint, False),
+        (("plan", "gpu-01", "--fleet", "my fleet.yaml"), "See winhost explain mmio", False),
+        (("up", "--fleet", "my fleet.yaml"), "winhost up --fleet 'my fleet.yaml' --yes", False),
+    ):
+        reached.hint = hint
+        show_failure(reached, words)
+        assert ("such command: --fleet 'my fleet.yaml'" in capsys.readouterr().err) is told, (words, hint)
 
 
 def test_a_name_that_is_not_known_yet_leaves_a_whole_sentence() -> None:

@@ -86,6 +86,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     said = line("up", *AGREED, *here.serves)
     assert said.code == 0, said.err
     assert SAID in said.err
+    assert " The distro's image (" in said.err, "a step is told without the properties that it changed"
     assert not Path("fleet.yaml").exists()
     assert f"my-desk can serve {BEST} by wsl2/mirrored" in said.out
     assert said.out.splitlines()[-1] == "  winhost down"
@@ -93,6 +94,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert line("verify", plan).code == 0
     assert str(plan.with_name("workload.yaml")) in plan.read_text("utf-8")
     made = here.state()
+    assert re.search(r" applied +20\d\d-\d\d-\d\d \d\d:\d\d UTC", line("runs").out)
     assert STAND_IN in line("chat", "Say hello").out
     again = line("up", *here.serves)
     assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
@@ -100,7 +102,9 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
     asked = line("down")
     assert (asked.code, here.state()) == (2, made)
-    assert "Distro winhost goes, with 5.0 GB of models that winhost downloaded. It is exported first" in asked.out
+    told = " ".join(asked.out.split())
+    assert "Distro winhost goes, with 5.0 GB of models that winhost downloaded; its disk ext4.vhdx has 6.5 GB" in told
+    assert r"to a .tar in %ProgramData%\winhost\exports\winhost" in told
     command = command_in(asked.err, "without questions: ")
     assert command == ["down", "--yes", "--accept", "vm-stop,network"]
     gone = line(*command)
@@ -371,9 +375,9 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         assert done.code == 0, done.err
         assert "NVIDIA L40S; idle: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 5060 Ti" in done.out
         back = line("down", name, "--fleet", lab.fleet_file)
-        assert "Disk of the new VM winhost of up to" in back.out
+        assert "its file has 7.5 GB. It is not exported: copy what you need first" in " ".join(back.out.split())
         assert "which is looked at again once winhost's VM is gone" in " ".join(back.out.split())
-        gone = line(*command_in(back.err, "without questions: "), "--fleet", lab.fleet_file)
+        gone = line(*command_in(back.err, "without questions: "))
         assert gone.code == 0, gone.err
         assert host.machine.settled_state() == before
 

@@ -106,8 +106,9 @@ def test_a_machine_without_python_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(this_linux, "_PATH", str(tmp_path))
     for large in ("a", "a" * 3_000_000):  # it ends before, or while it is sent
         wire = SshWire(target(), PROGRAM)
-        with raises("NoShell", match="python3"):
+        with raises("NoShell", match="python3") as refused:
             ask(wire, "echo", large)
+        assert "systemctl" not in f"{refused.value.hint}", "no sshd is in between"
         wire.close()
 
 

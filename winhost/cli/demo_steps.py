@@ -28,6 +28,7 @@ _WIDTH = 80
 _KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
+GONE = "The simulated hosts and their runs are gone with the demo. To see all of it: winhost demo"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def run(*arguments: str, expect: int = 0) -> None:
     with interrupts() as interrupted:
         code = command_line(list(arguments))
         if code != STOPPED and interrupted():  # a run ends after its step, with another code
+            say(GONE)
             raise click.Abort
+    if code == STOPPED:
+        say(GONE)
     if code in (STOPPED, PIPE_CLOSED):
         raise click.exceptions.Exit(code)
     if expect:

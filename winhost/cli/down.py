@@ -16,6 +16,7 @@ from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs
+from winhost.core.answers import MissingFact
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
@@ -26,7 +27,10 @@ from winhost.engine.store import Store
 from winhost.model.errors import UsageError
 from winhost.model.fleet import AnyHost
 from winhost.model.plan import in_order
-from winhost.model.units import Bytes, about
+from winhost.model.units import Bytes
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.vm_disk import VmDisk
+from winhost.resources.windows.wsl_distro import WslDistro
 
 EXPORTS = "%ProgramData%\\winhost\\exports"
 _ROLE = "HyperVRole"
@@ -45,8 +49,8 @@ def down(word: str | None, options: RunOptions) -> int:
             return _nothing(host, options)
         check_rights(host)
         for each in runs:
-            asking = _Down(each, options.yes, word)
-            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask):
+            asking = _Down(each, options, word)
+            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask, brief=True):
                 return code
     return 0
 
@@ -75,14 +79,14 @@ def _nothing(host: AnyHost, options: RunOptions) -> int:
 class _Down:
     """What is shown and asked before one run is undone."""
 
-    def __init__(self, run: UpRun, yes: bool, word: str | None) -> None:
-        self._run, self._yes, self._word = run, yes, word
+    def __init__(self, run: UpRun, options: RunOptions, word: str | None) -> None:
+        self._run, self._yes, self._word, self._fleet = run, options.yes, word, options.fleet_file
 
     def ask(self, record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if self._yes:
             return given
-        steps, back = look(record.run, context)
-        self._show(record, steps, back)
+        steps, back, facts = look(record.run, context)
+        self._show(record, steps, back, HostFacts(facts))
         needed = _needed(record, steps)
         lacking = tuple(risk for risk in needed if risk not in given)
         if not sys.stdin.isatty():
@@ -96,14 +100,15 @@ class _Down:
 
     def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
         accept = ("--accept", ",".join(needed)) if needed else ()
-        words = ("winhost", "down", *((self._word,) if self._word else ()), "--yes", *accept)
+        fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
+        words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
         return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
 
-    def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook) -> None:
+    def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook, host: HostFacts) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)
         for group, what in grouped_titles(steps):
             say(f"  {group}: {what}", hang=4)
-        for each in _data(record, steps):
+        for each in what_goes(record, steps, host):
             say(f"  data: {each}", hang=4, fg="yellow")
         role = _waiting_role(record, steps)
         for sentence in back.kept:
@@ -141,8 +146,8 @@ def _keeps_export() -> bool:
     return click.confirm(f"Export the distro to {EXPORTS} first? Without that its data are deleted", True, err=True)
 
 
-def _data(record: RunState, steps: Sequence[Step]) -> Iterator[str]:
-    """What goes with all that is in it."""
+def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:
+    """What goes with all that is in it, and how much that is."""
     held = _models(record)
     inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
     for step in steps:
@@ -151,13 +156,24 @@ def _data(record: RunState, steps: Sequence[Step]) -> Iterator[str]:
             continue
         if step.resource == "WslDistro":
             yield (
-                f"{short(step.title)} goes{inside}. It is exported first, without models and images, to a .tar in "
-                f"{EXPORTS}"
+                f"{short(step.title)} goes{inside}; {_size(host, WslDistro, step)}. It is exported first, without "
+                f"models and images, to a .tar in {EXPORTS}\\{step.key['account']}"
             )
         elif step.resource == "VmDisk":
-            size = step.before.get("size")
-            whole = f" of up to {about(size)}" if isinstance(size, int) else ""
-            yield f"{short(step.title)}{whole} is deleted{inside}. It is not exported: copy what you need first"
+            yield (
+                f"{short(step.title)} is deleted{inside}; {_size(host, VmDisk, step)}. It is not exported: copy what "
+                "you need first"
+            )
+
+
+def _size(host: HostFacts, of: type[WslDistro] | type[VmDisk], step: Step) -> str:
+    """The size of its file as the host told it just now; what it did not tell is unknown."""
+    what = "its disk ext4.vhdx" if of is WslDistro else "its file"
+    try:
+        size = next(each.state.file_size for each in host.all(of) if each.key == step.key)
+    except (MissingFact, StopIteration):
+        size = None
+    return f"the size of {what} is not known" if size is None else f"{what} has {gb(size)}"
 
 
 def _models(record: RunState) -> Bytes:

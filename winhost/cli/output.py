@@ -41,8 +41,13 @@ def error_text(error: WinhostError, host: str = "") -> str:
     """Three short paragraphs: `error: …`, what it means, what to do. The host comes first, unless it does already."""
     follow = (text for text in (error.meaning, error.hint) if text)
     indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
-    named = not host or re.match(rf"{re.escape(host)}(?![\w-])", error.what)
-    what = error.what if named else f"{host}: {error.what}"
+    what = error.what
+    if error.code == "NotAvailable":
+        from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
+
+        what = in_words(error)
+    named = not host or re.match(rf"{re.escape(host)}(?![\w-])", what)
+    what = what if named else f"{host}: {what}"
     return f"error: {visible(what)}" + (f"\n{indented}" if indented else "")
 
 

@@ -24,7 +24,7 @@ def rollback(run_name: str, options: RunOptions) -> int:
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if options.yes or not sys.stdin.isatty():
             return given
-        steps, back = look(run_name, context)
+        steps, back, _ = look(run_name, context)
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in (
             *back.kept,

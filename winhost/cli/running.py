@@ -235,9 +235,9 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
 
 
 @contextmanager
-def under_way(hosts: int = 1, as_jsonl: bool = False) -> Iterator[tuple[Stop, Watch]]:
+def under_way(hosts: int = 1, as_jsonl: bool = False, *, brief: bool = False) -> Iterator[tuple[Stop, Watch]]:
     """`stopping`, with progress on the screen; what is said of signals goes the same way, so that neither overdraws."""
-    with stopping(hosts) as stop, watching(as_jsonl) as watch:
+    with stopping(hosts) as stop, watching(as_jsonl, brief=brief) as watch:
         by_itself, stop.say = stop.say, watch.say
         try:
             yield stop, watch
@@ -354,6 +354,8 @@ def resume_or_roll_back(
     run_name: str,
     options: RunOptions,
     ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
+    *,
+    brief: bool = False,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 
@@ -367,7 +369,7 @@ def resume_or_roll_back(
     begin(f"{verb} {run_name} on {record.host}?", options.yes)
 
     def watched(name: str | None, given: tuple[str, ...]) -> Outcome:
-        with under_way(as_jsonl=options.as_jsonl) as (stop, watch):
+        with under_way(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch):
             return go(run_name, given, run_context(host, options, stop, watch))
 
     vm = record.plan.request.vm

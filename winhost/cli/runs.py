@@ -1,13 +1,14 @@
 """winhost runs: what was done from here."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_value
+from winhost.cli.values import format_full_value, format_value, moment
 from winhost.core.answers import Id, Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
@@ -44,6 +45,7 @@ class ShownRun(ListedRun):
 
 
 Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
+_UNKNOWN = "?"
 _WIDE = ("path", "changed", "last", "folder", "journal")
 
 
@@ -52,6 +54,8 @@ def runs(run_name: str | None, output: Output) -> int:
     store = Store()
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
+        if output.shape in ("table", "wide"):
+            rows = [replace(row, began=moment(row.began)) if row.began != _UNKNOWN else row for row in rows]
         columns = ("run", "host", "state", "began", "why")
         show_list("runs", output.shape, rows, columns, _WIDE, none="No runs yet. winhost apply starts one.")
         return 0
@@ -69,9 +73,9 @@ def _summary(store: Store, name: str) -> ListedRun:
     try:
         record = replay(name, read_journal(store.existing(name)))
     except RunNeverBegan:
-        return ListedRun(name, "?", "begun, nothing done", "?", journal=journal)
+        return ListedRun(name, "?", "begun, nothing done", _UNKNOWN, journal=journal)
     except WinhostError as error:
-        return ListedRun(name, "?", error.what, "?", journal=journal)
+        return ListedRun(name, "?", error.what, _UNKNOWN, journal=journal)
     return ListedRun(
         name,
         record.host,

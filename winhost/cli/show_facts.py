@@ -21,7 +21,7 @@ from winhost.resources.windows.wsl_access import WslAccess
 from winhost.resources.windows.wsl_distro import WslDistro
 from winhost.resources.windows.wsl_vm import WslVm
 
-_VM_WIDE = ("version", "checkpoints", "assigned")
+_VM_WIDE = ("id", "version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 NOT_READ = "Winhost.NotRead"  # and of what it leaves out of a whole host: nobody misses it
 
@@ -52,7 +52,7 @@ def _show_windows(host: HostFacts, wide: bool) -> None:
     for line in (_system, _virtualization, _details):
         say(f"  {format_fact(partial(line, host))}")
     _show_gpus(windows_text, host, wide)
-    vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
+    vms = ("VM", "state", "generation", "MMIO low / high", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
     _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
     if wide:
@@ -93,8 +93,8 @@ def _vms(host: HostFacts, wide: bool) -> list[tuple[str, ...]]:
     for vm in host.vms:
         mmio = host.of(VmMmio, vm.key)
         windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
-        row = (vm.state.name, vm.state.state, str(vm.state.generation), windows, vm.key["vm"])
-        rows.append((*row, *_vm_wide(vm.state)) if wide else row)
+        row = (vm.state.name, vm.state.state, str(vm.state.generation), windows)
+        rows.append((*row, vm.key["vm"], *_vm_wide(vm.state)) if wide else row)
     return rows
 
 

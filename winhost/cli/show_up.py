@@ -71,9 +71,9 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
     plan = screen.plan
     yield from _paragraph("Verdict", f"{plan.host} {screen.verdict}", width)
-    yield "Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}"
+    yield from _paragraph("Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}", width)
     if screen.choice.others:
-        yield "", f"what else fits: winhost models {plan.host}; next best: {', '.join(screen.choice.others[:2])}"
+        yield from _paragraph("", f"next best: {screen.choice.others[0]}; all: winhost models {plan.host}", width)
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
     yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"

@@ -19,6 +19,7 @@ from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
 from winhost.cli.this_machine import is_local, is_own_name
 from winhost.cli.up_runs import is_ours
+from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
@@ -294,7 +295,7 @@ def _show(now: HostNow) -> None:
     head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = "" if now.serves is False else f" since {now.since[:16].replace('T', ' ')} UTC" if now.since else ""
+        since = "" if now.serves is False else f" since {moment(now.since)}" if now.since else ""
         does = (
             "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
         )

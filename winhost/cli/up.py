@@ -45,6 +45,7 @@ from winhost.cli.up_choice import Choice, choose, gb
 from winhost.cli.up_runs import PENDING, PLAN, WORKLOAD, UpRun, forget, forget_unused, new_folder, standing_runs
 from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
+from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
@@ -173,7 +174,7 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
     with shown_on(asked.options.document):
-        say(f"{here}: {name} began at {state.began[:16]} and has not ended; it made {done} changes so far.")
+        say(f"{here}: {name} began at {moment(state.began)} and has not ended; it made {done} changes so far.")
     if not asked.options.yes:
         if not asked.asks:
             hint = f"Go on: {asked.command('--yes')}\nOr go back: {_undo_command(unfinished)} --yes"
@@ -181,7 +182,7 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
-    code = resume(name, None, (), (), replace(asked.options, yes=True))
+    code = resume(name, None, (), (), replace(asked.options, yes=True), brief=not asked.details)
     if code == 0 and not asked.options.document:
         _show_end(host)
     return code
@@ -241,7 +242,7 @@ def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
 
 
 def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...]) -> None:
-    since = served.state.last[:16].replace("T", " ")
+    since = moment(served.state.last)
     say(f"{host.name}: everything is served already, since {since}, by {served.state.run}. Nothing was changed.")
     _show_end(host)
 
@@ -431,7 +432,8 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, jo
     checked = read_plan(file)
 
     def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
-        with under_way(as_jsonl=asked.options.as_jsonl) as (stop, watch), watch.at(host.name, "reading"):
+        progress = under_way(as_jsonl=asked.options.as_jsonl, brief=not asked.details)
+        with progress as (stop, watch), watch.at(host.name, "reading"):
             context = run_context(host, asked.options, stop, watch, file)
             return go_on(name, accepted, context) if name else run(checked, accepted, context)
 

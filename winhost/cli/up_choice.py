@@ -17,7 +17,7 @@ from winhost.hub.catalogue import catalogue
 from winhost.hub.draft import Planned, draft
 from winhost.hub.hub_repository import HUB, HubRepository
 from winhost.hub.model_folder import ModelFolder
-from winhost.model.errors import RefusedError, visible
+from winhost.model.errors import RefusedError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.secrets import SecretRef
@@ -125,6 +125,15 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
 
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
+    try:
+        return _read(facts, path, model, hub, token, file)
+    except WinhostError as error:
+        if not is_folder(model) and Path(model).exists():  # ORG/NAME is of a hub, whatever lies here
+            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
+        raise
+
+
+def _read(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
     folder = is_folder(model)
     repository: HubRepository | ModelFolder
     repository = (

@@ -16,6 +16,11 @@ _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)"
 _MOST_HASHES = 3  # in a list
 
 
+def moment(time: str) -> str:
+    """A time of a journal, to the minute."""
+    return f"{time[:16].replace('T', ' ')} UTC"
+
+
 def format_value(value: Json) -> str:
     """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
     if isinstance(value, bool):

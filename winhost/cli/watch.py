@@ -70,13 +70,16 @@ class Watch:
     """Hears of events from several threads and writes lines; a thread of its own tells of what takes long.
 
     reads: hosts are only read, many of them perhaps, and nothing is to stay on the screen of that; stops: what Ctrl-C
-    does otherwise.
+    does otherwise; brief: a step that is done is told without the properties that it changed.
     """
 
-    def __init__(self, write: Callable[[str], None], *, reads: bool = False, stops: str = STOPS) -> None:
+    def __init__(
+        self, write: Callable[[str], None], *, reads: bool = False, stops: str = STOPS, brief: bool = False
+    ) -> None:
         self.hosts = 0
         self._write = write
         self._reads = reads
+        self._brief = brief
         self._to_stop = "Ctrl-C stops." if reads else stops
         self._sum_up_at = time.monotonic() + SILENT
         self._read = 0
@@ -156,7 +159,8 @@ class Watch:
 
     def line(self, event: ProgressEvent) -> str:
         """What stays on the screen of an event."""
-        text = visible(event.text) + (f": {_changes(event.step)}" if event.kind == "done" and event.step else "")
+        changed = event.step if event.kind == "done" and not self._brief else None
+        text = visible(event.text) + (f": {_changes(changed)}" if changed else "")
         took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
         mark = {"done": "✓", "failed": "✗", "waiting": "…", "restart": "↻"}.get(event.kind, "·")
         return f"{event.host} {mark} {_count(event)}{text}{took}"
@@ -249,8 +253,8 @@ class JsonLines(Watch):
 class Screen(Watch):
     """On a terminal: a line per host that moves, and above them those that stay."""
 
-    def __init__(self, *, reads: bool, stops: str) -> None:
-        super().__init__(self._above, reads=reads, stops=stops)
+    def __init__(self, *, reads: bool, stops: str, brief: bool = False) -> None:
+        super().__init__(self._above, reads=reads, stops=stops, brief=brief)
         self._console: Console = Console(stderr=True, emoji=False, highlight=False)
         self._live: Live | None = None
         self._live_paused = False
@@ -321,13 +325,13 @@ class Screen(Watch):
         self._console.print(wrapped(text, 2, sys.stderr), markup=False, soft_wrap=True)
 
 
-def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS) -> Watch:
+def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS, brief: bool = False) -> Watch:
     """What to call with each event of runs, or of reading many hosts. Among lines of a log there are no live ones."""
     if as_jsonl:
         return JsonLines()
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
-        return Screen(reads=reads, stops=stops)
-    return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops)
+        return Screen(reads=reads, stops=stops, brief=brief)
+    return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops, brief=brief)
 
 
 def _row(host: str, doing: Doing) -> str:

@@ -41,6 +41,19 @@ def not_there(host: str, detail: str, *, at: str = "", failure: Failure = Failur
     return Unreachable(host, detail, at=at, failure=failure, code="NotThere", hint=hint)
 
 
+def no_python(host: str, detail: str, *, at: str) -> Unreachable:
+    """The Linux that winhost runs on, where no sshd is in between."""
+    return Unreachable(
+        host,
+        detail,
+        at=at,
+        code="NoShell",
+        problem=NO_SESSION,
+        meaning="Nothing was changed: what reads and changes this Linux is a script for its own python3.",
+        hint="See what is there: python3 --version\nOn Debian and Ubuntu it comes by: sudo apt-get install python3",
+    )
+
+
 def no_shell(host: str, detail: str, *, at: str) -> Unreachable:
     """sshd answers, and opens no session, or not one with Python."""
     return Unreachable(

@@ -146,13 +146,20 @@ def step_failed(
     steps = next_steps_of(run, going_back, retry_options=retry_options)
     return EndOfRun(
         "StepFailed",
-        what=f"{step.title}: {error.what}",
+        what=f"{step.title}: {in_words(error)}",
         meaning="\n".join((" ".join((before, *helps)), *_likely(error, facts))),
         host=host,
         run=run,
         going_back=going_back,
         next_steps=(*steps, *_with_the_width(host, error)),
     )
+
+
+def in_words(error: WinhostError) -> str:
+    """What a step needs is called by its title."""
+    if isinstance(error, NotAvailable):
+        return error.what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
+    return error.what
 
 
 def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:

@@ -54,14 +54,14 @@ def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
             return _back(runner, frozenset(accepted))
 
 
-def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook]:
-    """The same as `preview`, of the host as it is now. Changes nothing."""
+def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook, Facts]:
+    """The same as `preview`, of the host as it is now, with its facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = OpenRun(run, context)
         with reaching(runner, looking=True):
             runner.session.reach()
             facts = runner.seen()
-            return preview(runner.record, facts, _later(runner, facts))
+            return *preview(runner.record, facts, _later(runner, facts)), facts
 
 
 def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:

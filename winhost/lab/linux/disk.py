@@ -169,6 +169,10 @@ class Disk:
             found = self.find(path, follow=False)
             del found.folder[found.name]
 
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(node.size for _, node in self.walk(""))
+
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
         """All that is below a folder."""
         node = self.node(path, follow=True)

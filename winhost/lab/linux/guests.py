@@ -190,6 +190,7 @@ class GuestsOfHost:
             self._known[vm.guid] = GuestLinux(
                 vm, disc, LinuxAnswers(Linux(_own_machine(self._machine, vm, disc), distro, own=True))
             )
+            vm.holds = self._known[vm.guid].answers.linux.disk.size
         found = self._known[vm.guid]
         found.look()
         return found

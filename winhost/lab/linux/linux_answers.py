@@ -291,6 +291,7 @@ class DistrosOfHost:
         found = next((each for each in self._known if each.linux.distro is distro), None)
         if found is None:
             found = LinuxAnswers(Linux(self._machine, distro))
+            distro.holds = found.linux.disk.size
             self._known.append(found)
         return found
 

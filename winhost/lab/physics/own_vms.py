@@ -5,6 +5,7 @@ import re
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +15,7 @@ from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error, wrong_place
-from winhost.model.units import GiB
+from winhost.model.units import GiB, MiB
 from winhost.resources.values import is_device
 from winhost.resources.windows.own_vm import NAME, NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
@@ -24,6 +25,7 @@ LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 Kept = dict[str, Any]
 _MADE_WITH = ("user", "address", "template")
 _LEFT = 4 * GiB
+_IMAGE = 2400 * MiB  # of an Ubuntu, as a VHDX: the simulator's own number
 _START_DELAY = 60
 
 
@@ -57,8 +59,9 @@ class OwnVms(Part):
         for name, record in self.all_kept("disk"):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
             if record["complete"] and self.host.files.read(record["path"]) is not None:
-                size = self._size(record["path"])
-                state |= {"made": True, "image": record["image"], "size": size, "vm": self.user(record["path"])}
+                path = record["path"]
+                state |= {"made": True, "image": record["image"], "size": self._size(path), "vm": self.user(path)}
+                state["file_size"] = self.host.files.length(path)
             yield Record(state, {"name": name})
 
     def _size(self, path: str) -> Json:
@@ -113,7 +116,14 @@ class OwnVms(Part):
             raise own_error("WrongDisk", "InvalidData", what)
         self.host.test_vhd(path)
         self._resize(path, size)
+        files.give_length(path, partial(self._length, path))
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
+
+    def _length(self, path: str) -> int:
+        inside: Iterator[int] = (
+            vm.holds() for vm in self.host.vms.values() if path.casefold() in map(str.casefold, vm.disks)
+        )
+        return _IMAGE + sum(inside)
 
     def _resize(self, path: str, size: int) -> None:
         now = self.host.virtual_disk(path, "Get-VHD").size

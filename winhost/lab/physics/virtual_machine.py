@@ -75,6 +75,8 @@ class VirtualMachine:
     boots_from: str | None = None
     com1: str | None = None
     switch: str | None = None
+    holds: Callable[[], int] = int
+    """Bytes that its guest wrote."""
     vlan: int | None = None
     mac: str = "000000000000"
 

@@ -1,6 +1,6 @@
 """Files of a simulated Windows host: only those that anybody asks for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
@@ -19,7 +19,7 @@ def _same(path: str) -> str:
 @dataclass
 class Files:
     """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first;
-    rights: of files that were given some of their own, as SDDL.
+    rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes nobody has.
 
     A folder is there as soon as something is in it.
     """
@@ -27,6 +27,7 @@ class Files:
     links: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
     rights: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, Callable[[], int]] = field(default_factory=dict)
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
@@ -36,6 +37,8 @@ class Files:
 
     def length(self, path: str) -> int:
         """In bytes; 0 where there is none."""
+        if (told := self.lengths.get(_same(path))) is not None:
+            return told()
         return len(self._files.get(_same(path), ("", b""))[1])
 
     def append(self, path: str, piece: bytes, *, restart: bool) -> None:
@@ -48,6 +51,10 @@ class Files:
 
     def write(self, path: str, content: bytes) -> None:
         self._files[_same(path)] = (path, content)
+
+    def give_length(self, path: str, length: Callable[[], int]) -> None:
+        """To one whose bytes nobody has."""
+        self.lengths[_same(path)] = length
 
     def give_rights(self, path: str, rights: str) -> None:
         """Those alone, as SDDL."""
@@ -87,6 +94,7 @@ class Files:
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
         self._files.pop(_same(path), None)
+        self.lengths.pop(_same(path), None)
         self.rights.pop(_same(path), None)
 
     def below(self, folder: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
+from winhost.resources.windows.wsl_distro import NO_DISTRO
 
 DATA, STOP = "data", "vm-stop"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -56,6 +57,7 @@ class Distros(WslExe):
         physics = self._physics(distro)
         distro.systemd, distro.sshd = physics.systemd, physics.sshd
         self.host.files.write(f"{distro.folder}\\ext4.vhdx", b"")
+        self.host.files.give_length(f"{distro.folder}\\ext4.vhdx", distro.length)
         self.session(account).distros[name.casefold()] = distro
 
     def _take_over_vm(self, record: Record) -> None:
@@ -146,9 +148,11 @@ class Distros(WslExe):
             others = sum(record is None for record in records.values())
             for distro in distros:
                 record = records[distro.name]
-                state: dict[str, Json] = {"installed": True, "running": distro.running, "image": None, "folder": None}
+                state: dict[str, Json] = {**NO_DISTRO, "installed": True, "running": distro.running}
                 if record is not None:
-                    state |= {"image": record["image"], "folder": folder_of(account, distro.name)}
+                    folder = folder_of(account, distro.name)
+                    size = self.host.files.length(f"{folder}\\ext4.vhdx")
+                    state |= {"image": record["image"], "folder": folder, "file_size": size}
                 yield Record({**state, "others": others}, {"account": account, "distro": distro.name})
 
     def _vm_state(self, account: str) -> dict[str, Json]:

@@ -174,6 +174,7 @@ class WslExe(Part):
         distro.sshd = physics.sshd
         session.distros[name.casefold()] = distro
         files.write(f"{folder}\\ext4.vhdx", b"")
+        files.give_length(f"{folder}\\ext4.vhdx", distro.length)
         self._settle(account)
 
     def _export(self, account: str, distro: Distro, file: str) -> None:

@@ -1,17 +1,23 @@
 """What WSL keeps of an account of a simulated Windows: its distros, the VM that they share, and what made them so."""
 
 import re
+from collections.abc import Callable
 from dataclasses import field
 from hashlib import sha256
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.ssh_keys import public_line
+from winhost.model.units import MiB
 from winhost.resources.windows.wsl_conf import NO_CONF
+
+_IMPORTED = 1400 * MiB  # of an Ubuntu: the simulator's own number
 
 
 @dataclass
 class Distro:
-    """image: the hash of what it was made of, None where that is not known. put: files that winhost wrote."""
+    """image: the hash of what it was made of, None where that is not known. put: files that winhost wrote; holds:
+    bytes of what came into it since it was imported.
+    """
 
     name: str
     folder: str
@@ -29,6 +35,11 @@ class Distro:
     starts: int = 0
     own_seed: bytes | None = None
     next_seed: bytes | None = None
+    holds: Callable[[], int] = int
+
+    def length(self) -> int:
+        """Of its disk, which never gets smaller by itself."""
+        return _IMPORTED + self.holds()
 
     @property
     def seed(self) -> bytes:

@@ -9,7 +9,9 @@ from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING, or_nothing, sizes
 
-NO_DISK: Mapping[str, Json] = MappingProxyType({"made": False, "image": None, "size": None, "path": None, "vm": None})
+NO_DISK: Mapping[str, Json] = MappingProxyType(
+    {"made": False, "image": None, "size": None, "file_size": None, "path": None, "vm": None}
+)
 _MADE = Condition("made", of="before", one_of=(False,))
 
 
@@ -43,11 +45,13 @@ class VmDisk(State):
 
     It lies in a folder of its own, <the host's folder of virtual disks>\\winhost\\<name>\\disk.vhdx, where nothing was
     before; what is there already is never overwritten. image: SHA-256 of the staged file; size: bytes that the guest
-    sees; vm: the VM that it is attached to. made: null while it was begun and not finished.
+    sees; file_size: bytes of the file, which grows as the guest writes; vm: the VM that it is attached to. made: null
+    while it was begun and not finished.
     """
 
     made: bool | None
     image: str | None
     size: Bytes | None
+    file_size: Bytes | None
     path: str | None
     vm: str | None

@@ -1,4 +1,4 @@
-# key {name: text}   state {made: bool or null, image: sha256 or null, size: bytes or null, path: text or null, vm: guid or null}; set: made, image, size; how {accept: data}
+# key {name: text}   state {made: bool or null, image: sha256 or null, size: bytes or null, file_size: bytes or null, path: text or null, vm: guid or null}; set: made, image, size; how {accept: data}
 function Get-WinhostVmDisk {
     param($Key)
     # Also for whoever has none: who may not see VMs may not see this.
@@ -12,13 +12,14 @@ function Get-WinhostVmDisk {
 function Read-WinhostVmDisks {
     param($Key)
     foreach ($entry in @(Find-WinhostMadeRecords 'disk' $Key)) {
-        $state = @{ made = $null; image = $null; size = $null; path = $entry.record.path; vm = $null }
+        $state = @{ made = $null; image = $null; size = $null; file_size = $null; path = $entry.record.path; vm = $null }
         if ($entry.record.complete) {
             $state.made = Test-WinhostFile $entry.record.path
         }
         if ($state.made) {
             $state.image = $entry.record.image
             $state.size = Read-WinhostValue { [long](Get-VHD -Path $entry.record.path -ErrorAction Stop).Size }
+            $state.file_size = Read-WinhostValue { [long](Read-WinhostLength $entry.record.path) }
             $state.vm = Read-WinhostValue { Find-WinhostDiskUser $entry.record.path }
         }
         elseif ($entry.record.complete) {
@@ -28,7 +29,7 @@ function Read-WinhostVmDisks {
         @{ key = @{ name = $entry.name }; state = $state }
     }
     if ($null -ne $Key) {
-        $state = @{ made = $false; image = $null; size = $null; path = $null; vm = $null }
+        $state = @{ made = $false; image = $null; size = $null; file_size = $null; path = $null; vm = $null }
         @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = $state }
     }
 }

@@ -5,12 +5,13 @@ from types import MappingProxyType
 
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import INSIDE
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING
 
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
-    {"installed": False, "running": False, "image": None, "folder": None, "others": 0}
+    {"installed": False, "running": False, "image": None, "folder": None, "file_size": None, "others": 0}
 )
 _STOPPED = Condition("running", of="before", one_of=(False,))
 _IMPORTED = Condition("installed", of="before", one_of=(False,))
@@ -54,8 +55,9 @@ class WslDistro(State):
     """A distro of an account that can run jobs; nobody else sees it.
 
     image: SHA-256 of the staged file (a .wsl or a tar) that winhost made it of, null for one that somebody else made:
-    such a one is never overwritten, started, stopped or taken away. folder: where its disk is; others: how many the
-    account has that winhost did not make.
+    such a one is never overwritten, started, stopped or taken away. folder: where its disk is; file_size: bytes of the
+    file ext4.vhdx there, which has the distro and all that is in it; others: how many the account has that winhost did
+    not make.
     Taken away it is exported first, to %ProgramData%\\winhost\\exports, unless the consent `data` is given.
     Running means held: by the task that keeps it alive, or by a .wslconfig without an idle timeout.
     """
@@ -64,4 +66,5 @@ class WslDistro(State):
     running: bool
     image: str | None
     folder: str | None
+    file_size: Bytes | None
     others: int

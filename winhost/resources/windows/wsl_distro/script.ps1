@@ -1,4 +1,4 @@
-# key {account, distro}   state {installed: bool, running: bool, image: sha256 or null, folder: text or null, others: int}; how {accept: data, within: seconds}
+# key {account, distro}   state {installed: bool, running: bool, image: sha256 or null, folder: text or null, file_size: bytes or null, others: int}; how {accept: data, within: seconds}
 function Get-WinhostWslDistro {
     param($Key)
     $accounts = @(Find-WinhostWslAccounts $Key)
@@ -24,17 +24,19 @@ function Read-WinhostDistros {
                 running = $running -contains $name
                 image = $null
                 folder = $null
+                file_size = $null
                 others = $names.Count - $records.Count
             }
             if ($records.ContainsKey($name)) {
                 $state.image = $records[$name].image
                 $state.folder = Read-WinhostDistroFolder $account $name
+                $state.file_size = Read-WinhostValue { [long](Read-WinhostLength "$($state.folder)\ext4.vhdx") }
             }
             @{ key = @{ account = $account; distro = $name }; state = $state }
         }
     }
     if ($null -ne $Key) {
-        $state = @{ installed = $false; running = $false; image = $null; folder = $null; others = 0 }
+        $state = @{ installed = $false; running = $false; image = $null; folder = $null; file_size = $null; others = 0 }
         $asked = @{ account = "$(Read-WinhostField $Key 'account')"; distro = "$(Read-WinhostField $Key 'distro')" }
         @{ key = $asked; state = $state }
     }
