@@ -1,13 +1,15 @@
 """The mark `costly` and the option `--costly few|some|all`: how many of the costly tests run; the commit says which.
 
-A function with parameters is sampled by itself, functions without parameters together with those of their folder:
-`few` (make test) runs one case in 50 and one function in 8, `some` (make real) one case in 4 and every function.
+Functions are sampled among those of their folder, and then the cases of each that was chosen: `few` (make test) runs
+one function in 8 and one case in 50, `some` (make real) every function and one case in 4; at least one of each. What a
+commit pays hardly depends on its choice. In a file that is named on the command line every function runs.
 The sample depends on the seed and on what is collected, so every worker of xdist has the same.
 """
 
 import hashlib
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +60,29 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     dial, seed = config.option.costly, config.option.costly_seed
-    costly, others = defaultdict[str, list[pytest.Item]](list), set[str]()
-    for item in items:
-        if item.get_closest_marker("costly"):
-            has_parameters = hasattr(item, "callspec")
-            costly[item.nodeid.partition("[")[0] if has_parameters else str(item.path.parent)].append(item)
-        else:
-            others.add(item.nodeid.partition("[")[0])
-    left = set[pytest.Item]()
-    for group, members in costly.items():
-        one_in = (CASES_ONE_IN if "::" in group else FUNCTIONS_ONE_IN)[dial]
-        least = 0 if dial == "few" and group in others else 1
-        members.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
-        left.update(members[max(least, len(members) // one_in) :])
+    named = set[Path]()
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        named = {config.invocation_params.dir / each.partition("::")[0] for each in config.args}
+    costly = {item.nodeid: item for item in items if item.get_closest_marker("costly")}
+    folders = defaultdict[str, dict[str, list[str]]](dict)
+    for case, item in costly.items():
+        function = case.partition("[")[0]
+        folder = function if item.path in named else str(item.path.parent)
+        folders[folder].setdefault(function, []).append(case)
+    for functions in folders.values():
+        for function in sample(functions, FUNCTIONS_ONE_IN[dial], seed):
+            for case in sample(functions[function], CASES_ONE_IN[dial], seed):
+                del costly[case]
+    left = set(costly.values())
     if left:
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
     config.stash[NOT_RUN] = len(left)
+
+
+def sample(names: Iterable[str], one_in: int, seed: str) -> list[str]:
+    mixed = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    return mixed[: max(1, len(mixed) // one_in)]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

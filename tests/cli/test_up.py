@@ -132,7 +132,10 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     assert f"file:{line.folder / 'state/keys/my-desk.api-key'}" in plan
 
 
-def test_one_up_or_down_is_at_a_host_and_another_is_told_who(line: Line, here: Desk) -> None:
+def test_one_up_or_down_is_at_a_host_and_another_is_told_who(
+    line: Line, here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("winhost.engine.store.LOOK_S", 0)  # nobody only looks
     before, store = here.state(), Store()
     with store.lock("my-desk", "winhost up", command=True):
         for words in (("up", *AGREED, *here.serves), ("down", "--yes")):

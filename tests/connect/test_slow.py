@@ -92,7 +92,10 @@ def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, 
 
 @pytest.mark.costly
 @both
-def test_a_host_that_drips_only_the_good_bye_keeps_nobody(serve: Serve, kind: WireKind) -> None:
+def test_a_host_that_drips_only_the_good_bye_keeps_nobody(
+    serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "_LEAVE_S", DEADLINE)
     served = serve()
     with Relay(served.endpoint.port) as relay:
         agent = served.open(kind=kind, port=relay.port)

@@ -140,8 +140,8 @@ def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
 
 
 @pytest.mark.costly
-def test_slow_heads_and_bodies_end(door: Gateway) -> None:
-    with door.connected() as head, door.connected() as body:
+def test_slow_heads_and_bodies_end(door: Gateway, own_door: OwnDoor) -> None:
+    with own_door(head=1) as hasty, hasty.connected() as head, door.connected() as body:
         head.sendall(b"GET /health HT")
         body.sendall(door.request("/v1/completions", {"model": MODEL})[:-3])
         assert rest_of(head) == b""

@@ -44,12 +44,23 @@ def counts(ran: set[str]) -> dict[str, int]:
     return Counter(re.sub(r"_\d$", "", name.partition("[")[0]) for name in ran)
 
 
-def test_few_keeps_one_case_of_each_function_at_least(tmp_path: Path) -> None:
+def test_few_keeps_one_function_of_each_folder_at_least(tmp_path: Path) -> None:
     ran, told = run(tmp_path, "--costly-seed", "a")
-    assert counts(ran) == {"test_sweep": 4, "test_small_sweep": 1, "test_with_a_cheap_case": 1, "test_long": 1}
     assert "test_with_a_cheap_case[9]" in ran
-    assert told.startswith(f"{EVERY - 7} costly tests left to make real and make all")
+    folders = counts(ran - {"test_with_a_cheap_case[9]"})
+    chosen = next(iter(folders.keys() - {"test_long"}))
+    most = {"test_sweep": 4, "test_small_sweep": 1, "test_with_a_cheap_case": 1}
+    assert folders == {chosen: most[chosen], "test_long": 1}
+    assert told.startswith(f"{EVERY - most[chosen] - 2} costly tests left to make real and make all")
     assert "--costly few --costly-seed a" in told
+
+
+@pytest.mark.costly
+def test_in_a_named_file_every_function_runs(tmp_path: Path) -> None:
+    words = ("--costly-seed", "a", *SUITE)
+    ran, _ = run(tmp_path, *words)
+    assert counts(ran) == {"test_sweep": 4, "test_small_sweep": 1, "test_with_a_cheap_case": 2, "test_long": 8}
+    assert run(tmp_path, *words, "-n", "2")[0] == ran
 
 
 @pytest.mark.costly

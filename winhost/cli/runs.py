@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
@@ -44,6 +45,7 @@ class ShownRun(ListedRun):
     entries: tuple[AnyEvent, ...] = ()
 
 
+Held: TypeAlias = Callable[[str], bool]
 Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
 _UNKNOWN = "?"
 _WIDE = ("path", "changed", "last", "folder", "journal")
@@ -52,8 +54,9 @@ _WIDE = ("path", "changed", "last", "folder", "journal")
 def runs(run_name: str | None, output: Output) -> int:
     """List runs, or show one."""
     store = Store()
+    held = cache(store.held)  # a look at a host that is held takes a second
     if run_name is None:
-        rows = [_summary(store, name) for name in store.runs()]
+        rows = [_summary(store, held, name) for name in store.runs()]
         if output.shape in ("table", "wide"):
             rows = [replace(row, began=moment(row.began)) if row.began != _UNKNOWN else row for row in rows]
         columns = ("run", "host", "state", "began", "why")
@@ -61,14 +64,14 @@ def runs(run_name: str | None, output: Output) -> int:
         return 0
     entries = read_journal(store.existing(run_name))
     typed: Any = tuple(parsed(run_name, entries))
-    document = ShownRun(**vars(_summary(store, run_name)), entries=typed)
+    document = ShownRun(**vars(_summary(store, held, run_name)), entries=typed)
     show_results(
-        "run", output.shape, [(run_name, document)], lambda shown_run: _show(store, shown_run, entries, output.wide)
+        "run", output.shape, [(run_name, document)], lambda shown_run: _show(held, shown_run, entries, output.wide)
     )
     return 0
 
 
-def _summary(store: Store, name: str) -> ListedRun:
+def _summary(store: Store, held: Held, name: str) -> ListedRun:
     journal = str(store.path(name))
     try:
         record = replay(name, read_journal(store.existing(name)))
@@ -79,9 +82,9 @@ def _summary(store: Store, name: str) -> ListedRun:
     return ListedRun(
         name,
         record.host,
-        _state(store, record),
+        _state(held, record),
         record.began,
-        _why(store, record),
+        _why(held, record),
         last=record.last,
         path=record.plan.request.path,
         changed=sum(not touched.is_restored for touched in record.touched.values()),
@@ -90,29 +93,29 @@ def _summary(store: Store, name: str) -> ListedRun:
     )
 
 
-def _state(store: Store, record: RunState) -> str:
+def _state(held: Held, record: RunState) -> str:
     if record.outcome:
         return record.outcome
-    if store.held(record.host):
+    if held(record.host):
         return "going back now" if record.going_back else "running now"
     if record.going_back:
         return "was going back"
     return "nothing changed" if record.unchanged else "interrupted"
 
 
-def _why(store: Store, record: RunState) -> str:
+def _why(held: Held, record: RunState) -> str:
     """Why it went no further by itself; nothing of one that did, or is under way."""
     if record.stopped:
         return record.stopped.why
     if record.outcome == "partly rolled back":
         return "; ".join(f"{each.title}: kept {each.why}" for each in record.waiting)
-    if record.outcome or store.held(record.host):
+    if record.outcome or held(record.host):
         return ""
     where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
     return f"{record.host}: winhost was killed, or its computer went down, {where}"
 
 
-def _show(store: Store, run: ListedRun, entries: list[RawEvent], wide: bool) -> None:
+def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> None:
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
     value = format_full_value if wide else format_value
@@ -125,10 +128,10 @@ def _show(store: Store, run: ListedRun, entries: list[RawEvent], wide: bool) -> 
         say(f"  {title}: {getattr(run, title)}", hang=2)
     for left in () if record.outcome else record.midway:
         say(f"  {left}", hang=2)
-    _show_next(store, run, record)
+    _show_next(held, run, record)
 
 
-def _show_next(store: Store, run: ListedRun, record: RunState) -> None:
+def _show_next(held: Held, run: ListedRun, record: RunState) -> None:
     """The commands that go on and back from here."""
     name = run.run
     if run.state == "nothing changed":
@@ -137,7 +140,7 @@ def _show_next(store: Store, run: ListedRun, record: RunState) -> None:
     elif record.stopped and not record.outcome:
         for command in record.stopped.next:
             say(f"  {command}")
-    elif record.outcome != "rolled back" and not store.held(record.host):
+    elif record.outcome != "rolled back" and not held(record.host):
         if record.outcome != "applied" and not record.going_back:
             say(f"Continue: winhost resume {name}")
         say(f"Roll back: winhost rollback {name}")

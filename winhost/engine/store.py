@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 
+LOOK_S = 1  # a lock is tried for so long: whoever only looks holds it for a moment
+
+
 def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
     """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
     if command:
@@ -145,13 +148,12 @@ class Store:
             return True
 
     def _file_lock(self, name: str) -> "BaseFileLock":
-        """Whoever only looks holds it for a moment, so it is tried for a second."""
         from filelock import FileLock
 
         path = self._own("locks") / f"{name}.lock"
         if path.is_symlink():  # it would be emptied, whatever it leads to
             raise _no_store(path, "it is a symbolic link")
-        return FileLock(path, timeout=1, mode=0o600)
+        return FileLock(path, timeout=LOOK_S, mode=0o600)
 
     def _own(self, name: str) -> Path:
         """Raises UsageError: NoStore, NotPrivate."""

@@ -72,11 +72,11 @@ def await_gpus(key: Key, desired: State, how: State) -> None:
     over = time.monotonic() + limit
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
         while found := differing(desired):
-            if time.monotonic() > over:
+            if time.monotonic() >= over:
                 said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
                 message = f"{what_lacks(found, desired)}: {said}"
                 raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", message[:2000])
-            time.sleep(2)
+            time.sleep(max(0.0, min(2.0, over - time.monotonic())))
 
 
 def differing(desired: State) -> State:
