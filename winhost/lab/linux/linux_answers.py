@@ -217,45 +217,39 @@ def _as_agent(names: Names) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Listening:
-    """sshd of a distro as it runs now. seed: of its host key; starts, boot: the runs that this is true of."""
+class Sshd:
+    """Of a Linux, as it runs now, for one connection. user: who may log on, with which keys; host: whose boot its
+    session ends with; up: it has run without a break since.
+    """
 
-    machine: Machine
-    distro: Distro
     answers: LinuxAnswers
-    starts: int
-    boot: int
-    connection: int = 0
-
-    user = "root"
+    user: str
+    authorized: tuple[str, ...]
+    host: Machine
+    up: Callable[[], bool]
+    connection: int
 
     @property
     def seed(self) -> bytes:
-        return self.distro.seed
-
-    @property
-    def authorized(self) -> tuple[str, ...]:
-        """The keys that lead in from where the controller is: from elsewhere sshd takes none."""
-        near = all(within(peer, self.distro.allowed) for peer in self.machine.network.peers())
-        return tuple(self.distro.keys) if near else ()
-
-    def alive(self) -> bool:
-        """It has run without a break since."""
-        up = self.machine.accepting() and self.machine.boot == self.boot
-        return up and self.distro.running and self.distro.starts == self.starts
+        """Of its host key."""
+        return self.answers.linux.distro.seed
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens."""
-        return self.answers.connect(address, port) if self.alive() else None
+        """A connection from within; None where nobody listens. Raises HostDown."""
+        self._check_up()
+        return self.answers.connect(address, port)
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
-        if not self.alive():
-            raise HostDown
-        answer = self.answers.told(program, request, self.connection)
-        if not self.alive():
-            raise HostDown
+        self._check_up()
+        with self.host.for_session(self.up):
+            answer = self.answers.told(program, request, self.connection)
+        self._check_up()
         return answer
+
+    def _check_up(self) -> None:
+        if not self.up():
+            raise HostDown
 
 
 class DistrosOfHost:
@@ -273,7 +267,7 @@ class DistrosOfHost:
             self._known.append(found)
         return found
 
-    def listening(self) -> Listening | None:
+    def listening(self) -> Sshd | None:
         """The distro that lets somebody in now, if there is one and the network leads there."""
         machine = self._machine
         if not (machine.accepting() and machine.network.reachable):
@@ -285,6 +279,16 @@ class DistrosOfHost:
                 answers.look()
                 if answers.linux.cut_off():
                     continue
-                number = answers.came_in()
-                return Listening(machine, distro, answers, distro.starts, machine.boot, number)
+                return self._sshd(answers, distro)
         return None
+
+    def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
+        """From elsewhere than where the controller is it takes no key."""
+        machine, starts, boot = self._machine, distro.starts, self._machine.boot
+        near = all(within(peer, distro.allowed) for peer in machine.network.peers())
+
+        def up() -> bool:
+            here = machine.accepting() and machine.boot == boot
+            return here and distro.running and distro.starts == starts
+
+        return Sshd(answers, "root", tuple(distro.keys) if near else (), machine, up, answers.came_in())
