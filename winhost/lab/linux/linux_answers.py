@@ -57,22 +57,25 @@ class LinuxAnswers:
 
     def _take_facts(self) -> None:
         """What the facts tell of it, made as the scripts of these resources make it."""
+        if self._made:
+            return
         told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
-        self.linux.begins = self._made = True
+        self.linux.begins = True
         with self._scripts([name for name, records in told.items() if records], 0) as names:
             for name, records in told.items():
                 for record in records:
                     self._make(names, name, record)
-        self.linux.begins = False
+        self.linux.begins, self._made = False, True
 
     def _make(self, names: Names, resource: str, record: Record) -> None:
         if resource == "ClusterObjects":
-            self._take_objects(names, record.key["name"], record.state)
+            if isinstance(record.state["text"], str):
+                self._take_objects(names, record.key["name"], record.state)
             return
         entry = names["RESOURCES"][resource]
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
-        with suppress(names["AgentFault"]):  # what its script refuses, no replica has
+        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
             if desired:
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
@@ -120,8 +123,8 @@ class LinuxAnswers:
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
         linux = self.linux
-        with self._alone:
-            if not self._made:
+        if not self._made:
+            with self._alone:
                 self._take_facts()
         if linux.own:
             linux.distro.starts = self.machine.boot - 1
@@ -187,7 +190,7 @@ class LinuxAnswers:
         return changed
 
     def _meet_fault(self, resource: str, *, changed: bool) -> None:
-        fault = self.faults.take(resource, "set", changed=changed)
+        fault = None if self.linux.begins else self.faults.take(resource, "set", changed=changed)
         if fault is not None:
             self.machine.clock.sleep(fault.seconds)
             if fault.error is not None:
