@@ -20,7 +20,8 @@ from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.store import Store
 from winhost.images.guest_disk import SourceImage, guest_disk
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.guests import GuestLinux, GuestsOfHost, ListeningGuest
+from winhost.lab.linux.guests import GuestLinux, GuestsOfHost
+from winhost.lab.linux.linux_answers import Sshd
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
@@ -40,7 +41,7 @@ STATIC = {"address": "192.0.2.10/24", "gateway": "192.0.2.1", "dns": ["192.0.2.5
 class GuestWire:
     """Calls the guest without SSH."""
 
-    def __init__(self, host: str, listening: ListeningGuest) -> None:
+    def __init__(self, host: str, listening: Sshd) -> None:
         self.host = host
         self._listening = listening
 

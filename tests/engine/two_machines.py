@@ -17,7 +17,7 @@ from winhost.core.steps import DesiredResource
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Listening
+from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Sshd
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -121,7 +121,7 @@ class TwoMachinesPlan:
 class LinuxWire:
     """Calls the lab's Linux without SSH."""
 
-    def __init__(self, here: "TwoMachines", host: str, listening: Listening) -> None:
+    def __init__(self, here: "TwoMachines", host: str, listening: Sshd) -> None:
         self.host = host
         self._here = here
         self._listening = listening

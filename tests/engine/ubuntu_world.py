@@ -26,7 +26,8 @@ from winhost.engine.run_context import RunContext
 from winhost.engine.store import Store
 from winhost.engine.two_systems import TwoSystems
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.beside_windows import LinuxBeside, SshdBeside
+from winhost.lab.linux.beside_windows import LinuxBeside
+from winhost.lab.linux.linux_answers import Sshd
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
@@ -59,7 +60,7 @@ _OF_THE_MOMENT = ("host_key", "ticket")  # other ones with every installation
 class SshdWire:
     """Calls the lab's Linux without SSH."""
 
-    def __init__(self, target: SshTarget, sshd: SshdBeside | None, program: str) -> None:
+    def __init__(self, target: SshTarget, sshd: Sshd | None, program: str) -> None:
         if sshd is None:
             raise not_there(target.name, "nobody listens")
         if public_line(sshd.seed) != target.host_key:

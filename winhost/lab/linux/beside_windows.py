@@ -1,16 +1,13 @@
 """The Linux that takes turns with Windows on a simulated machine: it has its GPUs, and answers only while it runs."""
 
 import json
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
-from winhost.core.dataclass import dataclass
 from winhost.lab.linux.guests import linux_gpu, ubuntu
-from winhost.lab.linux.linux_answers import LinuxAnswers
+from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.linux_turn import InstalledLinux
 from winhost.lab.physics.parts import Part
@@ -78,49 +75,6 @@ class AnswersBeside(LinuxAnswers):
         return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
 
 
-@dataclass(frozen=True)
-class SshdBeside:
-    """As it runs now. starts: of the Linux, by then."""
-
-    host: Machine
-    answers: AnswersBeside
-    installed: InstalledLinux
-    starts: int
-    connection: int
-
-    @property
-    def user(self) -> str:
-        return self.installed.user
-
-    @property
-    def seed(self) -> bytes:
-        return self.answers.linux.distro.seed
-
-    @property
-    def authorized(self) -> tuple[str, ...]:
-        return self.installed.keys
-
-    def _is_up(self) -> bool:
-        return self.host.linux.runs and self.host.linux.starts == self.starts
-
-    def _check_up(self) -> None:
-        if not self._is_up():
-            raise HostDown
-
-    def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens. Raises HostDown."""
-        self._check_up()
-        return self.answers.connect(address, port)
-
-    def invoke(self, request: str, *, program: str = "agent") -> str:
-        """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
-        self._check_up()
-        with self.host.for_session(self._is_up):
-            answer = self.answers.told(program, request, self.connection)
-        self._check_up()
-        return answer
-
-
 class LinuxBeside:
     """Of one simulated machine; one that is installed anew knows nothing of what was before."""
 
@@ -128,7 +82,7 @@ class LinuxBeside:
         self._host = host
         self._known: tuple[InstalledLinux, AnswersBeside] | None = None
 
-    def listening(self) -> SshdBeside | None:
+    def listening(self) -> Sshd | None:
         """None while Windows runs."""
         installed = self._host.linux.installed
         if not self._host.linux.runs or installed is None:
@@ -137,4 +91,6 @@ class LinuxBeside:
             self._known = (installed, AnswersBeside(self._host, installed))
         answers = self._known[1]
         answers.look()
-        return SshdBeside(self._host, answers, installed, self._host.linux.starts, answers.came_in())
+        host, starts = self._host, self._host.linux.starts
+        up = lambda: host.linux.runs and host.linux.starts == starts  # noqa: E731
+        return Sshd(answers, installed.user, installed.keys, host, up, answers.came_in())

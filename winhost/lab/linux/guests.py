@@ -1,15 +1,13 @@
 """The Linuxes in VMs that winhost made on a simulated host, set up by the discs that they found when they started."""
 
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from uuid import UUID
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.linux_answers import LinuxAnswers
+from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.guest_disc import GuestDisc, read_disc
 from winhost.lab.physics.parts import Part
 from winhost.lab.physics.pci_function import Device
@@ -128,49 +126,6 @@ class GuestLinux:
             self.distro.own_seed = sha256(b"made anew" + self.distro.seed).digest()
 
 
-@dataclass(frozen=True)
-class ListeningGuest:
-    """Its sshd as it runs now."""
-
-    machine: Machine
-    guest: GuestLinux
-    starts: int
-    boot: int
-    connection: int
-
-    @property
-    def user(self) -> str:
-        return self.guest.disc.user
-
-    @property
-    def seed(self) -> bytes:
-        return self.guest.distro.seed
-
-    @property
-    def authorized(self) -> tuple[str, ...]:
-        return tuple(self.guest.disc.keys)
-
-    def alive(self) -> bool:
-        """It has run without a break since."""
-        vm = self.guest.vm
-        here = self.machine.accepting() and self.machine.boot == self.boot and vm.guid in self.machine.vms
-        return here and vm.power == "running" and len(vm.discs) == self.starts
-
-    def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens."""
-        return self.guest.answers.connect(address, port) if self.alive() else None
-
-    def invoke(self, request: str, *, program: str = "agent") -> str:
-        """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
-        answers = self.guest.answers
-        if not self.alive():
-            raise HostDown
-        answer = answers.told(program, request, self.connection)
-        if not self.alive():
-            raise HostDown
-        return answer
-
-
 class GuestsOfHost:
     """By the ids of their VMs."""
 
@@ -200,13 +155,22 @@ class GuestsOfHost:
         guest = self.guest(vm)
         return guest is not None and guest.distro.host_key != guest.disc.public
 
-    def listening(self) -> ListeningGuest | None:
-        """The first that runs."""
+    def listening(self) -> Sshd | None:
+        """Of the first that runs."""
         machine = self._machine
         if not machine.accepting():
             return None
         for vm in machine.vms.values():
             guest = self.guest(vm) if vm.power == "running" else None
             if guest is not None:
-                return ListeningGuest(machine, guest, len(vm.discs), machine.boot, guest.answers.came_in())
+                return self._sshd(guest)
         return None
+
+    def _sshd(self, guest: GuestLinux) -> Sshd:
+        machine, vm, starts, boot = self._machine, guest.vm, len(guest.vm.discs), self._machine.boot
+
+        def up() -> bool:
+            here = machine.accepting() and machine.boot == boot and vm.guid in machine.vms
+            return here and vm.power == "running" and len(vm.discs) == starts
+
+        return Sshd(guest.answers, guest.disc.user, tuple(guest.disc.keys), machine, up, guest.answers.came_in())

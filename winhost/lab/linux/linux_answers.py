@@ -59,22 +59,25 @@ class LinuxAnswers:
 
     def _take_facts(self) -> None:
         """What the facts tell of it, made as the scripts of these resources make it."""
+        if self._made:
+            return
         told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
-        self.linux.begins = self._made = True
+        self.linux.begins = True
         with self._scripts([name for name, records in told.items() if records], 0) as names:
             for name, records in told.items():
                 for record in records:
                     self._make(names, name, record)
-        self.linux.begins = False
+        self.linux.begins, self._made = False, True
 
     def _make(self, names: Names, resource: str, record: Record) -> None:
         if resource == "ClusterObjects":
-            self._take_objects(names, record.key["name"], record.state)
+            if isinstance(record.state["text"], str):
+                self._take_objects(names, record.key["name"], record.state)
             return
         entry = names["RESOURCES"][resource]
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
-        with suppress(names["AgentFault"]):  # what its script refuses, no replica has
+        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
             if desired:
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
@@ -141,8 +144,8 @@ class LinuxAnswers:
     def look(self) -> None:
         """What happened since: a restart, and the time within which somebody had to come back."""
         linux = self.linux
-        with self._alone:
-            if not self._made:
+        if not self._made:
+            with self._alone:
                 self._take_facts()
         if linux.own:
             linux.distro.starts = self.machine.boot - 1
@@ -208,7 +211,7 @@ class LinuxAnswers:
         return changed
 
     def _meet_fault(self, resource: str, *, changed: bool) -> None:
-        fault = self.faults.take(resource, "set", changed=changed)
+        fault = None if self.linux.begins else self.faults.take(resource, "set", changed=changed)
         if fault is not None:
             self.machine.clock.sleep(fault.seconds)
             if fault.error is not None:
@@ -238,45 +241,39 @@ def _as_agent(names: Names) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Listening:
-    """sshd of a distro as it runs now. seed: of its host key; starts, boot: the runs that this is true of."""
+class Sshd:
+    """Of a Linux, as it runs now, for one connection. user: who may log on, with which keys; host: whose boot its
+    session ends with; up: it has run without a break since.
+    """
 
-    machine: Machine
-    distro: Distro
     answers: LinuxAnswers
-    starts: int
-    boot: int
-    connection: int = 0
-
-    user = "root"
+    user: str
+    authorized: tuple[str, ...]
+    host: Machine
+    up: Callable[[], bool]
+    connection: int
 
     @property
     def seed(self) -> bytes:
-        return self.distro.seed
-
-    @property
-    def authorized(self) -> tuple[str, ...]:
-        """The keys that lead in from where the controller is: from elsewhere sshd takes none."""
-        near = all(within(peer, self.distro.allowed) for peer in self.machine.network.peers())
-        return tuple(self.distro.keys) if near else ()
-
-    def alive(self) -> bool:
-        """It has run without a break since."""
-        up = self.machine.accepting() and self.machine.boot == self.boot
-        return up and self.distro.running and self.distro.starts == self.starts
+        """Of its host key."""
+        return self.answers.linux.distro.seed
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens."""
-        return self.answers.connect(address, port) if self.alive() else None
+        """A connection from within; None where nobody listens. Raises HostDown."""
+        self._check_up()
+        return self.answers.connect(address, port)
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
-        if not self.alive():
-            raise HostDown
-        answer = self.answers.told(program, request, self.connection)
-        if not self.alive():
-            raise HostDown
+        self._check_up()
+        with self.host.for_session(self.up):
+            answer = self.answers.told(program, request, self.connection)
+        self._check_up()
         return answer
+
+    def _check_up(self) -> None:
+        if not self.up():
+            raise HostDown
 
 
 class DistrosOfHost:
@@ -295,7 +292,7 @@ class DistrosOfHost:
             self._known.append(found)
         return found
 
-    def listening(self) -> Listening | None:
+    def listening(self) -> Sshd | None:
         """The distro that lets somebody in now, if there is one and the network leads there."""
         machine = self._machine
         if not (machine.accepting() and machine.network.reachable):
@@ -307,6 +304,16 @@ class DistrosOfHost:
                 answers.look()
                 if answers.linux.cut_off():
                     continue
-                number = answers.came_in()
-                return Listening(machine, distro, answers, distro.starts, machine.boot, number)
+                return self._sshd(answers, distro)
         return None
+
+    def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
+        """From elsewhere than where the controller is it takes no key."""
+        machine, starts, boot = self._machine, distro.starts, self._machine.boot
+        near = all(within(peer, distro.allowed) for peer in machine.network.peers())
+
+        def up() -> bool:
+            here = machine.accepting() and machine.boot == boot
+            return here and distro.running and distro.starts == starts
+
+        return Sshd(answers, "root", tuple(distro.keys) if near else (), machine, up, answers.came_in())

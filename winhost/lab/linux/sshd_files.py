@@ -11,7 +11,8 @@ SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 
 
 def _text_with(part: str) -> str:
-    return next(text for text in re.findall(r"<<END\n(.*?)END\n", inside_script(), re.DOTALL) if part in text)
+    texts: list[str] = re.findall(r"<<END\n(.*?)END\n", inside_script(), re.DOTALL)
+    return next(text for text in texts if part in text)
 
 
 _SSHD = _text_with("ListenAddress ")
