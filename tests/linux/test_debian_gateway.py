@@ -213,6 +213,20 @@ def test_keys_change_without_a_restart_and_their_use_outlives_one(served: Debian
         assert "Permission denied" in served.run("sh", "-c", f"runuser -u somebody -- cat {path} 2>&1 || true")
 
 
+def test_changed_keys_and_counts_go_with_the_unit(served: Debian, asked: Agent) -> None:
+    keys(served, verb="add", name="erin", sha256="0" * 64)
+    left = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway", "/var/lib/private/winhost-gateway")
+    assert [path for path in left if "No such" in served.run("sh", "-c", f"ls -d {path} 2>&1 || true")] == []
+    asked.set("SystemdUnit", {"unit": UNIT}, {"enabled": "disabled", "active": False}, {}, {})
+    nothing = {"text": None, "link": None, "mode": None, "owner": None}
+    try:
+        asked.set("LinuxFile", {"path": UNIT_FILE}, nothing, {}, {})
+        assert [path for path in left if "No such" not in served.run("sh", "-c", f"ls -d {path} 2>&1 || true")] == []
+    finally:
+        converge(asked, SETTINGS)
+    assert answer(served, "/health")[0] == 200
+
+
 def test_no_key_is_shown_by_ps_or_the_journal(served: Debian) -> None:
     pid = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
     shown = served.run("sh", "-c", f"tr '\\0' ' ' </proc/{pid}/cmdline; tr '\\0' ' ' </proc/{pid}/environ")

@@ -334,7 +334,19 @@ def show_keys(found: KeysOfHost) -> None:
     _show_state(found)
 
 
-_COLUMNS = ("key", "state", "for", "limits", "expires", "requests", "refused", "tokens in", "tokens out", "last used")
+_COLUMNS = (
+    "key",
+    "from",
+    "state",
+    "for",
+    "limits",
+    "expires",
+    "requests",
+    "refused",
+    "tokens in",
+    "tokens out",
+    "last used",
+)
 
 
 def _row(each: ServedKey) -> Sequence[object]:
@@ -347,7 +359,15 @@ def _row(each: ServedKey) -> Sequence[object]:
             used.last or "",
         )
     )
-    return each.name, each.state, _use(each), _limits(each), each.expires or "never", *counts
+    return (
+        each.name,
+        "plan" if each.planned else "added",
+        each.state,
+        _use(each),
+        _limits(each),
+        each.expires or "never",
+        *counts,
+    )
 
 
 def _use(each: ServedKey) -> str:
