@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused_with_the_next_command(keys: Any, host: str) -
     assert kind(keys("limit", "carol", "--expires", "never", "--json")) == (2, "KeyRevoked")
     said = keys("add", "carol", "--save", "carol.key", "--json")
     assert kind(said) == (2, "KeyExists")
-    assert f"winhost plan {host} --api-key carol=REF" in said.result["error"]["hint"]
+    assert f"winhost plan {host} --workload WORKLOAD --api-key carol=REF" in said.result["error"]["hint"]
     assert not Path("carol.key").exists()
     assert by_name(keys("revoke", "carol", "--yes", "--json"))["carol"]["state"] == "revoked"  # as good
     assert keys("revoke", "dave", "--yes").code == 0

@@ -1,9 +1,11 @@
 """API keys that change while the gateway runs: what counts from then on, what is broken off, and what is counted."""
 
 import json
+import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -335,3 +337,63 @@ def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
         assert outcomes[CAROL].keys() <= {200, 401, 403, 429}
         assert {200, 401, 403} <= outcomes[CAROL].keys()
         assert "Traceback" not in door.log
+
+
+@contextmanager
+def crowd(door: Gateway, names: list[str], keys: Mapping[str, str], seed: int) -> Iterator[dict[str, Counter[int]]]:
+    """A client for each of the names, which asks again and again; what they are answered."""
+    got: dict[str, Counter[int]] = {name: Counter() for name in keys}
+    stop = threading.Event()
+
+    def client(name: str, pauses: Random) -> None:
+        while not stop.is_set():
+            got[name][asked(door, keys[name])[0]] += 1
+            stop.wait(pauses.random() / 50)
+
+    clients = [
+        threading.Thread(target=client, args=(name, Random(100 * seed + number))) for number, name in enumerate(names)
+    ]
+    for each in clients:
+        each.start()
+    try:
+        yield got
+    finally:
+        stop.set()
+        for each in clients:
+            each.join(PATIENCE_S)
+
+
+@pytest.mark.costly
+@each_row("seed", [1, 2, 3])
+def test_random_clients_get_what_their_key_may_and_no_crowd_keeps_another_out(seed: int, python: str) -> None:
+    """Three keys with crowds, and limits that rise; one client of bob, who has no limit."""
+    random, rates = Random(seed), dict.fromkeys(("a", "b", "c"), 1)
+    keys = {"bob": OTHER_KEY, **{name: f"wh-Canary5of6the7key8of-{name}" for name in rates}}
+    names = ["bob", *(name for name in rates for _ in range(random.randint(1, 5)))]
+
+    def lines() -> str:
+        told = ((name, sha256(keys[name].encode()).hexdigest()) for name in rates)
+        return "".join(f"{name} sha256:{digest} requests_per_minute={rates[name]}\n" for name, digest in told)
+
+    with tempfile.TemporaryDirectory(prefix="door-") as folder:
+        changes = Path(folder, "changes")
+        changes.write_text(lines())
+        settings = settings_for(Path(folder), key_changes=str(changes), limits={"requests": 2, "waiting": 4})
+        with gateway(Path(folder), settings, python) as door:
+            began, may = time.monotonic(), dict.fromkeys(rates, 1.0)  # a minute's worth at the beginning
+            with crowd(door, names, keys, seed) as got:
+                for _ in range(4):
+                    now = time.monotonic()
+                    for name, rate in rates.items():
+                        rates[name] = max(rate, random.choice([30, 120, 600]))
+                        may[name] += rate * (now - began) / 60 + rates[name] - rate
+                    began, before = now, got["bob"][200]
+                    changes.with_name("new").write_text(lines())
+                    changes.with_name("new").replace(changes)
+                    assert waited_for(lambda before=before: got["bob"][200] >= before + 10), "bob is let in"
+            spent = time.monotonic() - began
+            for name in rates:
+                assert got[name][200] <= may[name] + rates[name] * spent / 60 + 1, name
+            assert set(got["bob"]) <= {200, 503}
+            assert set().union(*got.values()) <= {200, 429, 503}
+            assert "Traceback" not in door.log

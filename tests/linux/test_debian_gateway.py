@@ -4,13 +4,16 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from tests.linux.debian import Debian
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.gateway.api_keys import new_key
+from winhost.resources.linux.linux_scripts import serving_text
 from winhost.resources.registry import RULES
 from winhost.serving.gateway_entries import gateway_entries
 
@@ -170,6 +173,58 @@ def test_the_keeper_hears_the_gateways_group_alone_and_moves_only_units_of_the_s
     finally:
         served.run("systemctl", "stop", "winhost-keeper.service")
         converge(asked, SETTINGS)
+
+
+def keys(served: Debian, **change: Any) -> dict[str, Any]:
+    """By the program of `winhost serve`, once the gateway has read it."""
+    (served.root / "srv/serving.py").write_text(serving_text())
+    request = json.dumps({"do": "keys", "change": change or None})
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        said = served.run("sh", "-c", 'echo "$1" | python3 /srv/serving.py', "sh", request)
+        (answer,) = json.loads(said.strip().splitlines()[-1])["answers"]
+        assert answer["ok"], answer
+        if answer["in_force"] or time.monotonic() > until:
+            return {each["name"]: each for each in answer["keys"]}
+        request = json.dumps({"do": "keys", "change": None})
+        time.sleep(0.2)
+
+
+def test_keys_change_without_a_restart_and_their_use_outlives_one(served: Debian) -> None:
+    served.run("systemctl", "start", "engine.service")
+    pid = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT)
+    key = f"{KEY}-of-carol"
+    ask = {"model": "org/tiny", "prompt": "a"}
+    assert answer(served, "/v1/completions", ask, key)[0] == 401
+    found = keys(served, verb="add", name="carol", sha256=sha256(key.encode()).hexdigest(), expires_in=3600)
+    assert found["carol"]["state"] == "active"
+    assert answer(served, "/v1/completions", ask, key)[0] == 200
+    assert served.run("stat", "--format=%a %U:%G", "/etc/winhost/gateway-keys").split() == [
+        "640",
+        "root:winhost-engines",
+    ]
+    assert served.run("systemctl", "show", "--property=MainPID", "--value", UNIT) == pid
+    served.run("systemctl", "restart", UNIT)
+    assert keys(served)["carol"]["used"]["requests"] == 1
+    assert answer(served, "/v1/completions", ask, key)[0] == 200
+    assert keys(served, verb="revoke", name="carol")["carol"]["state"] == "revoked"
+    assert answer(served, "/v1/completions", ask, key)[0] == 401
+    for path in ("/etc/winhost/gateway-keys", "/var/lib/private/winhost-gateway/use.json"):
+        assert "Permission denied" in served.run("sh", "-c", f"runuser -u somebody -- cat {path} 2>&1 || true")
+
+
+def test_changed_keys_and_counts_go_with_the_unit(served: Debian, asked: Agent) -> None:
+    keys(served, verb="add", name="erin", sha256="0" * 64)
+    left = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway", "/var/lib/private/winhost-gateway")
+    assert [path for path in left if "No such" in served.run("sh", "-c", f"ls -d {path} 2>&1 || true")] == []
+    asked.set("SystemdUnit", {"unit": UNIT}, {"enabled": "disabled", "active": False}, {}, {})
+    nothing = {"text": None, "link": None, "mode": None, "owner": None}
+    try:
+        asked.set("LinuxFile", {"path": UNIT_FILE}, nothing, {}, {})
+        assert [path for path in left if "No such" not in served.run("sh", "-c", f"ls -d {path} 2>&1 || true")] == []
+    finally:
+        converge(asked, SETTINGS)
+    assert answer(served, "/health")[0] == 200
 
 
 def test_no_key_is_shown_by_ps_or_the_journal(served: Debian) -> None:

@@ -1,22 +1,26 @@
 """What `winhost serve` sends: what it makes of systemd's, journald's, Prometheus' and engines' words."""
 
 import ast
+import grp
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.agent import linux_http, linux_serving, linux_units
+from winhost.agent import linux_http, linux_keys, linux_serving, linux_units
 from winhost.agent.linux_agent import AgentFault
 from winhost.connect.ssh import START
 from winhost.gateway.gateway_metrics import TurnMetrics
+from winhost.gateway.key_lines import parse_keys
 from winhost.resources.linux.linux_scripts import serving_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs on Linux")
@@ -163,3 +167,77 @@ def test_an_engine_that_nobody_starts_again_failed_for_good_at_once(
     )
     starts = linux_units.FailedStarts("winhost-engine-a.service", again)
     assert [starts.for_good() for _ in range(looks)] == [False] * (looks - 1) + [True]
+
+
+@pytest.fixture
+def gateway_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of a gateway whose plan has the key alice; the file of what was changed since."""
+    changes = tmp_path / "changes"
+    settings = {"models": [{"name": "org/model"}], "key_changes": str(changes)}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    (tmp_path / "keys").write_text(f"alice sha256:{'a' * 64}\n")
+    unit = f"LoadCredential=keys:{tmp_path}/keys\nExecStart=/usr/bin/python3 -m x {tmp_path}/settings.json\n"
+    (tmp_path / "winhost-gateway.service").write_text(unit)
+    owner = f"{pwd.getpwuid(os.getuid()).pw_name}:{grp.getgrgid(os.getgid()).gr_name}"
+    for name, value in {
+        "GATEWAY_UNITS": (str(tmp_path),),
+        "KEY_CHANGES": str(changes),
+        "KEY_CHANGES_OWNER": owner,
+        "KEY_USE": str(tmp_path / "use.json"),
+        "KEYS_LOCK": str(tmp_path / "lock"),
+    }.items():
+        monkeypatch.setattr(linux_keys, name, value)
+    return changes
+
+
+def test_of_many_who_change_keys_at_once_none_loses_a_change(gateway_keys: Path) -> None:
+    """Each opens the lock anew, as processes do."""
+
+    def add(number: int) -> str:
+        change = {"verb": "add", "name": f"key-{number}", "sha256": f"{number:064x}"}
+        return str(linux_keys.keys({"change": change})["outcome"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(add, range(60))) == {"changed"}
+    assert {each.name for each in parse_keys(gateway_keys.read_text())} == {f"key-{number}" for number in range(60)}
+    assert [each.name for each in gateway_keys.parent.glob(".changes*")] == []
+
+
+def test_who_finds_the_lock_taken_for_long_is_told(gateway_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linux_keys, "LOCKED_S", 0.01)
+    with linux_keys.keys_alone(), pytest.raises(AgentFault, match="Somebody else changes keys"):
+        linux_keys.keys({"change": {"verb": "revoke", "name": "alice"}})
+    assert not gateway_keys.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verb": "add", "name": "a b", "sha256": "0" * 64},
+        {"verb": "add", "name": "b", "sha256": "0" * 63},
+        {"verb": "add", "name": "b\nc", "sha256": "0" * 64},
+        {"verb": "add", "name": "b", "sha256": "0" * 64, "expires": 0},
+        {"verb": "add", "name": "b", "sha256": "0" * 64, "expires_in": 10**15},
+        {"verb": "add", "name": "b", "sha256": "0" * 64, "limits": {"concurrent": True}},
+        {"verb": "add", "name": "b", "sha256": "0" * 64, "limits": {"sleep": 1}},
+        {"verb": "limit", "name": "alice", "limits": {"concurrent": 10**10}},
+    ],
+)
+def test_a_change_that_no_file_of_keys_can_have_is_refused(gateway_keys: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(AgentFault):
+        linux_keys.keys({"change": change})
+    assert not gateway_keys.exists()
+
+
+def test_what_the_gateway_wrote_is_not_trusted(gateway_keys: Path) -> None:
+    use = gateway_keys.parent / "use.json"
+    for text in ("", "[]", "{", "[" * 100_000, '{"read": 1, "used": 2}', '{"used": {"alice": {"of": 1}}}'):
+        use.write_text(text)
+        (alice,) = linux_keys.keys({})["keys"]
+        assert (alice["state"], alice["used"]) == ("active", None)
+
+
+def test_a_gateway_of_before_keys_could_change_says_what_to_do(gateway_keys: Path) -> None:
+    (gateway_keys.parent / "settings.json").write_text('{"models": []}')
+    with pytest.raises(AgentFault, match="plan and apply anew"):
+        linux_keys.keys({"change": {"verb": "revoke", "name": "alice"}})

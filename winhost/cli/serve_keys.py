@@ -274,7 +274,7 @@ def _refuse(host: str, name: str, found: ServedKeys) -> None:
         what = f"{host} has no API key '{name}'{did_you_mean(name, known)}"
         raise UsageError("NoSuchKey", what=what, hint=f"There are: {', '.join(known)}", host=host)
     if outcome == "revoked":
-        hint = f"It stays so. Another key: winhost serve keys add {host} NAME"
+        hint = "It stays so. How to add another one: winhost serve keys add --help"
         raise UsageError("KeyRevoked", what=f"{host}: {name} was revoked", hint=hint, host=host)
     if outcome == "model":
         raise no_such_model(host, what, found.models)
@@ -283,10 +283,14 @@ def _refuse(host: str, name: str, found: ServedKeys) -> None:
 
 
 _TAKEN = {
-    "exists": ("there is an API key '{}' already", "To change what it may use: winhost serve keys limit {host} {name}"),
+    "exists": (
+        "there is an API key '{}' already",
+        "What it may use: winhost serve keys list {host}. How to change that: winhost serve keys limit --help",
+    ),
     "planned": (
         "'{}' is a key of the plan and was revoked, so the plan has to name another one",
-        "Choose another name, or plan with another key for it: winhost plan {host} --api-key {name}=REF",
+        "Choose another name, or plan with another key for it: winhost plan {host} --workload WORKLOAD --api-key "
+        "{name}=REF",
     ),
     "same-key": (
         "this very key is there already, under another name than '{}'",
@@ -330,7 +334,19 @@ def show_keys(found: KeysOfHost) -> None:
     _show_state(found)
 
 
-_COLUMNS = ("key", "state", "for", "limits", "expires", "requests", "refused", "tokens in", "tokens out", "last used")
+_COLUMNS = (
+    "key",
+    "from",
+    "state",
+    "for",
+    "limits",
+    "expires",
+    "requests",
+    "refused",
+    "tokens in",
+    "tokens out",
+    "last used",
+)
 
 
 def _row(each: ServedKey) -> Sequence[object]:
@@ -343,7 +359,15 @@ def _row(each: ServedKey) -> Sequence[object]:
             used.last or "",
         )
     )
-    return each.name, each.state, _use(each), _limits(each), each.expires or "never", *counts
+    return (
+        each.name,
+        "plan" if each.planned else "added",
+        each.state,
+        _use(each),
+        _limits(each),
+        each.expires or "never",
+        *counts,
+    )
 
 
 def _use(each: ServedKey) -> str:

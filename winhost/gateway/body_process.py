@@ -55,16 +55,16 @@ class BodyProcess:
         self._ending: set[asyncio.Future[int]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def read(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
+    async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
         """As `written_for_engine`; no part is left in the body then. until: a time of the event loop. Raises WrongBody,
         NotRead, WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
-            return await self._read_elsewhere(body, route, usage, key, until)
+            return await self._read_elsewhere(body, route, key, until)
         if size > _TINY_BYTES:
             await self._here.wait(_Small(key, size), until)
-        return written_for_engine(bytearray().join(body), route, usage, self._settings)
+        return written_for_engine(bytearray().join(body), route, self._settings)
 
     def _may_be_read(self, body: "_Small") -> "bool | None":
         return not self._in_this_round or self._in_this_round + body.size <= SMALL_BYTES or None
@@ -78,14 +78,14 @@ class BodyProcess:
         self._in_this_round = 0
         self._here.go_on()
 
-    async def _read_elsewhere(self, body: "list[bytes]", route: str, usage: bool, key: str, until: float) -> ForEngine:
+    async def _read_elsewhere(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
         loop = asyncio.get_running_loop()
         await self._elsewhere.take(key, until)
         if self._idle:
             self._idle.cancel()
         try:
             left = max(0.01, until - loop.time())
-            words, found = await asyncio.wait_for(self._asked(body, {"route": route, "usage": usage}), left)
+            words, found = await asyncio.wait_for(self._asked(body, {"route": route}), left)
         except asyncio.TimeoutError:
             raise WaitedTooLong from None
         finally:
@@ -187,7 +187,7 @@ def serve(channel: socket.socket) -> None:
         words = json.loads(take(length))
         found = b""
         try:
-            made = written_for_engine(take(size), words["route"], words["usage"], settings)
+            made = written_for_engine(take(size), words["route"], settings)
             answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage}
             found = made.parts[0]
         except WrongBody as error:

@@ -368,8 +368,7 @@ class FrontDoor:
             request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             await body.receive(request)
-            counted = exchange.count is not None
-            found = await self._body_process.read(body.parts, exchange.route, counted, exchange.key, until)
+            found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
         except TooSlow:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
         except WrongBody as wrong:

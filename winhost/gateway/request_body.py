@@ -34,8 +34,8 @@ class ForEngine:
     adds_usage: bool = False
 
 
-def written_for_engine(body: bytearray, route: str, usage: bool, settings: GatewaySettings) -> ForEngine:
-    """usage: a stream has to report what it took. Raises WrongBody."""
+def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> ForEngine:
+    """A stream is asked to report what it took. Raises WrongBody."""
     check_shape(body, settings.limits)
     try:
         found = understood(body)
@@ -45,7 +45,7 @@ def written_for_engine(body: bytearray, route: str, usage: bool, settings: Gatew
             raise WrongBody(404, "model_not_found", message, "model")
         check(found, route, model.body)
         options = found.get("stream_options") or {}
-        adds = usage and route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
+        adds = route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
         adds = adds and options.get("include_usage") is not True
         if adds:
             found["stream_options"] = {**options, "include_usage": True}
