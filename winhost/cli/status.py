@@ -22,10 +22,12 @@ from winhost.cli.up_runs import is_ours
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
+from winhost.engine.keys import kept_api_key
 from winhost.engine.many import stream
 from winhost.engine.run_state import RunState
 from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
+from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.serving.serving_status import ModelStatus, ServingStatus
@@ -61,7 +63,8 @@ class UnfinishedRun:
 @dataclass(frozen=True)
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
-    where nothing is served; reached: None where it was not asked; trouble: the last error; next: the command to type.
+    where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
+    another version than when `winhost serve test` passed last; next: the command to type.
     """
 
     host: str
@@ -73,6 +76,7 @@ class HostNow:
     models: tuple[ModelNow, ...]
     unfinished: tuple[UnfinishedRun, ...]
     trouble: str | None
+    since_verified: SinceVerified | None
     next: str
 
 
@@ -139,12 +143,22 @@ def _watch(hosts: tuple[str, ...], every: int, at_once: int, fleet_file: Path | 
         time.sleep(every)
 
 
+def _changed(since: SinceVerified) -> str:
+    changed = ", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)
+    restarted = "the machine was started again" if any(each.what == BOOT for each in since.changed) else ""
+    return f"since winhost serve test passed on {since.at[:10]}: {'; '.join(filter(None, (changed, restarted)))}"
+
+
 def _line(now: HostNow) -> str:
     """All of a host that can change, without how long it has been so."""
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
     parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
-    return visible(f"{now.host}: {' '.join(parts)}{f'; {now.trouble}' if now.trouble else ''}")
+    more = [
+        now.trouble or "",
+        _changed(now.since_verified) if now.since_verified and now.since_verified.changed else "",
+    ]
+    return visible("; ".join(filter(None, (f"{now.host}: {' '.join(parts)}", *more))))
 
 
 def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -225,7 +239,10 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
         trouble = unfinished[0].why
+    since = since_verified(name, found.versions) if found else None
     words = _next(name, _way_on(records[0], targets) if records else None, found, troubled, error, bool(models))
+    if since and since.changed and found and found.serves and not records:
+        words = ("serve", "test", name, *(() if kept_api_key(name) else ("--key", "env:API_KEY")))
     return HostNow(
         name,
         told.run if told else None,
@@ -236,6 +253,7 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         models,
         unfinished,
         trouble[:_SAID] if trouble else None,
+        since,
         command_line(("winhost", *words), own_shell()),
     )
 
@@ -308,4 +326,6 @@ def _show(now: HostNow) -> None:
         say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
+    if now.since_verified and now.since_verified.changed:
+        say(f"  {_changed(now.since_verified)}", hang=4)
     click.echo(f"  Next: {now.next}")
