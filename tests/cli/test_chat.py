@@ -184,6 +184,36 @@ def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, s
         shutil.rmtree(served.folder / "state/verified", ignore_errors=True)
 
 
+def test_what_serves_is_tested_once_after_each_change(
+    there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
+    before, looks = dict(serving.versions), []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            serving.versions |= {"boot": "b"}
+        if len(looks) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    serving.versions |= {"boot": "a"}
+    try:
+        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        said = there("status", "--watch", "--test", "--key", "env:ALICE")
+        assert [re.sub(r"^[0-9-]+ [0-9:]+Z llm-01: ", "", each) for each in said.out.splitlines()] == [
+            "serves chat=serving",
+            f"serves chat=serving; since winhost serve test passed on {said.out[:10]}: the machine was started again",
+            "tested again: passed",
+            "serves chat=serving",
+        ]
+        assert there("status", "--test").code == 2
+    finally:
+        serving.versions = before
+        shutil.rmtree(served.folder / "state/verified", ignore_errors=True)
+
+
 def test_a_host_that_is_gone_is_shown(there: Line, served: Lab) -> None:
     text = served.fleet_file.read_text()
     try:

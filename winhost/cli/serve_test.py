@@ -62,13 +62,30 @@ def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path
     """Ask what TARGET serves, as a client would."""
     secret = secret_key(key) or _own_key(target)
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
-        testing = Testing(served, watch, secret)
-        found = testing.all(models)
-    if found.passed and not models:
-        keep_verified(found.host, testing.versions)
+        found = _tested(served, watch, secret, models)
     results: list[tuple[str, TestedServing | WinhostError]] = [(found.host, found)]
     show_results("serving-test", output.shape, results, _show)
     return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
+
+
+def _tested(served: ServingTarget, watch: Watch, key: str, models: tuple[str, ...]) -> TestedServing:
+    """Remembers with which versions all of it passed."""
+    testing = Testing(served, watch, key)
+    found = testing.all(models)
+    if found.passed and not models:
+        keep_verified(found.host, testing.versions)
+    return found
+
+
+def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
+    """What came of it, in a line. Raises click.UsageError, WinhostError as `test` does."""
+    secret = secret_key(key) or _own_key(host)
+    with watching(reads=True) as watch, serving_target(host, fleet_file, watch) as served:
+        found = _tested(served, watch, secret, ())
+    wrong = [
+        f"{each.check} of {each.model}" if each.model else each.check for each in found.requests if not each.passed
+    ]
+    return f"tested again: {'not as it should be: ' + ', '.join(wrong) if wrong else 'passed'}"
 
 
 def _own_key(target: str) -> str:

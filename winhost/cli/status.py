@@ -4,8 +4,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
@@ -23,7 +26,7 @@ from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
-from winhost.engine.many import stream
+from winhost.engine.many import WorkResult, stream
 from winhost.engine.run_state import RunState
 from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
@@ -39,6 +42,7 @@ _NOTHING = (
     "winhost demo",
 )
 _SAID = 200
+Asked: TypeAlias = "tuple[ServingStatus | None, WinhostError | None]"
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,27 @@ class HostNow:
 
 
 def status(
-    hosts: tuple[str, ...], watch: bool, every: int, at_once: int, fleet_file: Path | None, output: Output
+    hosts: tuple[str, ...],
+    watch: bool,
+    every: int,
+    test: bool,
+    key: str | None,
+    at_once: int,
+    fleet_file: Path | None,
+    output: Output,
 ) -> int:
     """Show what is served where, and how it is."""
+    if watch and output.shape != "table":
+        raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
     if watch:
-        if output.shape != "table":
-            raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
-        return _watch(hosts, every, at_once, fleet_file)
+        return _Watch(hosts, every, at_once, fleet_file, test, key).run()
+    return _look(hosts, test or bool(key), at_once, fleet_file, output)
+
+
+def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
+    """Once."""
+    if tests:
+        raise click.UsageError("--test and --key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
     names = _names(targets, hosts)
     codes = [0]
@@ -96,12 +114,12 @@ def status(
         with watching(reads=True) as progress:
             progress.hosts = len(names)
 
-            def ask(name: str) -> "tuple[ServingStatus | None, WinhostError | None]":
+            def ask(name: str) -> Asked:
                 with progress.reading(name):
                     return _asked(name, targets)
 
             for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
-                found, error = done.given if done.error is None else (None, done.error)
+                found, error = _given(done)
                 codes.append(_code(found, error))
                 yield done.item, _now(done.item, targets, found, error)
 
@@ -114,33 +132,74 @@ def status(
     return max(codes)
 
 
-def _watch(hosts: tuple[str, ...], every: int, at_once: int, fleet_file: Path | None) -> int:
-    """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
-    redraws = sys.stdout.isatty() and not is_dumb()
-    shown: dict[str, str] = {}
-    say("Asking …", err=True)
-    while True:
-        targets = Targets.read(fleet_file)
-        names = _names(targets, hosts)
-        asked = stream(names, lambda name: _asked(name, targets), at_once=at_once, leave=True)  # noqa: B023 - in this turn
-        found = [
-            _now(each.item, targets, *(each.given if each.error is None else (None, each.error))) for each in asked
-        ]
-        time_ = datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-        if redraws:
-            click.clear()
-            say(f"{time_} UTC, every {every} s. Ctrl-C ends.")
-            for now in found:
-                _show(now)
-        else:
-            for now in found:
-                if (line := _line(now)) != shown.get(now.host):
-                    shown[now.host] = line
-                    click.echo(f"{time_}Z {line}")
-        _show_unreadable(targets, [])
-        if not names:
-            _show_beginning()
-        time.sleep(every)
+def _given(done: "WorkResult[str, Asked]") -> "Asked":
+    return done.given if done.error is None else (None, done.error)
+
+
+@dataclass
+class _Watch:
+    """Asks again and again. test: and tests what serves, once after each change; said: what came of that, by host."""
+
+    hosts: tuple[str, ...]
+    every: int
+    at_once: int
+    fleet_file: Path | None
+    test: bool
+    key: str | None
+    shown: dict[str, str] = field(default_factory=dict)
+    done: dict[str, SinceVerified] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
+        redraws = sys.stdout.isatty() and not is_dumb()
+        say("Asking …", err=True)
+        while True:
+            targets = Targets.read(self.fleet_file)
+            names = _names(targets, self.hosts)
+            results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
+            found = [_now(each.item, targets, *_given(each)) for each in results]
+            (self._draw if redraws else self._tell)(found)
+            _show_unreadable(targets, [])
+            if not names:
+                _show_beginning()
+            for now in found if self.test else ():
+                self._test(now)
+            time.sleep(self.every)
+
+    def _draw(self, found: Sequence[HostNow]) -> None:
+        click.clear()
+        say(f"{_time()} UTC, every {self.every} s. Ctrl-C ends.")
+        for now in found:
+            _show(now)
+            if now.host in self.said:
+                say(f"  {self.said[now.host]}", hang=4)
+
+    def _tell(self, found: Sequence[HostNow]) -> None:
+        for now in found:
+            if (line := _line(now)) != self.shown.get(now.host):
+                self.shown[now.host] = line
+                click.echo(f"{_time()}Z {line}")
+
+    def _test(self, now: HostNow) -> None:
+        since = now.since_verified
+        if not (now.serves and since and since.changed) or self.done.get(now.host) == since:
+            return
+        from winhost.cli.serve_test import test_again  # only where somebody wants it
+
+        self.done[now.host] = since
+        try:
+            said = test_again(now.host, self.key, self.fleet_file)
+        except WinhostError as error:
+            said = f"could not be tested again: {error.what}"
+        except click.UsageError as error:
+            said = f"could not be tested again: {error.message}"
+        self.said[now.host] = f"{_time()} UTC: {said}"
+        click.echo(visible(f"{_time()}Z {now.host}: {said}"))
+
+
+def _time() -> str:
+    return datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
 def _changed(since: SinceVerified) -> str:
@@ -198,7 +257,7 @@ def _show_beginning() -> None:
         click.echo(f"  {line}")
 
 
-def _asked(name: str, targets: Targets) -> "tuple[ServingStatus | None, WinhostError | None]":
+def _asked(name: str, targets: Targets) -> Asked:
     """One that cannot be asked is shown with the reason."""
     host, run = targets.host(name), targets.journals.serving.get(name)
     if host is None:
