@@ -21,7 +21,7 @@ _READ_S = 5
 _MOST_BYTES = 1_000_000  # one engine's
 _MOST_TOGETHER = 4_000_000
 _HOLDS_S = 1.0  # whoever asks meanwhile gets the same, so that no engine is read all the time
-_LINES_AT_ONCE = 250  # streams go on in between
+_LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")
 _READ = "read"
@@ -61,6 +61,7 @@ class EngineMetrics:
         self._engines = engines
         self._found: dict[str, _Found] = {}
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._understanding = asyncio.Lock()  # one text at a time: those of several engines would be in one step
 
     async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         """Of these models. states: by model, of those that take turns."""
@@ -95,7 +96,8 @@ class EngineMetrics:
         result, families = _READ, {}
         try:
             text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
-            families = await _families(text.decode("utf-8"), model.name)
+            async with self._understanding:
+                families = await _families(text.decode("utf-8"), model.name)
         except NotUp:
             result = "unreachable"
         except asyncio.TimeoutError:
