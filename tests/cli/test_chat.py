@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from tests.schemas import faults
 from tests.serving.one_plan import KEY, hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli import run
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -161,6 +162,56 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
     assert "Nothing is served yet" in there().out
     Path("fleet.yaml").write_text("schema: winhost.fleet/1\nhosts: 5\n")
     assert there().code == 0
+
+
+def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, served: Lab) -> None:
+    serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
+    before = dict(serving.versions)
+    assert there("status", "--json").result["since_verified"] is None
+    try:
+        serving.versions |= {"boot": "a"}
+        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        assert "since winhost serve test" not in there("status").out
+        serving.versions |= {"boot": "b", "driver": "580.105.08", "toolkit": "1.18.0"}  # the last was not known before
+        said = there("status").out
+        assert "driver 580.95.05 → 580.105.08; the machine was started again" in " ".join(said.split())
+        assert "toolkit" not in said
+        assert "Next: winhost serve test llm-01 --key env:API_KEY" in said
+        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        assert there("status", "--json").result["since_verified"]["changed"] == []
+    finally:
+        serving.versions = before
+        shutil.rmtree(served.folder / "state/verified", ignore_errors=True)
+
+
+def test_what_serves_is_tested_once_after_each_change(
+    there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
+    before, looks = dict(serving.versions), []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            serving.versions |= {"boot": "b"}
+        if len(looks) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    serving.versions |= {"boot": "a"}
+    try:
+        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        said = there("status", "--watch", "--test", "--key", "env:ALICE")
+        assert [re.sub(r"^[0-9-]+ [0-9:]+Z llm-01: ", "", each) for each in said.out.splitlines()] == [
+            "serves chat=serving",
+            f"serves chat=serving; since winhost serve test passed on {said.out[:10]}: the machine was started again",
+            "tested again: passed",
+            "serves chat=serving",
+        ]
+        assert there("status", "--test").code == 2
+    finally:
+        serving.versions = before
+        shutil.rmtree(served.folder / "state/verified", ignore_errors=True)
 
 
 def test_a_host_that_is_gone_is_shown(there: Line, served: Lab) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.attacks import ATTACKS, STEPPED, Steps, address_for, connected_from
-from tests.gateway.running import KEY, MODEL, Gateway, answer_of, gateway, rest_of
+from tests.gateway.running import KEY, METRICS_KEY, MODEL, Gateway, answer_of, gateway, rest_of
 from tests.gateway.test_bodies import memory_mib
 from tests.gateway.test_gateway_start import with_tls
 
@@ -50,6 +50,34 @@ def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls:
                     found.append(steps.longest)
             assert found[-1] <= MOST_UNITS, (name, found)
         assert memory_mib(door.process.pid) - before < 4 * 16 * 2  # the large bodies, and what is on its way
+
+
+@pytest.mark.real
+def test_long_metrics_of_engines_make_no_token_wait(short: Path, python: str) -> None:
+    """As long as they may be, of four engines, read through TLS."""
+    port, settings = with_tls(short)
+    (model,) = settings["models"]
+    settings["models"] = [{**model, "name": name} for name in (MODEL, "b", "c", "d")]
+    context = ssl.create_default_context(cafile=str(short / "cert.pem"))
+
+    def connect() -> socket.socket:
+        return context.wrap_socket(connected_from("127.0.0.1", port), server_hostname="127.0.0.1")
+
+    with gateway(short, settings, python, instead=STEPPED) as door:
+        steps, found = Steps(short), list[float]()
+        line = (
+            'vllm:e2e_request_latency_seconds_bucket{{engine="0",le="{}",model_name="meta-llama/Llama-3.1-8B"}} 1.0\n'
+        )
+        door.engine.metrics = "".join(map(line.format, range(9_000)))
+        request = door.request("/metrics/engines", headers={"Authorization": f"Bearer {METRICS_KEY}"})
+        assert streams(door, connect())
+        while (not found or found[-1] > MOST_UNITS) and len(found) < TRIES:
+            steps.forget()
+            with closing(connect()) as to:
+                to.sendall(request)
+                assert answer_of(rest_of(to))[2].count(b'le="8999"') == 4
+            found.append(steps.longest)
+        assert found[-1] <= MOST_UNITS, found
 
 
 def streams(door: Gateway, to: socket.socket) -> bool:

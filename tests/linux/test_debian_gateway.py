@@ -232,7 +232,7 @@ def test_no_key_is_shown_by_ps_or_the_journal(served: Debian) -> None:
     shown = served.run("sh", "-c", f"tr '\\0' ' ' </proc/{pid}/cmdline; tr '\\0' ' ' </proc/{pid}/environ")
     log = served.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
     assert KEY not in shown + log
-    assert "key=alice /v1/completions" in log
+    assert "key=alice route=/v1/completions" in log
 
 
 def test_it_lets_streams_end_when_it_is_stopped(served: Debian) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.agent import linux_http, linux_keys, linux_serving, linux_units
-from winhost.agent.linux_agent import AgentFault
+from winhost.agent.linux_agent import AgentFault, Done
 from winhost.connect.ssh import START
 from winhost.gateway.gateway_metrics import TurnMetrics
 from winhost.gateway.key_lines import parse_keys
@@ -76,6 +76,25 @@ def test_a_page_ends_before_it_is_too_large_and_says_where() -> None:
     output = "\n".join(entry("[{" * 900, number) for number in range(100))
     first = linux_units.page(output, ["u"], None)
     assert (len(first["lines"]), first["cursor"], first["more"]) == (33, "c32", True)
+
+
+def test_versions_are_what_each_program_says_and_who_says_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "nvidia-smi": "580.95.05\n580.95.05\n",
+        "nvidia-ctk": "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: 1",
+    }
+
+    def run(program: str, *words: str, within: float) -> Done:
+        if program == "wslinfo":
+            raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", "late", program)
+        return Done(0, said[program], "")
+
+    monkeypatch.setattr(linux_serving, "place_of", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(linux_serving, "run", run)
+    found = {each["name"]: each["version"] for each in linux_serving.versions()}
+    assert (found["driver"], found["toolkit"], "wsl" in found) == ("580.95.05", "1.17.8", False)
+    assert found["kernel"] == os.uname().release
+    assert found["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def test_metrics_are_summed_by_model() -> None:

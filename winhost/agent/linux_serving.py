@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import bad_request, describe_error, matching, place_of, run, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_place
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
 from winhost.agent.linux_keys import keys
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
@@ -46,6 +49,11 @@ GATEWAY_METRICS = {
     "winhost_gateway_last_move_seconds": "move_seconds",
     "winhost_gateway_last_move_time_seconds": "move_at",
 }
+VERSIONS = {
+    "driver": ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+    "toolkit": ("nvidia-ctk", "--version"),
+    "wsl": ("wslinfo", "--wsl-version"),
+}
 QUICK_S = 5.0
 READY_S = 40.0  # the gateway gives an engine 30 s for its completion
 
@@ -68,6 +76,7 @@ def state(asked: State) -> State:
     engines = [engine(matching(SOCKET, path, "the socket of an engine")) for path in asked["sockets"]]
     found: State = {"units": units, "engines": engines, "gateway": None}
     found["gpus"] = gpus() if asked.get("gpus") else None
+    found["versions"] = versions() if asked.get("gpus") else []
     if asked.get("gateway"):
         place = gateway_place(asked["gateway"])
         found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}
@@ -125,6 +134,20 @@ def engine(socket: str) -> State:
 def served_model(said: State) -> State:
     length = said.get("max_model_len")
     return {"id": str(said.get("id"))[:255], "length": length if isinstance(length, int) else None}
+
+
+def versions() -> list[State]:
+    """Of what engines rest on, and `boot`, which every start of the machine has of its own. What does not say is left
+    out.
+    """
+    found = {"kernel": os.uname().release}
+    with suppress(OSError):
+        found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    for name, command in VERSIONS.items():
+        with suppress(AgentFault):
+            said = re.search(r"[0-9]+(?:\.[0-9]+)+", run(*command, within=30).output) if place_of(command[0]) else None
+            found.update({name: said[0]} if said else {})
+    return [{"name": name, "version": version} for name, version in found.items()]
 
 
 def gpus() -> list[State] | None:

@@ -15,9 +15,10 @@ from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
+from winhost.engine.verified import keep_verified
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
-from winhost.model.served import TimedAnswer
+from winhost.model.served import TimedAnswer, Version
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.start_failure import LINES_OF_A_START, start_failure
 
@@ -61,10 +62,30 @@ def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path
     """Ask what TARGET serves, as a client would."""
     secret = secret_key(key) or _own_key(target)
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
-        found = Testing(served, watch, secret).all(models)
+        found = _tested(served, watch, secret, models)
     results: list[tuple[str, TestedServing | WinhostError]] = [(found.host, found)]
     show_results("serving-test", output.shape, results, _show)
     return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
+
+
+def _tested(served: ServingTarget, watch: Watch, key: str, models: tuple[str, ...]) -> TestedServing:
+    """Remembers with which versions all of it passed."""
+    testing = Testing(served, watch, key)
+    found = testing.all(models)
+    if found.passed and not models:
+        keep_verified(found.host, testing.versions)
+    return found
+
+
+def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
+    """What came of it, in a line. Raises click.UsageError, WinhostError as `test` does."""
+    secret = secret_key(key) or _own_key(host)
+    with watching(reads=True) as watch, serving_target(host, fleet_file, watch) as served:
+        found = _tested(served, watch, secret, ())
+    wrong = [
+        f"{each.check} of {each.model}" if each.model else each.check for each in found.requests if not each.passed
+    ]
+    return f"tested again: {'not as it should be: ' + ', '.join(wrong) if wrong else 'passed'}"
 
 
 def _own_key(target: str) -> str:
@@ -80,12 +101,14 @@ class Testing:
     def __init__(self, served: ServingTarget, watch: Watch, key: str) -> None:
         self._served, self._watch, self._key = served, watch, key
         self._skipped: list[str] = []
+        self.versions: tuple[Version, ...] = ()
 
     def all(self, models: tuple[str, ...]) -> TestedServing:
         """Raises RemoteError where the gateway does not listen, WinhostError: StartFailed."""
         chosen = self._served.chosen(models)
         with self._watch.at(self._served.host, "asking engines"):
             status = self._served.status()
+        self.versions = status.versions
         lengths = {each.model: each.length for each in status.models}
         asked = [each for engine in chosen for each in self._of_model(engine, lengths[engine.model])]
         asked += self._of_gateway(chosen[0].model if chosen else _NO_MODEL)

@@ -4,8 +4,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
@@ -23,10 +26,12 @@ from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
-from winhost.engine.many import stream
+from winhost.engine.keys import kept_api_key
+from winhost.engine.many import WorkResult, stream
 from winhost.engine.run_state import RunState
 from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
+from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.serving.serving_status import ModelStatus, ServingStatus
@@ -38,6 +43,7 @@ _NOTHING = (
     "winhost demo",
 )
 _SAID = 200
+Asked: TypeAlias = "tuple[ServingStatus | None, WinhostError | None]"
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ class UnfinishedRun:
 @dataclass(frozen=True)
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
-    where nothing is served; reached: None where it was not asked; trouble: the last error; next: the command to type.
+    where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
+    another version than when `winhost serve test` passed last; next: the command to type.
     """
 
     host: str
@@ -74,17 +81,32 @@ class HostNow:
     models: tuple[ModelNow, ...]
     unfinished: tuple[UnfinishedRun, ...]
     trouble: str | None
+    since_verified: SinceVerified | None
     next: str
 
 
 def status(
-    hosts: tuple[str, ...], watch: bool, every: int, at_once: int, fleet_file: Path | None, output: Output
+    hosts: tuple[str, ...],
+    watch: bool,
+    every: int,
+    test: bool,
+    key: str | None,
+    at_once: int,
+    fleet_file: Path | None,
+    output: Output,
 ) -> int:
     """Show what is served where, and how it is."""
+    if watch and output.shape != "table":
+        raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
     if watch:
-        if output.shape != "table":
-            raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
-        return _watch(hosts, every, at_once, fleet_file)
+        return _Watch(hosts, every, at_once, fleet_file, test, key).run()
+    return _look(hosts, test or bool(key), at_once, fleet_file, output)
+
+
+def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
+    """Once."""
+    if tests:
+        raise click.UsageError("--test and --key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
     names = _names(targets, hosts)
     codes = [0]
@@ -93,12 +115,12 @@ def status(
         with watching(reads=True) as progress:
             progress.hosts = len(names)
 
-            def ask(name: str) -> "tuple[ServingStatus | None, WinhostError | None]":
+            def ask(name: str) -> Asked:
                 with progress.reading(name):
                     return _asked(name, targets)
 
             for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
-                found, error = done.given if done.error is None else (None, done.error)
+                found, error = _given(done)
                 codes.append(_code(found, error))
                 yield done.item, _now(done.item, targets, found, error)
 
@@ -111,33 +133,80 @@ def status(
     return max(codes)
 
 
-def _watch(hosts: tuple[str, ...], every: int, at_once: int, fleet_file: Path | None) -> int:
-    """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
-    redraws = sys.stdout.isatty() and not is_dumb()
-    shown: dict[str, str] = {}
-    say("Asking …", err=True)
-    while True:
-        targets = Targets.read(fleet_file)
-        names = _names(targets, hosts)
-        asked = stream(names, lambda name: _asked(name, targets), at_once=at_once, leave=True)  # noqa: B023 - in this turn
-        found = [
-            _now(each.item, targets, *(each.given if each.error is None else (None, each.error))) for each in asked
-        ]
-        time_ = datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-        if redraws:
-            click.clear()
-            say(f"{time_} UTC, every {every} s. Ctrl-C ends.")
-            for now in found:
-                _show(now)
-        else:
-            for now in found:
-                if (line := _line(now)) != shown.get(now.host):
-                    shown[now.host] = line
-                    click.echo(f"{time_}Z {line}")
-        _show_unreadable(targets, [])
-        if not names:
-            _show_beginning()
-        time.sleep(every)
+def _given(done: "WorkResult[str, Asked]") -> "Asked":
+    return done.given if done.error is None else (None, done.error)
+
+
+@dataclass
+class _Watch:
+    """Asks again and again. test: and tests what serves, once after each change; said: what came of that, by host."""
+
+    hosts: tuple[str, ...]
+    every: int
+    at_once: int
+    fleet_file: Path | None
+    test: bool
+    key: str | None
+    shown: dict[str, str] = field(default_factory=dict)
+    done: dict[str, SinceVerified] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
+        redraws = sys.stdout.isatty() and not is_dumb()
+        say("Asking …", err=True)
+        while True:
+            targets = Targets.read(self.fleet_file)
+            names = _names(targets, self.hosts)
+            results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
+            found = [_now(each.item, targets, *_given(each)) for each in results]
+            (self._draw if redraws else self._tell)(found)
+            _show_unreadable(targets, [])
+            if not names:
+                _show_beginning()
+            for now in found if self.test else ():
+                self._test(now)
+            time.sleep(self.every)
+
+    def _draw(self, found: Sequence[HostNow]) -> None:
+        click.clear()
+        say(f"{_time()} UTC, every {self.every} s. Ctrl-C ends.")
+        for now in found:
+            _show(now)
+            if now.host in self.said:
+                say(f"  {self.said[now.host]}", hang=4)
+
+    def _tell(self, found: Sequence[HostNow]) -> None:
+        for now in found:
+            if (line := _line(now)) != self.shown.get(now.host):
+                self.shown[now.host] = line
+                click.echo(f"{_time()}Z {line}")
+
+    def _test(self, now: HostNow) -> None:
+        since = now.since_verified
+        if not (now.serves and since and since.changed) or self.done.get(now.host) == since:
+            return
+        from winhost.cli.serve_test import test_again  # only where somebody wants it
+
+        self.done[now.host] = since
+        try:
+            said = test_again(now.host, self.key, self.fleet_file)
+        except WinhostError as error:
+            said = f"could not be tested again: {error.what}"
+        except click.UsageError as error:
+            said = f"could not be tested again: {error.message}"
+        self.said[now.host] = f"{_time()} UTC: {said}"
+        click.echo(visible(f"{_time()}Z {now.host}: {said}"))
+
+
+def _time() -> str:
+    return datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def _changed(since: SinceVerified) -> str:
+    changed = ", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)
+    restarted = "the machine was started again" if any(each.what == BOOT for each in since.changed) else ""
+    return f"since winhost serve test passed on {since.at[:10]}: {'; '.join(filter(None, (changed, restarted)))}"
 
 
 def _line(now: HostNow) -> str:
@@ -145,7 +214,11 @@ def _line(now: HostNow) -> str:
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
     parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
-    return visible(f"{now.host}: {' '.join(parts)}{f'; {now.trouble}' if now.trouble else ''}")
+    more = [
+        now.trouble or "",
+        _changed(now.since_verified) if now.since_verified and now.since_verified.changed else "",
+    ]
+    return visible("; ".join(filter(None, (f"{now.host}: {' '.join(parts)}", *more))))
 
 
 def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -185,7 +258,7 @@ def _show_beginning() -> None:
         click.echo(f"  {line}")
 
 
-def _asked(name: str, targets: Targets) -> "tuple[ServingStatus | None, WinhostError | None]":
+def _asked(name: str, targets: Targets) -> Asked:
     """One that cannot be asked is shown with the reason."""
     host, run = targets.host(name), targets.journals.serving.get(name)
     if host is None:
@@ -226,7 +299,10 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
         trouble = unfinished[0].why
+    since = since_verified(name, found.versions) if found else None
     words = _next(name, _way_on(records[0], targets) if records else None, found, troubled, error, bool(models))
+    if since and since.changed and found and found.serves and not records:
+        words = ("serve", "test", name, *(() if kept_api_key(name) else ("--key", "env:API_KEY")))
     return HostNow(
         name,
         told.run if told else None,
@@ -237,6 +313,7 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
         models,
         unfinished,
         trouble[:_SAID] if trouble else None,
+        since,
         command_line(("winhost", *words), own_shell()),
     )
 
@@ -309,4 +386,6 @@ def _show(now: HostNow) -> None:
         say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
+    if now.since_verified and now.since_verified.changed:
+        say(f"  {_changed(now.since_verified)}", hang=4)
     click.echo(f"  Next: {now.next}")

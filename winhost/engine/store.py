@@ -84,6 +84,10 @@ class Store:
         """Where facts of a Windows are kept while the Linux beside it runs."""
         return self.folder / "windows" / f"{_safe(host)}.json"
 
+    def verified(self, host: str) -> Path:
+        """Where the versions are kept with which what is served was last found to answer."""
+        return self.folder / "verified" / f"{_safe(host)}.json"
+
     def key(self, host: str, kind: str) -> Path:
         """Where a key that winhost made for a host is or will be."""
         return self.folder / "keys" / f"{_safe(host)}.{kind}"

@@ -9,7 +9,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .engine_control import EngineFault, NotUp
@@ -21,7 +21,7 @@ _READ_S = 5
 _MOST_BYTES = 1_000_000  # one engine's
 _MOST_TOGETHER = 4_000_000
 _HOLDS_S = 1.0  # whoever asks meanwhile gets the same, so that no engine is read all the time
-_LINES_AT_ONCE = 250  # streams go on in between
+_LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")
 _READ = "read"
@@ -61,6 +61,7 @@ class EngineMetrics:
         self._engines = engines
         self._found: dict[str, _Found] = {}
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._understanding = asyncio.Lock()  # one text at a time: those of several engines would be in one step
 
     async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         """Of these models. states: by model, of those that take turns."""
@@ -72,13 +73,14 @@ class EngineMetrics:
         lines += head("engine_metrics_seconds", "gauge", "How long reading them took.")
         asked = {name: each.seconds for name, each in by_name.items() if each.seconds}
         lines += [line("engine_metrics_seconds", {"model": name}, round(took, 3)) for name, took in asked.items()]
+        text = bytearray("".join(f"{each}\n" for each in lines), "utf-8")
         for name in dict.fromkeys(name for each in found for name in each.families):
             same = [each.families[name] for each in found if name in each.families]
-            lines += [f"# {what} {name} {text}" for what, text in same[0].comments.items()]
-            for each in same:
-                lines += each.samples
+            text += "".join(f"# {what} {name} {said}\n" for what, said in same[0].comments.items()).encode("utf-8")
+            for sample in (sample for each in same for sample in _parts_of(each.samples)):
+                text += sample.encode("utf-8")
                 await asyncio.sleep(0)
-        return ("\n".join(lines) + "\n").encode("utf-8")
+        return bytes(text)
 
     async def _fresh(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
         async with self._reading[model.name]:
@@ -95,7 +97,8 @@ class EngineMetrics:
         result, families = _READ, {}
         try:
             text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
-            families = await _families(text.decode("utf-8"), model.name)
+            async with self._understanding:
+                families = await _families(text.decode("utf-8"), model.name)
         except NotUp:
             result = "unreachable"
         except asyncio.TimeoutError:
@@ -106,6 +109,11 @@ class EngineMetrics:
             result = "wrong"
         now = time.monotonic()
         return _Found(result, now, max(now - began, 0.001), families)
+
+
+def _parts_of(samples: "list[str]") -> Iterable[str]:
+    for at in range(0, len(samples), _LINES_AT_ONCE):
+        yield "".join(f"{each}\n" for each in samples[at : at + _LINES_AT_ONCE])
 
 
 async def _families(text: str, model: str) -> "dict[str, _Family]":

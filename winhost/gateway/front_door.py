@@ -195,7 +195,7 @@ class FrontDoor:
             found = self._error(_revoked() if exchange.revoked else stopped, exchange)
         if isinstance(found, PassedAnswer):
             return found.status, found.kept
-        return found.status, found.write_to(request)
+        return found.status, await found.write_to(request)
 
     def _error(self, error: Answered, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1

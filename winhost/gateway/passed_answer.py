@@ -2,6 +2,7 @@
 part of the body.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from .connections import Request
 from .engine_control import EngineFault
 
 _PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
+_PART_BYTES = 65_536
 _EVENTS = "text/event-stream"
 _REASONS = {int(each): each.phrase for each in HTTPStatus}
 
@@ -45,12 +47,16 @@ class OwnAnswer:
         text = json.dumps(found).encode("ascii")
         return cls(status, text, {"Content-Type": "application/json; charset=utf-8", **headers})
 
-    def write_to(self, request: Request) -> bool:
-        """Whether its connection stays."""
+    async def write_to(self, request: Request) -> bool:
+        """Whether its connection stays. A long body goes in parts, so that no stream waits for all of it."""
         kept = self.kept and request.kept
         headers = {**self.headers, "Content-Length": str(len(self.body))}
-        without_body = request.method == "HEAD"
-        request.client.write(_head(request.version, self.status, headers, kept) + (b"" if without_body else self.body))
+        body = b"" if request.method == "HEAD" else self.body
+        request.client.write(_head(request.version, self.status, headers, kept) + body[:_PART_BYTES])
+        for at in range(_PART_BYTES, len(body), _PART_BYTES):
+            await request.client.drained()
+            await asyncio.sleep(0)
+            request.client.write(body[at : at + _PART_BYTES])
         return kept
 
 

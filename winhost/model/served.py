@@ -80,6 +80,14 @@ class CardState:
 
 
 @dataclass(frozen=True)
+class Version:
+    """name: driver, toolkit, wsl, kernel, or boot, whose version is another after each start of the machine."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
 class ServingState:
     """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers."""
 
@@ -87,6 +95,7 @@ class ServingState:
     engines: tuple[EngineState, ...]
     gateway: GatewayState | None
     gpus: tuple[CardState, ...] | None
+    versions: tuple[Version, ...] = ()
 
 
 @dataclass(frozen=True)

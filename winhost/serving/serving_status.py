@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.model.served import CardState, EngineState, GatewayState, Sample, ServingState, UnitState
+from winhost.model.served import CardState, EngineState, GatewayState, Sample, ServingState, UnitState, Version
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
@@ -92,13 +92,16 @@ class ServedCard:
 
 @dataclass(frozen=True)
 class ServingStatus:
-    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers."""
+    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; versions: of what engines
+    rest on, and of engines, by what they are.
+    """
 
     host: str
     serves: bool
     models: tuple[ModelStatus, ...]
     gateway: GatewayStatus
     gpus: tuple[ServedCard, ...] | None
+    versions: tuple[Version, ...]
 
 
 def serving_status(host: str, deployed: Deployed, found: ServingState) -> ServingStatus:
@@ -111,7 +114,8 @@ def serving_status(host: str, deployed: Deployed, found: ServingState) -> Servin
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
-    return ServingStatus(host, serves, models, gateway, gpus)
+    engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
+    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines))
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:

@@ -16,6 +16,15 @@ from winhost.cli.outputs import answers
 @click.option(
     "--every", type=click.IntRange(1, 3600), default=10, show_default=True, help="Seconds from one look to the next."
 )
+@click.option(
+    "--test",
+    is_flag=True,
+    help="With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
+    "change of a version since it passed last.",
+)
+@click.option(
+    "--key", metavar="REF", help="With --test: an API key, such as env:API_KEY. Default: one that winhost made."
+)
 @at_once_option
 @fleet_option
 @answers()

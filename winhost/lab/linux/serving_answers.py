@@ -58,6 +58,7 @@ class SimulatedServing:
     turns: tuple[tuple[str, str, float], ...] = ()
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
     used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
+    versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """To one request of `winhost serve`."""
@@ -105,6 +106,7 @@ class SimulatedServing:
             "engines": [self._engine(socket) for socket in request["sockets"]],
             "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
             "gpus": self._gpus() if request.get("gpus") else None,
+            "versions": [{"name": name, "version": version} for name, version in self.versions.items()],
         }
 
     def _go_on(self, unit: str) -> None:

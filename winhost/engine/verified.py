@@ -1,0 +1,55 @@
+"""With which versions what a host serves was last found to answer, so that others are noticed later."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from winhost.core.dataclass import dataclass
+from winhost.engine.private import private_folder
+from winhost.engine.store import Store
+from winhost.model.files import write_whole
+from winhost.model.served import Version
+
+BOOT = "boot"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """what: driver, toolkit, wsl, kernel, vLLM of a model, or boot, which has no versions: it was started again."""
+
+    what: str
+    verified: str | None
+    now: str | None
+
+
+@dataclass(frozen=True)
+class SinceVerified:
+    at: str
+    changed: tuple[Changed, ...]
+
+
+def keep_verified(host: str, versions: Sequence[Version]) -> None:
+    """Raises UsageError (NotPrivate), OSError."""
+    path = Store().verified(host)
+    private_folder(path.parent)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    write_whole(
+        path,
+        [json.dumps({"at": at, "versions": {each.name: each.version for each in versions}}, indent=2) + "\n"],
+        mode=0o600,
+    )
+
+
+def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
+    """None where nothing was kept, or it cannot be read. What one of both does not say is no change."""
+    try:
+        kept = json.loads(Store().verified(host).read_text("utf-8"))
+        at, before = str(kept["at"]), dict(kept["versions"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    other = [each for each in versions if each.name in before and before[each.name] != each.version]
+    changed = (
+        Changed(each.name, None, None) if each.name == BOOT else Changed(each.name, before[each.name], each.version)
+        for each in other
+    )
+    return SinceVerified(at, tuple(changed))
