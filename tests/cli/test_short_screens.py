@@ -52,16 +52,16 @@ def test_what_is_needed_first_is_called_as_people_know_it() -> None:
 
 
 def test_commands_of_an_error_go_with_the_fleet_file_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    reached = WinhostError("Gone", what="gone", hint="Read it again: winhost plan gpu-01")
+    typed, here = ("plan", "gpu-01", "--fleet", "my fleet.yaml"), " --fleet 'my fleet.yaml'"
     for words, hint, told in (
-        (("plan", "gpu-01", "--fleet", "my fleet.yaml"), reached.hint, True),
-        (("plan", "gpu-01"), reached.hint, False),
-        (("plan", "gpu-01", "--fleet", "my fleet.yaml"), "See winhost explain mmio", False),
-        (("up", "--fleet", "my fleet.yaml"), "winhost up --fleet 'my fleet.yaml' --yes", False),
+        (typed, "Read it again: winhost plan gpu-01", f"Read it again: winhost plan{here} gpu-01"),
+        (typed, "winhost serve status gpu-01", f"winhost serve status{here} gpu-01"),
+        (typed[:2], "winhost plan gpu-01", "winhost plan gpu-01"),
+        (typed, "See winhost explain mmio", "See winhost explain mmio"),
+        (typed, "winhost up --fleet 'my fleet.yaml' --yes", "winhost up --fleet 'my fleet.yaml' --yes"),
     ):
-        reached.hint = hint
-        show_failure(reached, words)
-        assert ("such command: --fleet 'my fleet.yaml'" in capsys.readouterr().err) is told, (words, hint)
+        show_failure(WinhostError("Gone", what="gone", hint=hint), words)
+        assert capsys.readouterr().err.splitlines()[-1] == f"  {told}", hint
 
 
 def test_a_name_that_is_not_known_yet_leaves_a_whole_sentence() -> None:

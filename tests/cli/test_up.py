@@ -476,6 +476,20 @@ def test_ctrl_c_at_each_stage_leaves_what_up_goes_on_with(line: Line, here: Desk
     assert len(standing(line)) == 1
 
 
+@pytest.mark.real
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+def test_a_key_that_an_interrupted_up_made_is_shown_once_by_the_next(line: Line, here: Desk, tmp_path: Path) -> None:
+    fleet_of(here, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(up, "_applied", lambda *_: 1)
+        patch.setattr(up, "forget", lambda folder: None)
+        assert line("up", *AGREED, *here.serves).code == 1
+    key = Path(Store().key("desk", "api-key")).read_text()
+    (folder,) = (line.folder / "state/up").iterdir()
+    assert line("apply", folder / "plan.json", *AGREED).code == 0
+    assert [talk("up", width=120).text.count(key) for _ in range(2)] == [1, 0]
+
+
 def test_what_this_machine_calls_itself_is_this_machine(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

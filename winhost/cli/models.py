@@ -197,7 +197,7 @@ def _show_catalogue(found: OfferedModels, wide: bool) -> None:
 def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: Path | None) -> None:
     """whole: each repository, not the best of each model; named: the words that name all hosts."""
     if not found.models:
-        say(f"{found.host}: nothing of the catalogue fits, or no path can serve there. Why not:", bold=True)
+        say(f"{found.host}: nothing of the catalogue fits, or no path can serve there", bold=True)
         show_next(("assess", *named), fleet_file)
         return
     say(f"{found.host} by {found.path}, best first:", bold=True)

@@ -14,6 +14,11 @@ from winhost.cli.shells import command_line, own_shell
 from winhost.model.errors import WinhostError, visible
 from winhost.model.files import write_whole
 
+_OF_HOSTS = re.compile(
+    r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe|serve \w+"
+    r"|host \w+)(?![\w-])"
+)
+
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
@@ -31,10 +36,21 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
     click.echo(visible(f"  {command_line(('winhost', *words, *fleet), own_shell())}"))
 
 
-def show_error_text(error: WinhostError, host: str = "") -> None:
-    """On stderr, in the width of its terminal. host: whose it is, of several."""
-    for line in error_text(error, host).split("\n"):
+def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
+    """On stderr, in the width of its terminal. host: whose it is, of several; fleet: the file that was typed, where no
+    command is under way any more that knows it. Commands of an error need it too: they name hosts and runs.
+    """
+    if (running := click.get_current_context(silent=True)) is not None:
+        fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
+    for line in _with_fleet(error_text(error, host), fleet).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)
+
+
+def _with_fleet(text: str, fleet: str | None) -> str:
+    if fleet is None or "--fleet" in text:
+        return text
+    words = visible(command_line(("--fleet", fleet), own_shell()))
+    return _OF_HOSTS.sub(lambda found: f"{found[0]} {words}", text)
 
 
 def error_text(error: WinhostError, host: str = "") -> str:

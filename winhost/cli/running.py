@@ -378,5 +378,5 @@ def resume_or_roll_back(
         print_end(outcome.host, outcome, outcome_code(outcome))
     else:
         ended = [(outcome.host, EndedHost(outcome.host, outcome))]
-        show_results("outcome", options.output.shape, ended, lambda ended: show_outcome(ended.outcome))
+        show_results("outcome", options.output.shape, ended, lambda ended: show_outcome(ended.outcome, brief=brief))
     return outcome_code(outcome)

@@ -1,22 +1,16 @@
 """The one place that decides what a user sees of an error, and with which exit code winhost ends."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 import click
 
 from winhost.cli.foreign_errors import from_click, from_missing_fact, from_os_error
-from winhost.cli.output import say, show_error_text
+from winhost.cli.output import show_error_text
 from winhost.cli.outputs import Form, asked_form
-from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import WinhostError, failed
-
-_OF_HOSTS = re.compile(
-    r"winhost (detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|serve|boot|probe|host)\b"
-)
 
 
 def show_failure(error: Exception, words: Sequence[str]) -> int:
@@ -37,12 +31,8 @@ def show_failure(error: Exception, words: Sequence[str]) -> int:
     return int(error.exit_code)
 
 
-def _tell_of_fleet(error: WinhostError, words: Sequence[str]) -> None:
-    """Commands in an error name hosts and runs; without the fleet file that was named, they would look elsewhere."""
-    named = next((after for word, after in pairwise(words) if word == "--fleet"), None)
-    told = f"{error.meaning}\n{error.hint}"
-    if named and "--fleet" not in told and _OF_HOSTS.search(told):
-        say(f"  Behind each such command: {command_line(('--fleet', named), own_shell())}", err=True)
+def _fleet(words: Sequence[str]) -> str | None:
+    return next((after for word, after in pairwise(words) if word == "--fleet"), None)
 
 
 def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
@@ -57,7 +47,6 @@ def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
 
             print_end(None, error, int(error.exit_code))
         else:
-            show_error_text(error)
-            _tell_of_fleet(error, words)
+            show_error_text(error, fleet=_fleet(words))
     except OSError:
         let_go_of_streams()

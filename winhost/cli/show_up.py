@@ -97,7 +97,7 @@ def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, s
 
 def _memory(screen: Screen) -> str:
     memory = screen.choice.memory
-    return f", about {gib(memory)} on each GPU" if memory else ""
+    return f", about {gib(memory)} a GPU" if memory else ""
 
 
 def _changes(screen: Screen, most: int) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,17 @@ from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
 from winhost.cli.up_choice import Choice, choose, gb
-from winhost.cli.up_runs import PENDING, PLAN, WORKLOAD, UpRun, forget, forget_unused, new_folder, standing_runs
+from winhost.cli.up_runs import (
+    PENDING,
+    PLAN,
+    UNSEEN_KEY,
+    WORKLOAD,
+    UpRun,
+    forget,
+    forget_unused,
+    new_folder,
+    standing_runs,
+)
 from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
 from winhost.cli.values import moment
@@ -66,10 +76,11 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
+from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost, Fleet
 from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
-from winhost.model.secrets import Secret
+from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
@@ -184,7 +195,7 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
             return 1
     code = resume(name, None, (), (), replace(asked.options, yes=True), brief=not asked.details)
     if code == 0 and not asked.options.document:
-        _show_end(host)
+        _show_end(host, unfinished.folder)
     return code
 
 
@@ -244,13 +255,16 @@ def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
 def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...]) -> None:
     since = moment(served.state.last)
     say(f"{host.name}: everything is served already, since {since}, by {served.state.run}. Nothing was changed.")
-    _show_end(host)
+    _show_end(host, served.folder)
 
 
-def _show_end(host: AnyHost, made: Secret | None = None) -> None:
-    """What can be pasted into the user's shell. made: the API key, where it was made now."""
-    if made is not None:
-        show_new_key(f"API key for {visible(host.name)}", made)
+def _show_end(host: AnyHost, folder: Path) -> None:
+    """What can be pasted into the user's shell. folder: of the run, which says whether its API key is still to be
+    shown: the `up` that made it may have been interrupted.
+    """
+    if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
+        show_new_key(f"API key for {visible(host.name)}", SecretRef.parse(unseen.read_text("utf-8")).resolve())
+        unseen.unlink()
     served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
     for text in lines_of_served(served.told) if served else ():
@@ -300,7 +314,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
             show_up(made)
         given = _agreed(made, asked)
         _keep_keys(made.plan, folder)
-        return _applied(host, folder / PLAN, given, asked, joining)
+        return _applied(host, folder / PLAN, given, asked)
     finally:
         if set(store.runs_of(host.name)) == before:
             forget(folder)
@@ -361,6 +375,7 @@ def _keep_keys(plan: Plan, folder: Path) -> None:
     if kept is not None:
         plan = replace(plan, request=replace(plan.request, asks_with=kept.written))
         write_file(folder / PLAN, write_document(plan), "plan", True)
+        write_whole(folder / UNSEEN_KEY, [kept.written])
 
 
 def _link_files(settings: Sequence[str], folder: Path) -> None:
@@ -428,7 +443,7 @@ def _only_data(plan: Plan) -> Any:
     return replace(asking, needed={"data": asking.needed["data"]}, maybe={})
 
 
-def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, joining: PlannedStack) -> int:
+def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) -> int:
     checked = read_plan(file)
 
     def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
@@ -446,6 +461,5 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked, jo
     ended = [(host.name, EndedHost(host.name, outcome))]
     show_results("outcome", asked.options.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
     if code == 0 and not asked.options.document:
-        key = joining.parts.made_keys.get(host.name)
-        _show_end(host, key.made if key else None)
+        _show_end(host, file.parent)
     return code

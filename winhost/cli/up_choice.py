@@ -109,7 +109,8 @@ def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
         return None
     found = fitting(facts, path, entries=[entry], everything=True)
     if found and not found[0].possible:
-        here, why = visible(facts.host), found[0].lacks or "assess refuses it"
+        here, lacks = visible(facts.host), found[0].lacks
+        why = "it needs more memory than the GPUs have" if lacks == "memory" else lacks or "assess refuses it"
         what = f"{entry.id} does not fit {here} by {path}: {why}"
         raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
     return found[0] if found else None

@@ -15,6 +15,7 @@ from winhost.model.workloadfile import load_workload
 
 _FOLDER = "up"
 PLAN, WORKLOAD, PENDING = "plan.json", "workload.yaml", "keys"
+UNSEEN_KEY = "unseen-key"  # the reference to an API key that was made for this run and not shown yet
 OVER = ("rolled back", "nothing changed")
 
 
