@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from pydantic import TypeAdapter
 
 from tests.cases import read_cases
 from tests.rows import each_row
@@ -24,6 +23,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
+from winhost.model.yamlfile import adapter
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -78,7 +78,7 @@ def facts_of(resources: Mapping[str, Any], measured: Mapping[str, Any] | None = 
     probes = (
         ()
         if measured is None
-        else (TypeAdapter(Measurement).validate_python(merged(DATA["measured"], {"found": measured})),)
+        else (adapter(Measurement).validate_python(merged(DATA["measured"], {"found": measured})),)
     )
     return HostFacts(Facts("plain", "synthetic", "2026-11-20T00:00:00Z", "0", answers, measured=probes))
 

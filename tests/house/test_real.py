@@ -319,6 +319,7 @@ def test_all_run_where_there_is_no_git(tree: Path, monkeypatch: pytest.MonkeyPat
         changed_since("HEAD~1", tree)
 
 
+@pytest.mark.costly
 def test_of_this_tree_a_part_reads_what_its_tests_import() -> None:
     tree = Tree(ROOT)
     gateway, images, agent = (tree.inputs(PARTS[name].tests) for name in ("gateway", "images", "agent"))

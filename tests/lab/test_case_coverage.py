@@ -65,13 +65,19 @@ def kinds() -> dict[str, set[str]]:
     return found
 
 
+@cache
+def met() -> set[str]:
+    """The errors that a case meets, in a script or in the physics of the lab."""
+    errors = [answer["error"] for _, answer in answered() if "error" in answer]
+    found = {f"{error['cmdlet']} {error['hresults'][-1]}" for error in errors if error["cmdlet"]}
+    found |= {error["code"].split(",")[0] for error in errors}
+    fails = [case["fails"] for case in read_cases(DATA / "physics.yaml").values() if "fails" in case]
+    return found | {f"{each['cmdlet']} {each['hresult']}" for each in fails}
+
+
 @each_row("name", read_cases(DATA / "rehearsed.yaml"))
 def test_a_rehearsal_shows_what_it_must(name: str) -> None:
-    errors = [answer["error"] for _, answer in answered() if "error" in answer]
-    met = {f"{error['cmdlet']} {error['hresults'][-1]}" for error in errors if error["cmdlet"]}
-    met |= {error["code"].split(",")[0] for error in errors}
-    fails = [case["fails"] for case in read_cases(DATA / "physics.yaml").values() if "fails" in case]
-    assert name in met | {f"{each['cmdlet']} {each['hresult']}" for each in fails}
+    assert name in met()
 
 
 @each_row("name", SETTABLE)
@@ -93,5 +99,6 @@ def test_every_property_that_can_be_set_is_changed(name: str) -> None:
 
 @each_row("name", sorted(FOR_ADMINISTRATORS))
 def test_every_resource_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
-    answers = [contract(machine(host, administrator=False), {"resource": name, "verb": "get"})[0] for host in hosts()]
-    assert "PermissionDenied" in str(answers) or _ELEVATION in str(answers)
+    ask = {"resource": name, "verb": "get"}
+    answers = (str(contract(machine(host, administrator=False), ask)) for host in hosts())  # the first will do
+    assert any("PermissionDenied" in answer or _ELEVATION in answer for answer in answers)

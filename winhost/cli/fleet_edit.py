@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost, config_folder, find_fleet
 from winhost.model.fleetfile import FleetFile, load_fleet
+from winhost.model.yamlfile import adapter
 
 _HEAD = "schema: winhost.fleet/1\nhosts:\n"
 Entry = Mapping[str, Any]  # of one host, as fleet.yaml has it
@@ -69,7 +70,7 @@ def removed(text: str, name: str) -> str:
 def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
     """Writes the file, and returns the host as it reads now. Raises UsageError, OSError; then the file is as before."""
     try:
-        TypeAdapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
+        adapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise UsageError(
