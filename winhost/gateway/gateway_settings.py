@@ -12,6 +12,7 @@ from .request_rules import BodyRules, parse_rules
 from .settings_values import NAME, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .trusted_proxies import Network
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
+from .yielding import YieldSettings, parse_yields
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _MOST_PROXIES = 64
@@ -70,7 +71,8 @@ class Limits:
 @dataclass(frozen=True)
 class GatewaySettings:
     """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way; trusted_proxies:
-    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection.
+    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection;
+    yields: how models leave their GPUs when a key of that kind asks, None: nobody may ask.
     """
 
     listen: SocketOrPort
@@ -82,6 +84,7 @@ class GatewaySettings:
     per_key: PerKey = field(default_factory=PerKey)
     trusted_proxies: "tuple[Network, ...]" = ()
     proxy_protocol: bool = False
+    yields: YieldSettings | None = None
 
     @property
     def taking_turns(self) -> dict[str, ModelTurns]:
@@ -108,8 +111,12 @@ def parse_settings(text: str) -> GatewaySettings:
         per_key=parse_per_key(given.get("per_key", {})),
         trusted_proxies=_networks(given.get("trusted_proxies", [])),
         proxy_protocol=_flag(given, "proxy_protocol"),
+        yields=parse_yields(given["yields"]) if "yields" in given else None,
     )
     check_turns(settings.taking_turns, settings.turns)
+    staying = [name for name in settings.models if name not in settings.taking_turns]
+    if settings.yields and staying:
+        raise WrongSettings(f"yields: {staying[0]} has no `turns`, so nothing here can take it off its GPU")
     if settings.proxy_protocol and not settings.trusted_proxies:
         raise WrongSettings("proxy_protocol: name in trusted_proxies who may use it")
     if settings.trusted_proxies and settings.listen.socket:

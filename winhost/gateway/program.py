@@ -45,7 +45,9 @@ def main(words: list[str]) -> int:
             sys.stdout.write("{}\n{}\n".format(*new_key(*words[1:])))
             return 0
         if len(words) != 1:
-            raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
+            raise CannotStart(
+                "give the file of settings, or new-key NAME, or new-key NAME metrics, or new-key NAME yield"
+            )
         settings, keys, context = _prepared(Path(words[0]))
         _run(settings, keys, context)
     except (CannotStart, WrongKeys) as error:
