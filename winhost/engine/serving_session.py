@@ -8,7 +8,7 @@ from winhost.connect.agent import Wire
 from winhost.connect.one_answer import one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
-from winhost.model.served import Acknowledged, DeployedText, LogPage, ServingState, TimedAnswer
+from winhost.model.served import Acknowledged, DeployedText, LogPage, ServingState, TimedAnswer, YieldState
 
 A = TypeVar("A")
 
@@ -69,6 +69,10 @@ class ServingSession:
     def stop(self, unit: str) -> None:
         """Does not wait for it."""
         self._asked(f"stop {unit}", Acknowledged, do="stop", unit=unit)
+
+    def yields(self, gateway: Mapping[str, Json], mode: str | None = None) -> YieldState:
+        """mode: as it is from now on; None: as it is."""
+        return self._asked("ask the gateway to yield", YieldState, do="yield", gateway=gateway, mode=mode)
 
     def test(
         self,

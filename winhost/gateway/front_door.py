@@ -230,11 +230,13 @@ class FrontDoor:
         seconds = math.ceil(yielding.left) if math.isfinite(yielding.left) else None
         return {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
 
-    def _not_yielded(self) -> None:
+    def _not_yielded(self, left: str = "yielded") -> None:
+        """left: the code where models are still leaving."""
         yielding = self._turns.yielding
         if yielding.asked:
             message = "The GPUs are in use by something else on this machine."
-            raise Answered(503, "yielded", message, Retry_After=str(yielding.after))
+            code = left if self._turns.on_gpus else "yielded"
+            raise Answered(503, code, message, Retry_After=str(yielding.after))
 
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
@@ -253,7 +255,7 @@ class FrontDoor:
             )
         if route == READY:
             models = self._settings.models.values()
-            self._not_yielded()
+            self._not_yielded("yielding")
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
                 raise Answered(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
             return OwnAnswer.json(200, {"ready": True}, headers)

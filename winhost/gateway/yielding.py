@@ -18,6 +18,7 @@ from .settings_values import SOCKET, number, table, word
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
 MOST_BYTES = 1024  # of a request to it
+MODE_FILE = "/run/winhost-gateway/yield"  # of the unit; gone when it stops
 NOW, AUTO, NEVER = MODES = ("now", "auto", "never")
 _LONGEST_S = 3600
 _LOOK_S = 1.0

@@ -133,5 +133,13 @@ class TimedAnswer:
 
 
 @dataclass(frozen=True)
+class YieldState:
+    """mode: now, auto or never; code: why the gateway is not ready, empty where it is."""
+
+    mode: str
+    code: str
+
+
+@dataclass(frozen=True)
 class Acknowledged:
     """It was done, and nothing else is told of it."""

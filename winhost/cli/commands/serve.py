@@ -96,6 +96,13 @@ def files(**options: Any) -> int:
     help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
 )
 @click.option(
+    "--yield-key",
+    "yield_keys",
+    metavar="NAME=REF",
+    multiple=True,
+    help="A key that may ask all models to leave their GPUs for a while, and nothing else. Repeat it.",
+)
+@click.option(
     "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8443", show_default=True, help="Where the gateway listens."
 )
 @click.option(
