@@ -159,6 +159,27 @@ def gateway(**options: Any) -> int:
     return run(**options)
 
 
+@serve.command()
+@click.argument("workload_file", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.option(
+    "--url",
+    metavar="URL",
+    default="http://127.0.0.1:8443",
+    show_default=True,
+    help="The gateway, as the desktop's Windows reaches it.",
+)
+@click.option("-o", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to write.")
+def watcher(**options: Any) -> int:
+    """Write the program with which a Windows desktop asks for the GPUs.
+
+    It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
+    Windows, and taken off. Nothing is installed.
+    """
+    from winhost.cli.serve_watcher import watcher as run
+
+    return run(**options)
+
+
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
 models_option = click.option(
     "--model", "models", metavar="NAME", multiple=True, help="Only this model, as clients call it. May be repeated."
