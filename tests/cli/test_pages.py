@@ -50,6 +50,7 @@ NOT_TYPED = {
     "winhost apply room.json": "the simulated desktop has joined no Entra ID that takes its recovery key",
     "winhost install": "it needs what room.json makes, and Ubuntu's media; tests/cli/test_install.py has both",
     "winhost open": "it runs until Ctrl-C; tests of chat have it",
+    "winhost yield": "it needs a workload that yields; tests/cli/test_serve_target.py has one",
 }
 """By how a line begins, and why."""
 

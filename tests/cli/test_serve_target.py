@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
-from winhost.cli import serve_down, serve_logs, serve_up
+from winhost.cli import serve_down, serve_logs, serve_up, yields
 from winhost.cli.serve_status import show_status
 from winhost.lab.linux.linux_machine import NO_FILE
 from winhost.lab.linux.served_engines import ServedEngines
@@ -49,7 +49,7 @@ def furnish(serving: SimulatedServing) -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    for module in (serve_up, serve_down, serve_logs):
+    for module in (serve_up, serve_down, serve_logs, yields):
         monkeypatch.setattr(module, "_PAUSE_S", 0.001)
     monkeypatch.setenv("CAROL", KEY)
     monkeypatch.setenv("METRICS", METRICS_KEY)
@@ -113,6 +113,19 @@ def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
     said = line("serve", "down", host, "--yes", "--json")
     assert [each["source"] for each in said.result["units"]] == ["gateway", "org/second", "org/model"]
     assert line("serve", "status", host).code == 4
+
+
+def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, serving: SimulatedServing) -> None:
+    assert line("serve", "up", host, "--json").code == 0
+    said = line("yield", host, "now")
+    assert (said.code, "availability.yield_to" in said.err) == (2, True), "its gateway knows nothing of it"
+
+    file = {"format": 1, "engines": [ENGINE, SECOND], "gateway": {**GATEWAY, "yields": True}}
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
+    for mode, says in (("", "by whoever has a key"), ("now", "the GPUs are free"), ("never", "models are served")):
+        said = line("yield", host, *filter(None, [mode]))
+        assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
+    assert serving.yields == "never"
 
 
 def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, serving: SimulatedServing) -> None:

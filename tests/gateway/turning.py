@@ -158,9 +158,10 @@ def turning(
     keeper: bool = True,
     memory: bool = True,
     model: Mapping[str, Any] | None = None,
+    yields: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> Turning:
-    """model: settings of each one's turns; limits: of turns, and `hold`, `waiting` and `requests`."""
+    """model: settings of each one's turns; limits: of turns, and `hold`, `waiting` and `requests`; yields: settings."""
     own = {name: limits.pop(name) for name in ("hold", "waiting", "requests") if name in limits}
     turns: dict[str, Any] = {"cards": [0], "version": "0.24.0", **(model or {})}
     if turns.get("between") == "stop":
@@ -175,9 +176,8 @@ def turning(
         limits["memory"] = {"0": engines[0].card.total}
     if keeper:
         limits["keeper"] = "/run/keeper.sock"
-    settings = parse_settings(
-        json.dumps({"listen": {"socket": "/run/door.sock"}, "models": models, "limits": own, "turns": limits})
-    )
+    whole = {"listen": {"socket": "/run/door.sock"}, "models": models, "limits": own, "turns": limits}
+    settings = parse_settings(json.dumps(whole if yields is None else {**whole, "yields": yields}))
     by_name = {each.name: each for each in engines}
     units = Units(engines) if keeper else None
     return Turning(by_name, settings, units, Turns(settings, lambda each: control_of(by_name[each.name], each), units))

@@ -47,6 +47,7 @@ NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuch
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
 LongPrompt NotAKey UnfitEntry UnfitName NotInFleet
 KeyExists NoSuchKey KeyRevoked
+NoYield NotYielded NothingToWatch
 """
 
 

@@ -19,7 +19,7 @@ ENGINE: dict[str, Any] = {
     "cards": [0, 1],
     "turns": False,
 }
-GATEWAY = {"unit": "winhost-gateway.service", "listen": "127.0.0.1:8443", "tls": False}
+GATEWAY = {"unit": "winhost-gateway.service", "listen": "127.0.0.1:8443", "tls": False, "yields": False}
 DEPLOYED = Deployed((DeployedEngine(**ENGINE),), DeployedGateway(**GATEWAY))  # type: ignore[arg-type]
 
 

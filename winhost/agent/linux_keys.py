@@ -107,7 +107,7 @@ class GatewayFiles:
         return parse_keys(text_of(KEY_CHANGES) or "")
 
     def change(self, asked: State) -> str:
-        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, or model NAME."""
+        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields or model NAME."""
         if self.settings.get("key_changes") != KEY_CHANGES:
             raise wrong_place(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
         name = matching(KEY_NAME, asked["name"], "the name of a key")
@@ -172,8 +172,9 @@ class GatewayFiles:
             "planned": line.planned,
             "state": state,
             "metrics": line.metrics,
+            "yields": line.yields,
             "models": None if line.models is None else list(line.models),
-            **{name: None if line.metrics else limits.get(name) for name in KEY_LIMITS},
+            **{name: None if line.metrics or line.yields else limits.get(name) for name in KEY_LIMITS},
             **{name: None if at is None else time_text(at) for name, at in times.items()},
             "used": used_of(used, line),
         }
@@ -186,6 +187,8 @@ def limited(name: str, before: KeyLine | None, asked: State) -> KeyLine | str:
         return "revoked"
     if before.metrics and asked.get("limits"):
         return "metrics"
+    if before.yields and (asked.get("limits") or asked.get("models")):
+        return "yields"
     return with_rules(before, asked)
 
 

@@ -1,8 +1,8 @@
-# Json {do: deployed | state | log | start | stop | test | keys, ...}   answer {answers: [{ok, ...}]}
+# Json {do: deployed | state | log | start | stop | test | keys | yield, ...}   answer {answers: [{ok, ...}]}
 """What is served on this Linux, for whoever looks after it: its file, units, logs, GPUs, and what answers. Constant.
 
-It changes nothing but whether a unit of ours runs, and the gateway's API keys. A key comes with a request, and goes to
-the gateway alone; one that is added comes as its hash.
+It changes nothing but whether a unit of ours runs, the gateway's API keys, and whether its models yield. A key comes
+with a request, and goes to the gateway alone; one that is added comes as its hash.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
     from winhost.agent.linux_agent import State
 
 FILE = "/etc/winhost/serving.json"
+YIELD = "/run/winhost-gateway/yield"  # gone when the gateway stops
+YIELDS = ("now", "auto", "never")
 SOCKET = r"/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock"
 ADDRESS = r"[0-9A-Fa-f:.]{2,45}"
 MOST_FILE = 1_000_000
@@ -196,7 +198,53 @@ def test(asked: State) -> State:
     return {**found, "failed": starts.seen if starts and found["status"] is None else []}
 
 
-DOES = {"deployed": deployed, "state": state, "log": log, "start": start, "stop": stop, "test": test, "keys": keys}
+def yields(asked: State) -> State:
+    """Whether models yield their GPUs: as it is, or with `mode` as it shall be. code: of /ready, where it is no 200."""
+    place, mode = gateway_place(asked["gateway"]), asked.get("mode")
+    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
+        raise wrong_place("The gateway does not listen there, or not alone.")
+    if mode is not None:
+        if mode not in YIELDS:
+            raise bad_request(f"One of {', '.join(YIELDS)} is expected.")
+        write_mode(mode)
+    try:
+        status_, text = ask(place, "/ready", within=READY_S)
+    except LOST:
+        return {"mode": read_mode(), "code": "no-answer"}
+    error = parsed(text).get("error") if status_ != 200 else None
+    return {"mode": read_mode(), "code": str(error.get("code"))[:100] if isinstance(error, dict) else ""}
+
+
+def write_mode(mode: str) -> None:
+    """In a folder of the gateway's: what stands there already is replaced, and never followed."""
+    beside = f"{YIELD}.{os.getpid()}"
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(file, "w") as opened:
+        opened.write(f"{mode}\n")
+        os.fchmod(file, 0o644)
+    os.replace(beside, YIELD)  # noqa: PTH105 - as the rest here
+
+
+def read_mode() -> str:
+    try:
+        file = os.open(YIELD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return "auto"
+    with os.fdopen(file, "rb") as opened:
+        found = opened.read(100).decode("ascii", "replace").strip()
+    return found if found in YIELDS else "auto"
+
+
+DOES = {
+    "deployed": deployed,
+    "state": state,
+    "log": log,
+    "start": start,
+    "stop": stop,
+    "test": test,
+    "keys": keys,
+    "yield": yields,
+}
 
 
 def answered(asked: Any) -> State:

@@ -44,6 +44,7 @@ COMMANDS = {
     "lint": "Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it.",
     "install": "Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named.",
     "serve": "Serve models on a target: settings and why, start, status, logs, test, stop.",
+    "yield": "Let the models of HOST leave their GPUs to something else, and come back.",
     "status": "Show what is served where, how it is, and what is unfinished.",
     "chat": "Talk to a model that is served, as its answer comes.",
     "open": "Open a port on this computer that leads to what HOST serves.",
@@ -52,6 +53,8 @@ COMMANDS = {
     "lab": "Simulate hosts behind a real remoting endpoint.",
     "demo": "Show complete jobs on simulated hosts, in under a minute.",
 }
+
+_IN_PYTHON = {"yield": "yields"}  # a keyword there
 
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
@@ -65,7 +68,8 @@ class Commands(WinhostGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"winhost.cli.commands.{name}"), name)
+        python = _IN_PYTHON.get(name, name)
+        command: click.Command = getattr(importlib.import_module(f"winhost.cli.commands.{python}"), python)
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

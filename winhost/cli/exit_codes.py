@@ -80,6 +80,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "status": {4: "something does not serve", **_UNREACHED},
     "chat": {1: "failure, or no whole answer", **_UNREACHED},
     "open": _UNREACHED,
+    "yield": {1: "failure, or a model that did not leave in time", **_UNREACHED},
     "serve down": {0: "stopped", 1: "something did not stop in time", **_UNREACHED},
 }
 

@@ -23,7 +23,7 @@ from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import command
 from winhost.serving.compose_words import readable_yaml
-from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line
+from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.profile import base_of
 from winhost.serving.turn_entries import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
@@ -117,6 +117,7 @@ def gateway(
     models: tuple[str, ...],
     keys: tuple[str, ...],
     metrics_keys: tuple[str, ...],
+    yield_keys: tuple[str, ...],
     listen: str,
     certificate: str | None,
     certificate_key: str | None,
@@ -143,9 +144,12 @@ def gateway(
         settings["trusted_proxies"] = [*trusted_proxies]
     if proxy_protocol:
         settings["proxy_protocol"] = True
+    if yield_keys:
+        settings["yields"] = yields()
     try:
         _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares], idle)
         lines = [key_line(*_pair(each)) for each in keys] + [metrics_key_line(*_pair(each)) for each in metrics_keys]
+        lines += [yield_key_line(*_pair(each)) for each in yield_keys]
         entries = gateway_entries(settings, lines, tls)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None

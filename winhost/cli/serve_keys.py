@@ -280,6 +280,8 @@ def _refuse(host: str, name: str, found: ServedKeys) -> None:
         raise no_such_model(host, what, found.models)
     if outcome == "metrics":
         raise click.UsageError(f"limits are for keys of models, and {name} reads metrics alone")
+    if outcome == "yields":
+        raise click.UsageError(f"limits and models are for keys of models, and {name} asks for the GPUs alone")
 
 
 _TAKEN = {
@@ -371,6 +373,8 @@ def _row(each: ServedKey) -> Sequence[object]:
 
 
 def _use(each: ServedKey) -> str:
+    if each.yields:
+        return "to ask for the GPUs"
     which = "all models" if each.models is None else ", ".join(each.models)
     return f"metrics of {which}" if each.metrics else which
 

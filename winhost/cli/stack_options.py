@@ -32,6 +32,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "Workload: a key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these "
         "models alone.",
     },
+    "--yield-key": {
+        "metavar": "NAME=REF",
+        "multiple": True,
+        "help": "Workload: a key that may ask all models to leave their GPUs for a while, and nothing else.",
+    },
     "--engine-image": {
         "metavar": "IMAGE",
         "envvar": "WINHOST_ENGINE_IMAGE",
@@ -99,6 +104,7 @@ class StackWords:
     workload: Path
     api_key: tuple[str, ...] = ()
     metrics_key: tuple[str, ...] = ()
+    yield_key: tuple[str, ...] = ()
     engine_image: str | None = None
     digest: str | None = None
     engine_archive: Path | None = None

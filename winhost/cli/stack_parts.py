@@ -29,7 +29,7 @@ from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
-from winhost.serving.gateway_entries import key_line, metrics_key_line
+from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
@@ -246,13 +246,19 @@ class StackParts:
                 faults.of(partial(revision_of, model))
         if not faults.of(lambda: self.own_program) or self.words.engine_archive:
             faults.of(self.check_image)
-        for option, named in (("api", self.words.api_key), ("metrics", self.words.metrics_key)):
+        for option, named in self._named_keys:
             for each in named:
                 faults.of(partial(self._checked_key, option, each))
+        if self.words.yield_key and workload and workload.availability.yield_to is None:
+            faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
+
+    @property
+    def _named_keys(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        return ("api", self.words.api_key), ("metrics", self.words.metrics_key), ("yield", self.words.yield_key)
 
     def _checked_key(self, option: str, text: str) -> str:
         """A line of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        line = key_line if option == "api" else metrics_key_line
+        line = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}[option]
         try:
             found: str = self.once(f"{option} key {text}", partial(_line, line, text))
         except ValueError as wrong:
@@ -262,10 +268,7 @@ class StackParts:
     @property
     def keys(self) -> tuple[str, ...]:
         """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        return (
-            *(self._checked_key("api", each) for each in self.words.api_key),
-            *(self._checked_key("metrics", each) for each in self.words.metrics_key),
-        )
+        return tuple(self._checked_key(option, each) for option, named in self._named_keys for each in named)
 
     def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
         """Whether it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""

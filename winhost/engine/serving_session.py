@@ -8,7 +8,15 @@ from winhost.connect.agent import Wire
 from winhost.connect.one_answer import one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
-from winhost.model.served import Acknowledged, DeployedText, LogPage, ServedKeys, ServingState, TimedAnswer
+from winhost.model.served import (
+    Acknowledged,
+    DeployedText,
+    LogPage,
+    ServedKeys,
+    ServingState,
+    TimedAnswer,
+    YieldState,
+)
 
 A = TypeVar("A")
 
@@ -74,6 +82,10 @@ class ServingSession:
         """change: see keys() of the program; the same one again changes nothing."""
         doing = f"{change['verb']} the key {change['name']}" if change else "read its API keys"
         return self._asked(doing, ServedKeys, do="keys", change=change)
+
+    def yields(self, gateway: Mapping[str, Json], mode: str | None = None) -> YieldState:
+        """mode: as it is from now on; None: as it is."""
+        return self._asked("ask the gateway to yield", YieldState, do="yield", gateway=gateway, mode=mode)
 
     def test(
         self,

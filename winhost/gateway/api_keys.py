@@ -24,14 +24,14 @@ class MetricsScope:
 
 
 class ApiKeys:
-    """Names by the hashes of their keys. A key is for models or for metrics, never for both. hashes: of those that were
-    not revoked.
+    """Names by the hashes of their keys. A key is for models, for metrics or to ask for the GPUs, and for one alone.
+    hashes: of those that were not revoked.
     """
 
     def __init__(self, text: str, changes: str = "") -> None:
         """text: the file of a plan; changes: the one of what was changed since. Raises WrongKeys."""
         planned = parse_keys(text)
-        if all(each.metrics for each in planned):
+        if all(each.metrics or each.yields for each in planned):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
         self._lines = {each.name: each for each in counting(planned, _changes(changes))}
         self._hashes = [(each.name, bytes.fromhex(each.sha256)) for each in self._lines.values()]
@@ -144,7 +144,7 @@ def _text(file: Path) -> str:
 
 
 def key_line(name: str, key: str, use: str = "") -> str:
-    """Its line in the file. use: empty for models, `metrics`, or `metrics=MODEL,…`."""
+    """Its line in the file. use: empty for models, `metrics`, `metrics=MODEL,…`, or `yield`."""
     return " ".join(filter(None, (name, f"sha256:{hashlib.sha256(key.encode('utf-8')).hexdigest()}", use)))
 
 
@@ -156,7 +156,7 @@ def new_key(name: str, use: str = "") -> tuple[str, str]:
         parse_key(line)
     except ValueError:
         raise WrongKeys(
-            "it is new-key NAME and rules, such as metrics, models=MODEL,… or expires=2027-01-31T00:00:00Z, and NAME "
-            "has up to 64 letters, digits, dots, - and _"
+            "it is new-key NAME and rules, such as metrics, yield, models=MODEL,… or expires=2027-01-31T00:00:00Z, and "
+            "NAME has up to 64 letters, digits, dots, - and _"
         ) from None
     return key, line

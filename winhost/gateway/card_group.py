@@ -14,6 +14,7 @@ from .engine_moves import EngineMoves
 from .gateway_metrics import TurnMetrics
 from .turn_settings import TurnLimits
 from .turn_state import Member, TurnState, Waiter, fits
+from .yielding import Yielding
 
 _LOG = logging.getLogger("gateway")
 _QUIET_S = 2.0  # without requests, before what nobody waits for is done
@@ -35,9 +36,11 @@ class CardGroup:
         moves: EngineMoves,
         metrics: TurnMetrics,
         awoke: Callable[[], None],
+        yielding: Yielding,
     ) -> None:
         self.members = {member.name: member for member in members}
         self._limits, self._moves, self._metrics, self._awoke = limits, moves, metrics, awoke
+        self._yielding = yielding
         self._chose: dict[str, float] = {}  # when a request of a key last said which model comes next
         self._changed = asyncio.Event()
         self._began = self._watched = float("-inf")
@@ -90,6 +93,16 @@ class CardGroup:
         stay = max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
         return stay + self._metrics.last_move(name)
 
+    def wanted_elsewhere(self) -> None:
+        """Nobody who waits gets a turn now."""
+        for member in self.members.values():
+            for waiter in tuple(member.waiting):
+                waiter.seat.end()
+
+    def look_again(self) -> None:
+        """Something changed outside of the group."""
+        self._changed.set()
+
     # ---- turns
 
     async def run(self) -> None:
@@ -115,6 +128,8 @@ class CardGroup:
 
     async def _step(self) -> "float | None":
         """One move. Seconds for which there is no other, where nothing changes; None where there may be one."""
+        if self._yielding.asked:
+            return await self._give_way()
         await self._look_at_those_in_doubt()
         chosen = self._chosen()
         if chosen is None:
@@ -129,9 +144,7 @@ class CardGroup:
             if not await self._leave(member, lambda: bool(target.waiting)):
                 return None
         self._chose[chosen.key] = _now()
-        await self._bring_up(target)
-        if target.state is TurnState.AWAKE:
-            target.last_use = _now()  # where its client's time was over before, it has as long to come again
+        await self._bring_up(target, asked=True)
         return None
 
     async def _look_at_those_in_doubt(self) -> None:
@@ -181,6 +194,8 @@ class CardGroup:
     async def _drained(self, member: Member, wanted: Callable[[], bool]) -> bool:
         until, cut = _now() + self._limits.drain, False
         while member.running:
+            if self._yielding.asked and not cut:
+                until = self._yielding.cut_at
             if not wanted() and not cut:
                 return False
             if _now() >= until and cut:
@@ -195,10 +210,12 @@ class CardGroup:
                 await self._pause(max(0.0, until - _now()))
         return True
 
-    async def _bring_up(self, member: Member) -> None:
+    async def _bring_up(self, member: Member, asked: bool = False) -> None:
         resting = [m for m in self.members.values() if m.state in (TurnState.ASLEEP, TurnState.SUSPENDED)]
         if await self._moves.rise(member, [m for m in resting if m is not member]):
             self._admit(member)
+            if asked:  # a client whose time was over before has as long to come again
+                member.last_use = _now()
 
     def _admit(self, member: Member) -> None:
         """It is awake: who waits for it goes on."""
@@ -232,6 +249,28 @@ class CardGroup:
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):
                 await self._moves.look(member)
         return None
+
+    async def _give_way(self) -> "float | None":
+        """As _step, while the GPUs are wanted for something else: all leave them, and none comes back."""
+        now = _now()
+        look = now - self._watched >= _WATCH_S  # somebody else may start one
+        for member in self.members.values():
+            member.doubted = False  # it is compared when it wakes
+            if member.state is TurnState.UNKNOWN or (look and member.state in (TurnState.ASLEEP, TurnState.DOWN)):
+                await self._moves.look(member)
+        self._watched = now if look else self._watched
+        able = [m for m in self.members.values() if m.on_the_card and m.not_before <= now]
+        for member in able:
+            if not self._yielding.asked:
+                return None
+            if await self._leave(member, lambda: self._yielding.asked):
+                await self._moves.see_released(member)
+            elif self._yielding.asked:
+                member.not_before = _now() + _WATCH_S
+        if able:
+            return None
+        pauses = [m.not_before - _now() for m in self.members.values() if m.on_the_card]
+        return min([self._watched + _WATCH_S - _now(), self._yielding.left, *pauses])
 
     async def _one_too_many(self) -> bool:
         """Awake without a turn: it was started or woken by somebody else, or before this program began."""

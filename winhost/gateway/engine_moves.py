@@ -12,6 +12,7 @@ from .engine_control import FAULTS, WrongAnswer
 from .gateway_metrics import TurnMetrics
 from .turn_settings import TurnLimits
 from .turn_state import Member, TurnState
+from .yielding import Yielding
 
 _LOG = logging.getLogger("gateway")
 _BETWEEN_S = 0.1
@@ -29,6 +30,10 @@ class NotThereYet(KeeperFault):
     """Nobody listens at the keeper's socket, or the unit has no file: both may still be on their way when the gateway
     starts, and neither says anything about the engine.
     """
+
+
+class NotNow(KeeperFault):
+    """Its GPUs are wanted for something else, and a start takes too long to wait for its end."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,8 @@ class Keeper(Protocol):
 class EngineMoves:
     """One at a time in a group: two engines that sleep, wake or start together on a GPU crash or mis-size memory."""
 
-    def __init__(self, limits: TurnLimits, keeper: "Keeper | None", metrics: TurnMetrics) -> None:
-        self._limits, self._keeper, self._metrics = limits, keeper, metrics
+    def __init__(self, limits: TurnLimits, keeper: "Keeper | None", metrics: TurnMetrics, yielding: Yielding) -> None:
+        self._limits, self._keeper, self._metrics, self._yielding = limits, keeper, metrics, yielding
 
     # ---- off the GPU
 
@@ -210,6 +215,9 @@ class EngineMoves:
             _LOG.warning("%s: its image was not confirmed: %s", member.name, error)
 
     async def _did_not_rise(self, member: Member, what: str, before: TurnState, error: Exception) -> None:
+        if isinstance(error, NotNow):
+            await self.stop(member)
+            return
         if not isinstance(error, NotThereYet):
             await self._give_up(member, what, error)
             return
@@ -247,6 +255,8 @@ class EngineMoves:
         await keeper.start(unit)
         until = _now() + self._limits.start
         while not await member.control.healthy():
+            if self._yielding.asked:
+                raise NotNow("its GPUs are wanted for something else")
             if _now() >= until:
                 raise WrongAnswer("it did not come up in time")
             if not await keeper.runs(unit):

@@ -1,6 +1,7 @@
 """One request from its head to the end of its answer."""
 
 import asyncio
+import math
 import secrets
 import sys
 import time
@@ -39,6 +40,7 @@ from .request_body import WrongBody
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
+from .yielding import MOST_BYTES, ROUTE, NotAsked
 
 _GONE = 499  # the client went away; for log and metrics alone
 
@@ -185,7 +187,11 @@ class FrontDoor:
     async def _answered(self, request: Request, exchange: Exchange) -> "tuple[int, bool]":
         """Its status, and whether another one may follow."""
         try:
-            found = await self._routed(request, exchange)
+            found: OwnAnswer | PassedAnswer
+            if not request.refused and request.head.target == ROUTE and self._turns.yielding.may_be_asked:
+                found = await self._yielded(request, exchange)
+            else:
+                found = await self._routed(request, exchange)
         except Answered as error:
             found = self._error(error, exchange)
         except asyncio.CancelledError:
@@ -252,6 +258,8 @@ class FrontDoor:
 
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
         """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
+        if holder.yields:
+            raise Answered(403, "yield-key", f"This key is for {ROUTE} alone.")
         if holder.metrics and route not in FOR_METRICS:
             raise Answered(403, "metrics-key", "This key is for /metrics and /metrics/engines alone.")
         if route in FOR_METRICS and not holder.metrics:
@@ -263,6 +271,45 @@ class FrontDoor:
         only = exchange.holder.models if exchange.holder else ()
         return [name for name in self._settings.models if only is None or name in only]
 
+    async def _yielded(self, request: Request, exchange: Exchange) -> OwnAnswer:
+        """Its key can ask for the GPUs, and give them back, and nothing else."""
+        yielding, head = self._turns.yielding, request.head
+        exchange.route, holder = ROUTE, self._holder(head, exchange)
+        request.client.has_key()
+        if not holder.yields:
+            message = f"{ROUTE} takes a key of its own: a line of the file of keys that ends with `yield`."
+            raise Answered(403, "no-yield-key", message)
+        if head.method not in ("GET", "POST"):
+            raise Answered(405, "method", "This takes GET and POST alone.", Allow="GET, POST")
+        if self.draining:
+            raise Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
+        if head.method == "POST":
+            if head.content_type != "application/json":
+                raise Answered(415, "content-type", "The body has to be application/json.")
+            if head.length is None or head.length > MOST_BYTES:
+                raise Answered(413, "too-large", f"The body has to have a Content-Length of up to {MOST_BYTES}.")
+            async with self._bodies.body(exchange.key, head.length, self._turns.until()) as body:
+                await self._receive(request, body)
+                try:
+                    yielding.take(exchange.key, b"".join(body.parts))
+                except NotAsked as error:
+                    raise Answered(400, "body", str(error)) from None
+        return OwnAnswer.json(200, self._yield_state(), self._headers(exchange))
+
+    def _yield_state(self) -> dict[str, object]:
+        yielding, on_gpus = self._turns.yielding, self._turns.on_gpus
+        state = "serving" if not yielding.asked else "yielding" if on_gpus else "yielded"
+        seconds = math.ceil(yielding.left) if math.isfinite(yielding.left) else None
+        return {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
+
+    def _not_yielded(self, left: str = "yielded") -> None:
+        """left: the code where models are still leaving."""
+        yielding = self._turns.yielding
+        if yielding.asked:
+            message = "The GPUs are in use by something else on this machine."
+            code = left if self._turns.on_gpus else "yielded"
+            raise Answered(503, code, message, Retry_After=str(yielding.after))
+
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
         if route == HEALTH:
@@ -272,6 +319,7 @@ class FrontDoor:
             return OwnAnswer(200, text, {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         if route == READY:
             models = self._settings.models.values()
+            self._not_yielded("yielding")
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
                 raise Answered(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
             return OwnAnswer.json(200, {"ready": True}, headers)
@@ -291,6 +339,8 @@ class FrontDoor:
             return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
         now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
         now["held_body_bytes"] = self._bodies.held
+        now["yield_asked"] = int(self._turns.yielding.asked)
+        now["yielded"] = int(self._turns.yielding.asked and not self._turns.on_gpus)
         more = [*self._turns.metrics(), *self._use.lines(self.keys_unread)]
         more += await self._gpus.lines() if only is None else ()
         return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
@@ -310,6 +360,7 @@ class FrontDoor:
         """What a request needs is taken by its head alone; only then its body is read."""
         if request.head.content_type != "application/json":
             raise Answered(415, "content-type", "The body has to be application/json.")
+        self._not_yielded()
         until = self._turns.until()
         try:
             with self._key_limits.request(exchange.key) as exchange.count, self._turns.seat(exchange.key) as seat:
@@ -355,6 +406,7 @@ class FrontDoor:
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
         except TurnEnded:
+            self._not_yielded()
             message = f"The turn of {model.name} ended before it answered."
             raise Answered(503, "turn-ended", message, Retry_After="5") from None
         except EngineFault:
@@ -364,13 +416,9 @@ class FrontDoor:
             raise Answered(502, "engine-broke-off", message) from None
 
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
-        if request.head.expects:
-            request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await self._receive(request, body)
         try:
-            await body.receive(request)
             found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
-        except TooSlow:
-            raise Answered(408, "too-slow", "The body did not come in time.") from None
         except WrongBody as wrong:
             raise Answered(wrong.status, wrong.code, wrong.message, wrong.param) from None
         except NotRead:
@@ -381,6 +429,14 @@ class FrontDoor:
             raise _other_model(allowed)
         if exchange.count:
             exchange.count.hides_usage = found.adds_usage
+
+    async def _receive(self, request: Request, body: Body) -> None:
+        if request.head.expects:
+            request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            await body.receive(request)
+        except TooSlow:
+            raise Answered(408, "too-slow", "The body did not come in time.") from None
 
     async def _passed_on(
         self, request: Request, engine: EngineConnection, exchange: Exchange, seat: Seat
@@ -401,7 +457,8 @@ class FrontDoor:
         except asyncio.CancelledError:
             if not (seat.ended or self._cutting or exchange.revoked):
                 raise
-            code = "key-revoked" if exchange.revoked else "turn-ended" if seat.ended else "stopping"
+            ended = "yielded" if self._turns.yielding.asked else "turn-ended"
+            code = "key-revoked" if exchange.revoked else ended if seat.ended else "stopping"
             self._break_off(passed, exchange, code)
         finally:
             exchange.sent = engine.passed

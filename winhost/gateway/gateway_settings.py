@@ -12,6 +12,7 @@ from .request_rules import BodyRules, parse_rules
 from .settings_values import NAME, SOCKET, SocketOrPort, WrongSettings, engine_place, number, place, table, word
 from .trusted_proxies import Network
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
+from .yielding import YieldSettings, parse_yields
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _MOST_PROXIES = 64
@@ -71,7 +72,8 @@ class Limits:
 class GatewaySettings:
     """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way; trusted_proxies:
     who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection;
-    key_changes: the file with what was changed of API keys since they were planned, empty: there is none.
+    key_changes: the file with what was changed of API keys since they were planned, empty: there is none; yields: how
+    models leave their GPUs when a key of that kind asks, None: nobody may ask.
     """
 
     listen: SocketOrPort
@@ -84,6 +86,7 @@ class GatewaySettings:
     trusted_proxies: "tuple[Network, ...]" = ()
     proxy_protocol: bool = False
     key_changes: str = ""
+    yields: YieldSettings | None = None
 
     @property
     def taking_turns(self) -> dict[str, ModelTurns]:
@@ -111,8 +114,12 @@ def parse_settings(text: str) -> GatewaySettings:
         trusted_proxies=_networks(given.get("trusted_proxies", [])),
         proxy_protocol=_flag(given, "proxy_protocol"),
         key_changes=word(given, "the settings", "key_changes", SOCKET) if "key_changes" in given else "",
+        yields=parse_yields(given["yields"]) if "yields" in given else None,
     )
     check_turns(settings.taking_turns, settings.turns)
+    staying = [name for name in settings.models if name not in settings.taking_turns]
+    if settings.yields and staying:
+        raise WrongSettings(f"yields: {staying[0]} has no `turns`, so nothing here can take it off its GPU")
     if settings.proxy_protocol and not settings.trusted_proxies:
         raise WrongSettings("proxy_protocol: name in trusted_proxies who may use it")
     if settings.trusted_proxies and settings.listen.socket:

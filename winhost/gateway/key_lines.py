@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 
 KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
 KEY_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}"
+_FLAGS = {"planned": "planned", "yield": "yields"}
 KEY_LIMITS = ("concurrent", "requests_per_minute", "tokens_per_minute")
 MOST_OF_A_LIMIT = 1_000_000_000
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -27,9 +28,9 @@ class WrongKeys(ValueError):
 
 
 class KeyLine(NamedTuple):
-    """metrics: it reads metrics and nothing else; models: which it may ask, or whose metrics it reads, None: all;
-    limits: its own, by name, None: it has none; times are seconds since 1970; planned: these are other rules for a key
-    of the plan, which count while the plan has it with this hash.
+    """metrics: it reads metrics and nothing else; yields: it asks for the GPUs and nothing else; models: which it may
+    ask, or whose metrics it reads, None: all; limits: its own, by name, None: it has none; times are seconds since
+    1970; planned: these are other rules for a key of the plan, which count while the plan has it with this hash.
     """
 
     name: str
@@ -41,6 +42,7 @@ class KeyLine(NamedTuple):
     added: int | None = None
     revoked: int | None = None
     planned: bool = False
+    yields: bool = False
 
     def state(self, now: float) -> str:
         """active, expired or revoked."""
@@ -56,6 +58,7 @@ class KeyLine(NamedTuple):
             words.append(f"metrics{models}")
         elif models:
             words.append(f"models{models}")
+        words += ["yield"] if self.yields else []
         words += [f"{name}={'none' if limit is None else limit}" for name, limit in sorted(self.limits.items())]
         times = {"expires": self.expires, "added": self.added, "revoked": self.revoked}
         words += [f"{name}={time_text(at)}" for name, at in times.items() if at is not None]
@@ -110,17 +113,17 @@ def parse_key(line: str) -> KeyLine:
             raise ValueError(f"word {number} says again what another one says")
         rules["limits"].update(limits)
         rules.update(given)
+    if rules.get("yields") and (rules["limits"] or rules.keys() & {"metrics", "models"}):
+        raise ValueError("a key that asks for the GPUs is for nothing else")
     return KeyLine(found["name"], found["sha256"], **rules)
 
 
 def _rule(name: str, value: str | None) -> dict[str, Any] | None:
     """What a word says; nothing where it is no rule. Raises ValueError."""
-    if name == "planned" and value is None:
-        return {"planned": True}
     if name == "metrics":
         return {"metrics": True, "models": tuple(value.split(",")) if value else None}
     if value is None:
-        return None
+        return {_FLAGS[name]: True} if name in _FLAGS else None
     if name == "models":
         return {"models": tuple(value.split(","))}
     if name in ("expires", "added", "revoked"):

@@ -64,7 +64,7 @@ def main(words: list[str]) -> int:
             sys.stdout.write("{}\n{}\n".format(*new_key(words[1], " ".join(words[2:]))))
             return 0
         if len(words) != 1:
-            raise CannotStart("give the file of settings, or new-key NAME, or new-key NAME metrics")
+            raise CannotStart("give the file of settings, or new-key NAME and rules, such as metrics or yield")
         _run(_prepared(Path(words[0])))
     except (CannotStart, WrongKeys) as error:
         sys.stderr.write(f"error: {error}\n")

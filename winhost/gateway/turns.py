@@ -17,6 +17,7 @@ from .gateway_metrics import TurnMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .turn_settings import card_groups
 from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter
+from .yielding import Yielding
 
 _READY = (
     TurnState.AWAKE,
@@ -38,7 +39,7 @@ class Busy(Exception):
 
 
 class Turns:
-    """Of all models. running: how many requests are with engines."""
+    """Of all models. running: how many requests are with engines; yielding: whether something else wants the GPUs."""
 
     def __init__(
         self, settings: GatewaySettings, control: Callable[[PublishedModel], EngineControl], keeper: "Keeper | None"
@@ -48,22 +49,26 @@ class Turns:
         self._line: FairLine[Waiter] = FairLine(self._may_begin, self._begin)
         self.running = 0
         self._metrics = TurnMetrics()
-        moves = EngineMoves(settings.turns, keeper, self._metrics)
+        self.yielding = Yielding(settings.yields)
+        self.yielding.wanted, self.yielding.changed = self._wanted_elsewhere, self._look_again
+        moves = EngineMoves(settings.turns, keeper, self._metrics, self.yielding)
         self._groups: dict[str, CardGroup] = {}
         for names in card_groups(settings.taking_turns):
             models = [settings.models[name] for name in names]
             members = [Member(model.name, model.turns, control(model)) for model in models if model.turns]
-            group = CardGroup(members, settings.turns, moves, self._metrics, self._line.go_on)
+            group = CardGroup(members, settings.turns, moves, self._metrics, self._line.go_on, self.yielding)
             self._groups.update(dict.fromkeys(names, group))
+        self._all_groups = tuple(dict.fromkeys(self._groups.values()))
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """From now on engines are moved."""
-        self._running = [asyncio.ensure_future(group.run()) for group in dict.fromkeys(self._groups.values())]
+        self._running = [asyncio.ensure_future(group.run()) for group in self._all_groups]
+        self._running.append(asyncio.ensure_future(self.yielding.follow_file()))
 
     def stop(self) -> None:
         """Engines stay as they are."""
-        for group in self._groups.values():
+        for group in self._all_groups:
             group.stopped = True
         for task in self._running:
             task.cancel()
@@ -76,6 +81,14 @@ class Turns:
     def until(self) -> float:
         """The time of the event loop until which a request that comes now may wait."""
         return asyncio.get_running_loop().time() + self._limits.hold
+
+    def _wanted_elsewhere(self) -> None:
+        for group in self._all_groups:
+            group.wanted_elsewhere()
+
+    def _look_again(self) -> None:
+        for group in self._all_groups:
+            group.look_again()
 
     # ---- requests
 
@@ -115,6 +128,8 @@ class Turns:
     async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
         """Raises Busy, TurnEnded."""
         group = self._groups.get(model)
+        if self.yielding.asked:
+            raise TurnEnded(model)
         loop = asyncio.get_running_loop()
         asleep = group is not None and not group.awake(model)
         waiter = Waiter(seat.key, seat, model, loop.time(), asleep)
@@ -174,6 +189,11 @@ class Turns:
         member = self._members()[model]
         at_rest = member.state is TurnState.DOWN and not member.sleeps and not member.failures
         return at_rest or member.state in _READY
+
+    @property
+    def on_gpus(self) -> list[str]:
+        """Models that take turns and have not left their GPUs."""
+        return [name for name, member in self._members().items() if member.on_the_card]
 
     def _members(self) -> "dict[str, Member]":
         return {name: group.members[name] for name, group in self._groups.items()}

@@ -142,6 +142,14 @@ class TimedAnswer:
 
 
 @dataclass(frozen=True)
+class YieldState:
+    """mode: now, auto or never; code: why the gateway is not ready, empty where it is."""
+
+    mode: str
+    code: str
+
+
+@dataclass(frozen=True)
 class Acknowledged:
     """It was done, and nothing else is told of it."""
 
@@ -161,14 +169,15 @@ class KeyUsed:
 @dataclass(frozen=True)
 class ServedKey:
     """An API key of the gateway. planned: it is of the plan; state: active, expired, revoked, or hidden, where the plan
-    has a key of its name; metrics: it reads metrics alone; models: None for all; a limit of None is none; times are in
-    UTC; used: None where nothing is known.
+    has a key of its name; metrics: it reads metrics alone; yields: it asks for the GPUs alone; models: None for all; a
+    limit of None is none; times are in UTC; used: None where nothing is known.
     """
 
     name: str
     planned: bool
     state: str
     metrics: bool
+    yields: bool
     models: tuple[str, ...] | None
     concurrent: int | None
     requests_per_minute: int | None

@@ -112,6 +112,7 @@ class Mirror(StrEnum):
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
 _KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
+_PROGRAM = r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe"
 _FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # The last label of a name begins with a letter, and no address does.
@@ -222,6 +223,9 @@ _Host = Annotated[
     str,
     AfterValidator(_matching(_HOST, "a host's name in small letters, without a URL")),
     WithJsonSchema(text_schema(_HOST)),
+]
+_Program = Annotated[
+    str, AfterValidator(_matching(_PROGRAM, "the name of a program's file")), WithJsonSchema(text_schema(_PROGRAM))
 ]
 _Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
 
@@ -428,6 +432,20 @@ class Needs(Written):
 
 
 @dataclass(frozen=True)
+class YieldTo(Written):
+    """When models leave GPUs that they share with the desktop of a Windows. Each of these is enough."""
+
+    programs: tuple[_Program, ...] = ()
+    """One of these programs runs, such as game.exe. Default: none."""
+    full_screen: bool = False
+    """A program has the whole screen. Default: false."""
+    unlocked: bool = False
+    """Somebody has logged on, and the screen is not locked. Default: false."""
+    gpu_memory: Omittable[_Size] = None
+    """Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."""
+
+
+@dataclass(frozen=True)
 class Availability(Written):
     """When it must answer."""
 
@@ -437,6 +455,8 @@ class Availability(Written):
     """How long a sleeping model may take until it answers. Default: any time."""
     idle: Omittable[Duration] = None
     """How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."""
+    yield_to: Omittable[YieldTo] = None
+    """When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."""
 
 
 @dataclass(frozen=True)

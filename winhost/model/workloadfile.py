@@ -30,16 +30,23 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
         yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
-    yield from _released_when_idle(file)
+    yield from _released(file, in_pods)
     for model in file.models:
         for check in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in check(model):
                 yield ("models", model.name, *loc), message
 
 
-def _released_when_idle(file: WorkloadFile) -> Iterator[Finding]:
+def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
     if file.availability.idle and not any(model.sleeps for model in file.models):
         yield ("availability", "idle"), "is for models with state: sleeping, and none is: resident ones stay awake"
+    if file.availability.yield_to is None:
+        return
+    if in_pods:
+        yield ("availability", "yield_to"), "is for a Linux on one machine with the desktop, not for deploy: kubernetes"
+    if staying := [model.name for model in file.models if not model.sleeps]:
+        why = f"and {staying[0]} is resident: nothing takes it off its GPU"
+        yield ("availability", "yield_to"), f"is for models with state: sleeping alone, {why}"
 
 
 def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Finding]:

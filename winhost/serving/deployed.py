@@ -46,11 +46,12 @@ class DeployedEngine:
 
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedGateway:
-    """listen: an address and a port."""
+    """listen: an address and a port; yields: somebody may ask it for the GPUs."""
 
     unit: Annotated[str, Field(pattern=r"^winhost-gateway\.service$")]
     listen: Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.\[\]]{2,60}:[0-9]{1,5}$")]
     tls: bool
+    yields: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from winhost.core.answers import Json
 from winhost.gateway import api_keys
 from winhost.gateway.api_keys import SHORTEST, ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
+from winhost.gateway.yielding import MODE_FILE
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import KeyLimit, Model, Workload
 
@@ -44,6 +45,11 @@ def metrics_key_line(name: str, reference: str) -> str:
     return key_line(name, reference, f"metrics={models}" if colon else "metrics")
 
 
+def yield_key_line(name: str, reference: str) -> str:
+    """Of a key that may ask for the GPUs and nothing else. Raises as `key_line` does."""
+    return key_line(name, reference, "yield")
+
+
 def published_model(model: Model, engine: Json) -> dict[str, Json]:
     """In the gateway's settings. engine: where it listens."""
     said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
@@ -62,7 +68,14 @@ def by_workload(workload: Workload) -> dict[str, Json]:
         settings["trusted_proxies"] = [*workload.trusted_proxies]
     if workload.proxy_protocol:
         settings["proxy_protocol"] = True
+    if workload.availability.yield_to is not None:
+        settings["yields"] = yields()
     return settings
+
+
+def yields() -> dict[str, Json]:
+    """What the gateway's settings have where somebody may ask for the GPUs."""
+    return {"mode": MODE_FILE}
 
 
 def _limits(limit: KeyLimit) -> dict[str, Json]:

@@ -236,7 +236,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
             )
             for each in engines
         ),
-        DeployedGateway(UNIT, listen, request.tls is not None),
+        DeployedGateway(UNIT, listen, request.tls is not None, request.workload.availability.yield_to is not None),
     )
 
 

@@ -96,6 +96,13 @@ def files(**options: Any) -> int:
     help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
 )
 @click.option(
+    "--yield-key",
+    "yield_keys",
+    metavar="NAME=REF",
+    multiple=True,
+    help="A key that may ask all models to leave their GPUs for a while, and nothing else. Repeat it.",
+)
+@click.option(
     "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8443", show_default=True, help="Where the gateway listens."
 )
 @click.option(
@@ -148,6 +155,27 @@ def gateway(**options: Any) -> int:
     API keys, never a key.
     """
     from winhost.cli.serve import gateway as run
+
+    return run(**options)
+
+
+@serve.command()
+@click.argument("workload_file", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.option(
+    "--url",
+    metavar="URL",
+    default="http://127.0.0.1:8443",
+    show_default=True,
+    help="The gateway, as the desktop's Windows reaches it.",
+)
+@click.option("-o", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to write.")
+def watcher(**options: Any) -> int:
+    """Write the program with which a Windows desktop asks for the GPUs.
+
+    It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
+    Windows, and taken off. Nothing is installed.
+    """
+    from winhost.cli.serve_watcher import watcher as run
 
     return run(**options)
 

@@ -47,7 +47,7 @@ _TIME = 1_795_443_982  # of the first line
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
     starts: of each; rest: units of engines that take turns and were up once; turns: what the gateway says of these, if
-    not that they rest: what its metric is called, model and value.
+    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said.
     """
 
     linux: Linux
@@ -56,6 +56,7 @@ class SimulatedServing:
     starts: dict[str, int] = field(default_factory=dict)
     rest: set[str] = field(default_factory=set)
     turns: tuple[tuple[str, str, float], ...] = ()
+    yields: str = "auto"
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
     used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
@@ -63,7 +64,7 @@ class SimulatedServing:
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """To one request of `winhost serve`."""
         does = {"deployed": self._deployed, "state": self._state, "log": self._log, "test": self._test}
-        does |= {"start": self._start, "stop": self._stop}
+        does |= {"start": self._start, "stop": self._stop, "yield": self._yield}
         try:
             return {"ok": True, **does[request["do"]](request)}
         except CmdletError as error:
@@ -84,6 +85,16 @@ class SimulatedServing:
         self._set(request["unit"], active=False, failed=False)
         self.looks.pop(request["unit"], None)
         return {}
+
+    def _yield(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Models leave while somebody looks once."""
+        gateway = request["gateway"]["unit"]
+        if not self._active(gateway):
+            raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
+        before, self.yields = self.yields, request["mode"] or self.yields
+        leaving = self.yields != before
+        code = {"now": "yielding" if leaving else "yielded"}.get(self.yields, "")
+        return {"mode": self.yields, "code": code}
 
     def _engine_unit(self, unit: str) -> State | None:
         return self.linux.part(ServedEngines).units.get(unit)

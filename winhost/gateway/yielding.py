@@ -1,0 +1,141 @@
+"""Whether the GPUs are wanted for something else, such as the desktop of a Windows that has this Linux in WSL.
+
+A key of the kind `yield` asks for so many seconds and asks again before they are over, so that nothing that died keeps
+the models off their GPUs. A file, which the administrator of this Linux writes, can decide otherwise.
+"""
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .settings_values import SOCKET, number, table, word
+
+_LOG = logging.getLogger("gateway")
+ROUTE = "/winhost/yield"
+MOST_BYTES = 1024  # of a request to it
+MODE_FILE = "/run/winhost-gateway/yield"  # of the unit; gone when it stops
+NOW, AUTO, NEVER = MODES = ("now", "auto", "never")
+_LONGEST_S = 3600
+_LOOK_S = 1.0
+_LATER_S = 60
+
+
+class NotAsked(ValueError):
+    """Says what is wrong with a request to ROUTE."""
+
+
+@dataclass(frozen=True)
+class YieldSettings:
+    """Times in seconds. drain: for requests that run when GPUs are asked for; longest: that one request may ask for;
+    mode: a file with one of MODES, which may be missing.
+    """
+
+    drain: int = 20
+    longest: int = 300
+    mode: str | None = None
+
+
+def parse_yields(value: Any) -> YieldSettings:
+    """Raises WrongSettings."""
+    given = table(value, "yields", (), [each.name for each in fields(YieldSettings)])
+    times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
+    return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
+
+
+class Yielding:
+    """settings: None where nobody may ask. wanted: is called when GPUs are wanted that were not, changed: whenever it
+    may be otherwise than before.
+    """
+
+    def __init__(self, settings: "YieldSettings | None") -> None:
+        self.settings = settings or YieldSettings()
+        self.may_be_asked = settings is not None
+        self.mode = AUTO
+        self.wanted: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
+        self._until: dict[str, float] = {}  # by key
+        self._since = float("-inf")
+
+    @property
+    def asked(self) -> bool:
+        return self.left > 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the GPUs are not wanted any more, as far as it is known."""
+        if self.mode != AUTO:
+            return math.inf if self.mode == NOW else 0.0
+        return max([0.0, *(until - _now() for until in self._until.values())])
+
+    @property
+    def cut_at(self) -> float:
+        """The time of the event loop at which requests that still run are broken off."""
+        return self._since + self.settings.drain if self.asked else math.inf
+
+    @property
+    def after(self) -> int:
+        """Seconds after which a client may ask again."""
+        return max(1, math.ceil(min(_LATER_S, self.left)))
+
+    def ask(self, key: str, seconds: float) -> None:
+        """For so long from now. Each key asks for itself."""
+        self._change(lambda: self._until.update({key: _now() + min(seconds, self.settings.longest)}))
+
+    def resume(self, key: str) -> None:
+        self._change(lambda: self._until.pop(key, None))
+
+    def set_mode(self, mode: str) -> None:
+        if mode != self.mode:
+            _LOG.info("yield: %s", mode)
+            self._change(lambda: setattr(self, "mode", mode))
+
+    def _change(self, change: Callable[[], object]) -> None:
+        before = self.asked
+        change()
+        if self.asked and not before:
+            self._since = _now()
+            self.wanted()
+        self.changed()
+
+    async def follow_file(self) -> None:
+        """For as long as the gateway runs."""
+        told = ""
+        while self.settings.mode is not None:
+            try:
+                found = Path(self.settings.mode).read_text("ascii").strip()
+            except FileNotFoundError:
+                found = AUTO
+            except (OSError, ValueError) as error:
+                found = type(error).__name__
+            if found in MODES:
+                self.set_mode(found)
+            elif found != told:
+                _LOG.error("%s has none of %s: yield stays %s", self.settings.mode, ", ".join(MODES), self.mode)
+            told = found
+            await asyncio.sleep(_LOOK_S)
+
+    def take(self, key: str, body: bytes) -> None:
+        """A request of this key. Raises NotAsked."""
+        try:
+            given = json.loads(body)
+        except (ValueError, RecursionError):
+            raise NotAsked("The body is not JSON.") from None
+        state = given.get("state") if isinstance(given, dict) else None
+        seconds = given.get("seconds", self.settings.longest) if isinstance(given, dict) else None
+        if state not in ("yield", "resume") or not given.keys() <= {"state", "seconds"}:
+            raise NotAsked('The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.')
+        if type(seconds) is not int or seconds < 1:
+            raise NotAsked("`seconds` has to be a whole number from 1 on.")
+        if state == "yield":
+            self.ask(key, seconds)
+        else:
+            self.resume(key)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
