@@ -144,10 +144,10 @@ class FrontDoor:
         counted.requests[exchange.route, exchange.model, status] += 1
         counted.sent[exchange.model] += exchange.sent
         counted.whole.add(exchange.model, exchange.age)
-        if exchange.count and exchange.holder:
-            self._use.used(exchange.holder, exchange.count)
         if exchange.first_byte is not None:
             counted.first_byte.add(exchange.model, exchange.first_byte)
+            if exchange.count and exchange.holder:
+                self._use.used(exchange.holder, exchange.count)
         first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
         who = f"client={exchange.client} key={exchange.key}"
         line = f"{exchange.id} {who} {exchange.route} model={exchange.model} {status} first={first} s, "
