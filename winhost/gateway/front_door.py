@@ -144,10 +144,10 @@ class FrontDoor:
         counted.requests[exchange.route, exchange.model, status] += 1
         counted.sent[exchange.model] += exchange.sent
         counted.whole.add(exchange.model, exchange.age)
+        if exchange.count and exchange.holder:
+            self._use.used(exchange.holder, exchange.count)
         if exchange.first_byte is not None:
             counted.first_byte.add(exchange.model, exchange.first_byte)
-            if exchange.count and exchange.holder:
-                self._use.used(exchange.holder, exchange.count)
         first = "-" if exchange.first_byte is None else f"{exchange.first_byte:.3f}"
         who = f"client={exchange.client} key={exchange.key}"
         line = f"{exchange.id} {who} {exchange.route} model={exchange.model} {status} first={first} s, "
@@ -354,6 +354,7 @@ class FrontDoor:
         passed = PassedAnswer(request, engine.answer, self._headers(exchange), self.draining)
         count = exchange.count
         if count:
+            count.answered = True
             count.hides_usage = count.hides_usage and passed.is_stream
         await engine.begins()
         exchange.first_byte = exchange.age

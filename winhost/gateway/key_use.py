@@ -54,7 +54,9 @@ class KeyUse:
         return found
 
     def used(self, key: KeyLine, count: TokenCount) -> None:
-        """By one request that an engine answered."""
+        """By one request, if an engine answered it."""
+        if not count.answered:
+            return
         found = self._of(key)
         found.requests += 1
         found.tokens_in += count.taken_in
