@@ -266,7 +266,8 @@ def test_what_runs_by_a_revoked_key_is_broken_off_and_nothing_else(changing: Any
 
 def test_use_is_counted_by_key_and_outlives_the_gateway(changing: Any, short: Path) -> None:
     with changing() as (door, change):
-        change(f"carol sha256:{CAROL_HASH} requests_per_minute=3\n")
+        change(f"carol sha256:{CAROL_HASH} requests_per_minute=4\n")
+        assert asked(door, CAROL, model="org/none")[0] == 404  # which no engine got
         assert asked(door, CAROL, "spends 30 12")[0] == 200
         own = {"Authorization": f"Bearer {CAROL}"}
         status, _, body = door.ask("/v1/completions", {"model": MODEL, "prompt": "spends 5 7", "stream": True}, own)

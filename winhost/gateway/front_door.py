@@ -445,6 +445,7 @@ class FrontDoor:
         passed = PassedAnswer(request, engine.answer, self._headers(exchange), self.draining)
         count = exchange.count
         if count:
+            count.answered = True
             count.hides_usage = count.hides_usage and passed.is_stream
         await engine.begins()
         exchange.first_byte, exchange.streams = exchange.age, passed.is_stream

@@ -93,11 +93,11 @@ _LARGEST_EVENT = 1_048_576
 class TokenCount:
     """Of one answer: by the usage that its engine reports; an event of a stream is a token where it reports none.
 
-    hides_usage: a stream has an event with it for which its client did not ask.
+    hides_usage: a stream has an event with it for which its client did not ask; answered: its engine has begun to.
     """
 
     def __init__(self) -> None:
-        self.hides_usage = False
+        self.hides_usage = self.answered = False
         self._reported: dict[bytes, int] = {}
         self._events = 0
         self._rest = b""

@@ -54,7 +54,9 @@ class KeyUse:
         return found
 
     def used(self, key: KeyLine, count: TokenCount) -> None:
-        """By one request that went to an engine."""
+        """By one request, if an engine answered it."""
+        if not count.answered:
+            return
         found = self._of(key)
         found.requests += 1
         found.tokens_in += count.taken_in
@@ -87,7 +89,7 @@ class KeyUse:
     def lines(self, problem: bool) -> Iterable[str]:
         """For Prometheus. problem: files of keys have changed, and cannot be read."""
         for name, meaning, values in (
-            ("key_requests_total", "Requests to engines, by key.", {"": "requests"}),
+            ("key_requests_total", "Requests that an engine answered, by key.", {"": "requests"}),
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),
             ("key_tokens_total", "Tokens of prompts (in) and answers (out), by key.", _TOKENS),
         ):
