@@ -9,7 +9,7 @@ import click
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.output import say, show_error_text
+from winhost.cli.output import say, show_error_text, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
@@ -249,7 +249,7 @@ def _show(now: HostNow) -> None:
         does = (
             "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
         )
-        head(f"{now.host}: {does}{since}, {where}")
+        head(with_fleet(f"{now.host}: {does}{since}, {where}"))
     else:
         head(f"{now.host}: serves nothing")
     for each in now.models:
@@ -259,4 +259,4 @@ def _show(now: HostNow) -> None:
         say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
-    click.echo(f"  Next: {now.next}")
+    click.echo(with_fleet(f"  Next: {now.next}"))
