@@ -1,7 +1,8 @@
 """The mark `costly` and the option `--costly few|some|all`: how many of the costly tests run; the commit says which.
 
 Functions are sampled among those of their folder, and then the cases of each that was chosen: `few` (make test) runs
-one function in 8 and one case in 50, `some` (make real) every function and one case in 4; at least one of each. In a file that is named on the command line every function runs.
+one function in 8 and one case in 50, `some` (make real) every function and one case in 4; at least one of each. In a
+file that is named on the command line every function runs.
 The sample depends on the seed and on what is collected, so every worker of xdist has the same.
 """
 

@@ -37,16 +37,17 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
-    """On stderr, in the width of its terminal. host: whose it is, of several; fleet: the file that was typed, where no
-    command is under way any more that knows it. Commands of an error need it too: they name hosts and runs.
-    """
-    if (running := click.get_current_context(silent=True)) is not None:
-        fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
-    for line in _with_fleet(error_text(error, host), fleet).split("\n"):
+    """On stderr, in the width of its terminal. host: whose it is, of several; fleet: see `with_fleet`."""
+    for line in with_fleet(error_text(error, host), fleet).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)
 
 
-def _with_fleet(text: str, fleet: str | None) -> str:
+def with_fleet(text: str, fleet: str | None = None) -> str:
+    """With the fleet file that was typed in each command of a text: they name hosts and runs of it. fleet: that file,
+    where no command is under way any more that knows it.
+    """
+    if (running := click.get_current_context(silent=True)) is not None:
+        fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
     if fleet is None or "--fleet" in text:
         return text
     words = visible(command_line(("--fleet", fleet), own_shell()))

@@ -15,7 +15,7 @@ import click
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.output import say, show_error_text
+from winhost.cli.output import say, show_error_text, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
@@ -376,7 +376,7 @@ def _show(now: HostNow) -> None:
         does = (
             "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
         )
-        head(f"{now.host}: {does}{since}, {where}")
+        head(with_fleet(f"{now.host}: {does}{since}, {where}"))
     else:
         head(f"{now.host}: serves nothing")
     for each in now.models:
@@ -388,4 +388,4 @@ def _show(now: HostNow) -> None:
         say(f"  {now.trouble}", hang=4)
     if now.since_verified and now.since_verified.changed:
         say(f"  {_changed(now.since_verified)}", hang=4)
-    click.echo(f"  Next: {now.next}")
+    click.echo(with_fleet(f"  Next: {now.next}"))

@@ -16,7 +16,7 @@ from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import host_at, hosts_named
 from winhost.cli.options import RunOptions
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
 from winhost.cli.plan_options import FleetKeys, PlanOptions, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
@@ -267,13 +267,13 @@ def _show_end(host: AnyHost, folder: Path) -> None:
         unseen.unlink()
     served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
-    for text in lines_of_served(served.told) if served else ():
+    for text in map(with_fleet, lines_of_served(served.told) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))  # what is copied stays whole
         else:
             say(text)
     click.echo("To undo all of it:")
-    click.echo(f"  {visible(command_line(('winhost', 'down', *here), own_shell()))}")
+    click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here), own_shell())))}")
 
 
 # ---- a new plan

@@ -14,7 +14,7 @@ from typing import Any
 from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.guard import Guard, place
 from winhost.connect.logged import brief, logged
-from winhost.connect.ssh_logon import SshConnection, no_python, no_shell
+from winhost.connect.ssh_logon import SshConnection, no_shell
 from winhost.connect.sudo import SudoLogon, new_token, program_as_root
 from winhost.connect.this_linux import AT, ThisLinux
 from winhost.connect.tunnel import NotJoined, SshWay
@@ -238,8 +238,8 @@ class SshWire:
         code = self._channel.exit_status
         complaint = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
         if code in (_NOT_FOUND, _NOT_EXECUTABLE):
-            told = no_python if self._at == AT else no_shell
-            return told(self.host, complaint or "python3 is not there", at=self._at)
+            here = self._at == AT
+            return no_shell(self.host, complaint or "python3 is not there", at=self._at, here=here)
         if code >= 0:
             why = f"the agent ended with exit code {code}: {complaint or 'it does not say why'}"
             return SessionDropped(self.host, why, at=self._at)

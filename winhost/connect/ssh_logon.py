@@ -41,30 +41,14 @@ def not_there(host: str, detail: str, *, at: str = "", failure: Failure = Failur
     return Unreachable(host, detail, at=at, failure=failure, code="NotThere", hint=hint)
 
 
-def no_python(host: str, detail: str, *, at: str) -> Unreachable:
-    """The Linux that winhost runs on, where no sshd is in between."""
-    return Unreachable(
-        host,
-        detail,
-        at=at,
-        code="NoShell",
-        problem=NO_SESSION,
-        meaning="Nothing was changed: what reads and changes this Linux is a script for its own python3.",
-        hint="See what is there: python3 --version\nOn Debian and Ubuntu it comes by: sudo apt-get install python3",
-    )
-
-
-def no_shell(host: str, detail: str, *, at: str) -> Unreachable:
-    """sshd answers, and opens no session, or not one with Python."""
-    return Unreachable(
-        host,
-        detail,
-        at=at,
-        code="NoShell",
-        problem=NO_SESSION,
-        meaning="Nothing was changed there. It may still be starting, or it is not SSH at all, or Python is missing.",
-        hint="Wait a little; then check on the machine itself: python3 --version, and systemctl status ssh",
-    )
+def no_shell(host: str, detail: str, *, at: str, here: bool = False) -> Unreachable:
+    """sshd answers, and opens no session, or not one with Python. here: no sshd is between winhost and this Linux."""
+    meaning = "Nothing was changed there. It may still be starting, or it is not SSH at all, or Python is missing."
+    hint = "Wait a little; then check on the machine itself: python3 --version, and systemctl status ssh"
+    if here:
+        meaning = "Nothing was changed: what reads and changes this Linux is a script for its own python3."
+        hint = "See what is there: python3 --version\nOn Debian and Ubuntu it comes by: sudo apt-get install python3"
+    return Unreachable(host, detail, at=at, code="NoShell", problem=NO_SESSION, meaning=meaning, hint=hint)
 
 
 def key_refused(

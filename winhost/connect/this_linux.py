@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from winhost.connect.guard import Guard
-from winhost.connect.ssh_logon import no_python
+from winhost.connect.ssh_logon import no_shell
 from winhost.connect.tunnel import NotJoined
 from winhost.connect.wire_errors import Unreachable, one_line
 from winhost.model.fleet import Login
@@ -53,7 +53,7 @@ class ThisLinux:
         try:
             process = LocalProcess(command)
         except OSError as error:
-            raise no_python(self._host, one_line(error.strerror or error), at=AT) from None
+            raise no_shell(self._host, one_line(error.strerror or error), at=AT, here=True) from None
         self._processes.append(process)
         return process
 

@@ -190,7 +190,8 @@ class Runner(OpenRun):
             self.write("planned", stage=plain(stage))
         else:
             self.record = replace(self.record, stages=(*self.record.stages, stage))
-        self.tell("stage", f"stage {stage.number}: read and judged again, {len(stage.steps)} steps")
+        steps = "1 step" if len(stage.steps) == 1 else f"{len(stage.steps)} steps"
+        self.tell("stage", f"stage {stage.number}: read and judged again, {steps}")
         return stage
 
     def _to_choose(self, error: WinhostError) -> WinhostError:
