@@ -111,7 +111,7 @@ class CardGroup:
         while not self.stopped:
             self._changed.clear()
             try:
-                pause = await self._step()
+                pause = await (self._give_way() if self._yielding.asked else self._step())
             except Exception as error:  # noqa: BLE001 - whatever it was, requests wait for the next step
                 _LOG.error("turns: %s", type(error).__name__)
                 pause = _AGAIN_S
@@ -128,8 +128,6 @@ class CardGroup:
 
     async def _step(self) -> "float | None":
         """One move. Seconds for which there is no other, where nothing changes; None where there may be one."""
-        if self._yielding.asked:
-            return await self._give_way()
         await self._look_at_those_in_doubt()
         chosen = self._chosen()
         if chosen is None:
