@@ -46,6 +46,7 @@ NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
 NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost
 FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere NotAnAccount PortTaken
 LongPrompt NotAKey UnfitEntry UnfitName NotInFleet
+NotPacked NoPacker
 """
 
 
