@@ -33,12 +33,11 @@ class BadContainer(ValueError):
 
 @dataclass(frozen=True)
 class Tensor:
-    """sizes: packed bytes of each chunk; start: of the first one in the file; at: of the original, in its data."""
+    """size: of the original; sizes: of its packed chunks; start: where the first one is in the file."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    at: int
     size: int
     codec: str
     sizes: tuple[int, ...]
@@ -151,7 +150,7 @@ def read(path: Path) -> Container:
     """Checked against the file and against itself, before anything of it is used."""
     try:
         return _read(path)
-    except (AttributeError, KeyError, TypeError):
+    except (ArithmeticError, AttributeError, KeyError, TypeError):
         raise BadContainer(f"{path.name}: its table is not as winhost writes it") from None
 
 
@@ -170,9 +169,9 @@ def _read(path: Path) -> Container:
     original = _with_length(table["header"].encode())
     held = {name: each for name, each in _json(header[8:]).items() if name != "__metadata__"}
     tensors, at = [], len(header)
-    for name, dtype, shape, start, length in original_tensors(original):
+    for name, dtype, shape, _, length in original_tensors(original):
         row = table["tensors"][name]
-        tensor = Tensor(name, dtype, shape, start, length, row["codec"], tuple(row["sizes"]), at, row["sha256"])
+        tensor = Tensor(name, dtype, shape, length, row["codec"], tuple(row["sizes"]), at, row["sha256"])
         _check(tensor, table["chunk"], path.name)
         end = at + sum(map(padded, tensor.sizes))
         if held.pop(name, {}).get("data_offsets") != [at - len(header), end - len(header)]:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -21,10 +21,11 @@ Told = Callable[[str, int, int], object]  # a file, its bytes before, its bytes 
 
 def pack(source: Path, target: Path, told: Told) -> None:
     """Goes on where it was interrupted: files that are there and right stay."""
-    files = _begin(source, target)
+    files = container.weights(source)
     for path in files:
         if container.is_packed(path):
             raise BadContainer(f"{path.name} is packed already")
+    _begin(source, target, {path.name: path.stat().st_size for path in files})
     codec = Codec()
     for path in files:
         packed = target / path.name
@@ -35,14 +36,16 @@ def pack(source: Path, target: Path, told: Told) -> None:
 
 
 def unpack(source: Path, target: Path, told: Told) -> None:
-    for path in _begin(source, target):
-        file, plain = container.read(path), target / path.name
+    files = [container.read(path) for path in container.weights(source)]
+    _begin(source, target, {file.path.name: file.original_size for file in files})
+    for file in files:
+        plain = target / file.path.name
         if not (plain.exists() and _digest(plain) == file.sha256):
             with _written(plain) as out:
                 out.write(file.header)
                 for data in _verified(file):
                     out.write(data)
-        told(path.name, path.stat().st_size, plain.stat().st_size)
+        told(file.path.name, file.path.stat().st_size, plain.stat().st_size)
 
 
 def verify(source: Path, told: Told) -> None:
@@ -54,23 +57,19 @@ def verify(source: Path, told: Told) -> None:
         told(path.name, path.stat().st_size, file.original_size)
 
 
-def _begin(source: Path, target: Path) -> list[Path]:
-    """Check what can be checked first, and copy what is not weights."""
-    files = container.weights(source)
+def _begin(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
+    """sizes: of the files to write, at most. What is not weights is copied."""
     if target.resolve() == source.resolve():
         raise BadContainer("the result needs a folder of its own: the original stays until that is checked")
+    there = next(folder for folder in (target, *target.absolute().parents) if folder.is_dir())
+    needed = sum(size for name, size in sizes.items() if not (target / name).exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise BadContainer(f"{there} has {free >> 20} MiB free, and this can take {needed >> 20} MiB")
     target.mkdir(parents=True, exist_ok=True)
-    missing = [path for path in files if not (target / path.name).exists()]
-    sizes = [
-        container.read(path).original_size if container.is_packed(path) else path.stat().st_size for path in missing
-    ]
-    free = shutil.disk_usage(target).free
-    if sum(sizes) > free:
-        raise BadContainer(f"{target} has {free >> 20} MiB free, and this can take {sum(sizes) >> 20} MiB")
     for path in source.iterdir():
         if path.is_file() and path.suffix not in (".safetensors", ".whl"):
             shutil.copy2(path, target / path.name)
-    return files
 
 
 @contextmanager

@@ -45,6 +45,7 @@ def test_what_is_not_packed_is_refused(line: Line, model: Path) -> None:
 
 
 def test_packing_runs_in_the_named_python_with_the_wheel(line: Line, model: Path) -> None:
+    Path("small").mkdir()
     python = stand_in('{"file": "model.safetensors", "before": 5368709120, "after": 690000000}')
     said = line("weights", "pack", model, "-o", "small", "--python", python)
     assert (said.code, said.err) == (0, "")
@@ -53,7 +54,8 @@ def test_packing_runs_in_the_named_python_with_the_wheel(line: Line, model: Path
     assert "--load-format packed" in said.out
     called, wheel = Path("said").read_text().splitlines()
     assert called == f"-m winhost_weights pack {model} small"
-    assert wheel == f"small/{WHEEL}"
+    assert Path(wheel).name == WHEEL
+    assert [path.name for path in Path("small").iterdir()] == [WHEEL]
 
 
 @each_row("command", ["unpack", "verify"])
@@ -83,6 +85,7 @@ def test_a_python_without_torch_is_refused(line: Line, model: Path) -> None:
     assert said.code == 2
     assert "it has no module torch" in said.err
     assert "--python PATH" in said.err
+    assert not Path("small").exists()
     said = line("weights", "pack", model, "-o", "small", "--python", "no-such-python")
     assert "no-such-python cannot be started" in said.err
 

@@ -15,12 +15,11 @@ from winhost.serving.packed_weights import NVCOMP, WHEEL, WeightsFile, packed_fi
 def pack(model: Path, python: str, output: Output) -> int:
     """Pack the weights of MODEL."""
     folder = output.required_path
+    _run(python, output, "pack", model, folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        wheel = write_wheel(folder)
+        write_wheel(folder)
     except OSError as error:
         raise from_os_error(error) from error
-    _show(run_in_engine(python, wheel, "pack", model, folder), output)
     if output.shape == "table":
         say(f"To serve it: in the engine's Python, pip install {folder / WHEEL} {NVCOMP}")
         say(f"Then start vLLM with: vllm serve {folder} --load-format packed")
@@ -29,22 +28,23 @@ def pack(model: Path, python: str, output: Output) -> int:
 
 def unpack(model: Path, python: str, output: Output) -> int:
     """Write the original files of MODEL."""
-    with TemporaryDirectory() as beside:
-        wheel = write_wheel(Path(beside))
-        _show(run_in_engine(python, wheel, "unpack", model, output.required_path), output)
-    return 0
+    return _run(python, output, "unpack", model, output.required_path)
 
 
 def verify(model: Path, python: str, output: Output) -> int:
     """Decode and compare."""
-    with TemporaryDirectory() as beside:
-        _show(run_in_engine(python, write_wheel(Path(beside)), "verify", model), output)
-    return 0
+    return _run(python, output, "verify", model)
 
 
 def listed(model: Path, output: Output) -> int:
     """List packed files."""
     _show(packed_files(model), output)
+    return 0
+
+
+def _run(python: str, output: Output, command: str, *folders: Path) -> int:
+    with TemporaryDirectory() as beside:
+        _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), output)
     return 0
 
 
