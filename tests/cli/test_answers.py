@@ -67,8 +67,9 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     return said
 
 
-# Theirs need a hub, a registry, an endpoint, a key, an image or a machine with two systems: test_workload_init,
-# test_models, test_fetch, test_serve_target, test_render, test_install, test_boot and test_chat have them.
+# Theirs need a hub, a registry, an endpoint, a key, an image, a packed model or a machine with two systems:
+# test_workload_init, test_models, test_fetch, test_serve_target, test_render, test_weights, test_install, test_boot and
+# test_chat have them.
 ELSEWHERE = {"boot", "boot-linux", "draft", "fetched", "install-bmc", "install-media", "install-plan", "rendered"}
 ELSEWHERE |= {
     "chat",
@@ -78,6 +79,7 @@ ELSEWHERE |= {
     "serving-keys",
     "serving-log",
     "serving-test",
+    "weights",
 }
 
 

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from tests.house.tree import ROOT, sources
 
-OURS = {"winhost", "tests", "bench"}
+OURS = {"winhost", "winhost_weights", "tests", "bench"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
@@ -41,6 +41,15 @@ def test_what_the_product_imports_is_declared() -> None:
     assert undeclared(["winhost"], [*RUNTIME, *EXTRAS]) == OF_THE_IMAGE
     others = [f"winhost/{path.name}" for path in (ROOT / "winhost").iterdir() if path.name != "cluster"]
     assert not OF_THE_IMAGE & set(imported(others))
+
+
+def test_what_runs_in_an_engines_python_imports_what_is_there() -> None:
+    assert set(imported(["winhost_weights"])) - sys.stdlib_module_names == {
+        "nvidia",
+        "torch",
+        "vllm",
+        "winhost_weights",
+    }
 
 
 def test_what_tests_import_is_declared() -> None:

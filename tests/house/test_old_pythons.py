@@ -16,7 +16,12 @@ READS = [
     HOUSE / "bundle/linux_run.py",
     *HOUSE.glob("resources/linux/*/script.py"),
 ]
-CHANGES = [HOUSE / "core", HOUSE / "gateway", *(HOUSE / f"bundle/linux_{name}.py" for name in LINUX_MODULES)]
+CHANGES = [
+    HOUSE / "core",
+    HOUSE / "gateway",
+    ROOT / "winhost_weights",
+    *(HOUSE / f"bundle/linux_{name}.py" for name in LINUX_MODULES),
+]
 
 
 def lacks(oldest: str, *words: Path | str) -> str:

@@ -107,7 +107,7 @@ class GatewayFiles:
         return parse_keys(text_of(KEY_CHANGES) or "")
 
     def change(self, asked: State) -> str:
-        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields, model NAME."""
+        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields, model M."""
         if self.settings.get("key_changes") != KEY_CHANGES:
             raise wrong_place(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
         name = matching(KEY_NAME, asked["name"], "the name of a key")

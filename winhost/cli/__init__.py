@@ -30,6 +30,7 @@ COMMANDS = {
     "facts": "Make facts files from the output of a machine's own tools.",
     "workload": "Draft what you want to serve from a model's own files.",
     "models": "Show which models fit the GPUs of a host, best first, or all that winhost knows.",
+    "weights": "Pack a model's weights smaller, so that an engine loads them sooner.",
     "explain": "Explain a reason by its CODE, or an error that you paste.",
     "known": "List what winhost knows of versions, from where to where, and when that was checked.",
     "plan": "Plan what would change on a host, and how each change is undone.",

@@ -46,6 +46,7 @@ KINDS: Mapping[str, int] = {
     "fetched": 1,
     "models": 1,
     "models-refreshed": 1,
+    "weights": 1,
     "rendered": 1,
     "error": 1,
 }

@@ -50,6 +50,7 @@ from winhost.model.plan import Plan
 from winhost.model.reason import Explanation
 from winhost.model.workload import WorkloadFile
 from winhost.paths.playbook import Playbook
+from winhost.serving.packed_weights import WeightsFile
 from winhost.serving.serving_status import ServingStatus
 from winhost.symptoms.diagnosis import Diagnosis
 
@@ -103,6 +104,7 @@ RESULTS: Mapping[str, Any] = {
     "lab": ListedLabHost,
     "draft": Drafted,
     "fetched": FetchedFolder,
+    "weights": WeightsFile,
     "models": OfferedModels,
     "models-refreshed": Refreshed,
     "rendered": Rendered,

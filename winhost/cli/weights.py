@@ -1,0 +1,61 @@
+"""winhost weights: packed models, made and checked on the GPU of this machine."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.model.units import about
+from winhost.serving.packed_weights import NVCOMP, WHEEL, WeightsFile, packed_files, run_in_engine, write_wheel
+
+
+def pack(model: Path, python: str, output: Output) -> int:
+    """Pack the weights of MODEL."""
+    folder = output.required_path
+    _run(python, output, "pack", model, folder)
+    try:
+        write_wheel(folder)
+    except OSError as error:
+        raise from_os_error(error) from error
+    if output.shape == "table":
+        say(f"To serve it: in the engine's Python, pip install {folder / WHEEL} {NVCOMP}")
+        say(f"Then start vLLM with: vllm serve {folder} --load-format packed")
+    return 0
+
+
+def unpack(model: Path, python: str, output: Output) -> int:
+    """Write the original files of MODEL."""
+    return _run(python, output, "unpack", model, output.required_path)
+
+
+def verify(model: Path, python: str, output: Output) -> int:
+    """Decode and compare."""
+    return _run(python, output, "verify", model)
+
+
+def listed(model: Path, output: Output) -> int:
+    """List packed files."""
+    _show(packed_files(model), output)
+    return 0
+
+
+def _run(python: str, output: Output, command: str, *folders: Path) -> int:
+    with TemporaryDirectory() as beside:
+        _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), output)
+    return 0
+
+
+def _show(files: Iterable[WeightsFile], output: Output) -> None:
+    show_results("weights", output.shape, ((file.file, file) for file in files), _line)
+
+
+def _line(file: WeightsFile) -> None:
+    percent = round(100 * file.packed / file.original)
+    say(f"{file.file}: {_size(file.original)}, packed {_size(file.packed)} ({percent} %)")
+
+
+def _size(size: int) -> str:
+    return about(size) if size >= 10**9 else f"{size:,} bytes"

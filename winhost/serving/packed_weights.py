@@ -1,0 +1,104 @@
+"""Packed models: the package that packs and loads them runs in an engine's Python, and comes there as a wheel."""
+
+import json
+import os
+import subprocess
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import winhost_weights
+from winhost import __version__
+from winhost.core.dataclass import dataclass
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost_weights.container import BadContainer, read, weights
+
+NVCOMP = "nvidia-nvcomp-cu13==6.0.0.12"  # docs/evidence/packed-weights.md
+WHEEL = f"winhost_weights-{__version__}-py3-none-any.whl"
+_INFO = f"winhost_weights-{__version__}.dist-info"
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same package is the same file
+_TEXTS = {
+    "METADATA": f"Metadata-Version: 2.1\nName: winhost-weights\nVersion: {__version__}\nRequires-Python: >=3.10\n"
+    f"License: Apache-2.0\nRequires-Dist: {NVCOMP}\n",
+    "WHEEL": "Wheel-Version: 1.0\nGenerator: winhost\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "entry_points.txt": "[vllm.general_plugins]\nwinhost_packed = winhost_weights.vllm_loader:register\n",
+}
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """A file of weights: bytes as the original and as packed."""
+
+    file: str
+    original: int
+    packed: int
+
+
+def packed_files(folder: Path) -> Iterator[WeightsFile]:
+    """As their headers say. Raises WinhostError (NotPacked)."""
+    try:
+        for path in weights(folder):
+            yield WeightsFile(path.name, read(path).original_size, path.stat().st_size)
+    except (BadContainer, OSError) as error:
+        raise not_packed(str(error)) from error
+
+
+def not_packed(text: str) -> WinhostError:
+    return WinhostError(
+        "NotPacked", what=visible(text), meaning="Nothing of this file was used, and nothing was changed."
+    )
+
+
+def write_wheel(folder: Path) -> Path:
+    """What an engine's Python needs to load packed models, beside NVCOMP."""
+    package = Path(winhost_weights.__file__).parent
+    files = {f"winhost_weights/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
+    files |= {f"{_INFO}/{name}": text.encode() for name, text in _TEXTS.items()}
+    record = "".join(f"{name},sha256={_encoded(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()
+    wheel = folder / WHEEL
+    partial = wheel.with_suffix(".partial")
+    with zipfile.ZipFile(partial, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _DATE), data)
+    partial.replace(wheel)
+    return wheel
+
+
+def _encoded(data: bytes) -> str:
+    return urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
+
+
+def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Iterator[WeightsFile]:
+    """pack, unpack or verify, in a Python that has torch. Raises UsageError (NoPacker), WinhostError (NotPacked)."""
+    words = [python, "-m", "winhost_weights", command, *map(str, folders)]
+    path = os.pathsep.join(filter(None, (str(wheel), os.environ.get("PYTHONPATH"))))
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})  # noqa: S603 - the user's own Python, no shell
+    except OSError as error:
+        raise _no_packer(f"{python} cannot be started: {error.strerror}") from error
+    with process:
+        assert process.stdout
+        for line in process.stdout:
+            if not line.startswith("{"):
+                continue  # of some library
+            said = json.loads(line)
+            if "lacks" in said:
+                raise _no_packer(f"{python} cannot do it: {said['lacks']}")
+            if "error" in said:
+                raise not_packed(said["error"])
+            first, second = said["before"], said["after"]
+            yield WeightsFile(said["file"], *((first, second) if command == "pack" else (second, first)))
+    if process.returncode:
+        raise _no_packer(f"{python} ended with code {process.returncode}, and said why")
+
+
+def _no_packer(what: str) -> UsageError:
+    return UsageError(
+        "NoPacker",
+        what=visible(what),
+        meaning=f"Packing needs an NVIDIA GPU, and a Python with torch and {NVCOMP}, as an engine has.",
+        hint="Name that Python: --python PATH",
+    )

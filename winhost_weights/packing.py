@@ -1,0 +1,150 @@
+"""Whole models, packed and unpacked on the GPU. A file gets its name once it is complete."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from winhost_weights import container
+from winhost_weights.container import BadContainer
+from winhost_weights.loading import Codec, decoded
+
+LEAST = 64 << 10  # smaller tensors stay as they are
+WORTH = 0.97
+Told = Callable[[str, int, int], object]  # a file, its bytes before, its bytes after
+
+
+def pack(source: Path, target: Path, told: Told) -> None:
+    """Goes on where it was interrupted: files that are there and right stay."""
+    files = container.weights(source)
+    for path in files:
+        if container.is_packed(path):
+            raise BadContainer(f"{path.name} is packed already")
+    _begin(source, target, {path.name: path.stat().st_size for path in files})
+    codec = Codec()
+    for path in files:
+        packed = target / path.name
+        if not _done(path, packed):
+            with _written(packed) as out:
+                _pack(path, out, codec)
+        told(path.name, path.stat().st_size, packed.stat().st_size)
+
+
+def unpack(source: Path, target: Path, told: Told) -> None:
+    files = [container.read(path) for path in container.weights(source)]
+    _begin(source, target, {file.path.name: file.original_size for file in files})
+    for file in files:
+        plain = target / file.path.name
+        if not (plain.exists() and _digest(plain) == file.sha256):
+            with _written(plain) as out:
+                out.write(file.header)
+                for data in _verified(file):
+                    out.write(data)
+        told(file.path.name, file.path.stat().st_size, plain.stat().st_size)
+
+
+def verify(source: Path, told: Told) -> None:
+    """Decode every tensor and compare it with what was packed."""
+    for path in container.weights(source):
+        file = container.read(path)
+        for _ in _verified(file):
+            pass
+        told(path.name, path.stat().st_size, file.original_size)
+
+
+def _begin(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
+    """sizes: of the files to write, at most. What is not weights is copied."""
+    if target.resolve() == source.resolve():
+        raise BadContainer("the result needs a folder of its own: the original stays until that is checked")
+    there = next(folder for folder in (target, *target.absolute().parents) if folder.is_dir())
+    needed = sum(size for name, size in sizes.items() if not (target / name).exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise BadContainer(f"{there} has {free >> 20} MiB free, and this can take {needed >> 20} MiB")
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir():
+        if path.is_file() and path.suffix not in (".safetensors", ".whl"):
+            shutil.copy2(path, target / path.name)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("wb") as out:
+        yield out
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(path)
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while part := file.read(8 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _done(path: Path, packed: Path) -> bool:
+    try:
+        return container.read(packed).sha256 == _digest(path)
+    except (FileNotFoundError, BadContainer):
+        return False
+
+
+def _pack(path: Path, out: BinaryIO, codec: Codec) -> None:
+    whole, rows = sha256(), []
+    with path.open("rb") as file:
+        original = container.read_header(file, path.stat().st_size)
+        whole.update(original)
+        room = container.room_for_header(original)
+        out.seek(room)
+        for name, dtype, _, _, size in container.original_tensors(original):
+            raw = bytearray(size)
+            if file.readinto(raw) != size:
+                raise BadContainer(f"{path.name} is cut off in tensor {name!r}")
+            whole.update(raw)
+            packed = _shrunk(raw, codec) if container.SIZES[dtype] == 2 and size >= LEAST else None
+            parts = packed or [bytes(raw[at : at + container.CHUNK]) for at in range(0, size, container.CHUNK)]
+            for part in parts:
+                out.write(part.ljust(container.padded(len(part)), b"\0"))
+            kind = container.ANS if packed else container.RAW
+            rows.append((name, kind, [*map(len, parts)], sha256(raw).hexdigest()))
+        if file.read(1):
+            raise BadContainer(f"{path.name} has more than its header says")
+    out.seek(0)
+    out.write(container.write_header(original, whole.hexdigest(), rows, room))
+
+
+def _shrunk(raw: bytearray, codec: Codec) -> list[bytes] | None:
+    """None: its first chunk does not become smaller, so it stays as it is."""
+    whole, parts = torch.frombuffer(raw, dtype=torch.uint8), []
+    for at in range(0, len(raw), container.CHUNK):
+        chunk = whole[at : at + container.CHUNK].cuda()
+        packed = codec.encode(chunk)
+        if not at and packed.numel() > WORTH * chunk.numel():
+            return None
+        back = torch.empty_like(chunk)
+        codec.decode(packed, back)
+        if not torch.equal(back, chunk):
+            raise BadContainer("nvCOMP decoded something else than it had packed")
+        parts.append(packed.cpu().numpy().tobytes())
+    return parts
+
+
+def _verified(file: container.Container) -> Iterator[bytes]:
+    """The bytes of each tensor, of which none is given before it is known to be right."""
+    whole = sha256(file.header)
+    for tensor, data in decoded([file], keep=False):
+        found = data.cpu().numpy().tobytes()
+        if sha256(found).hexdigest() != tensor.sha256:
+            raise BadContainer(f"{file.path.name}: tensor {tensor.name!r} is damaged")
+        whole.update(found)
+        yield found
+    if whole.hexdigest() != file.sha256:
+        raise BadContainer(f"{file.path.name}: its tensors are right, and the file of before was another")
