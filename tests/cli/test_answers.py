@@ -80,6 +80,7 @@ ELSEWHERE |= {
     "serving-log",
     "serving-test",
     "weights",
+    "yield",
 }
 
 

@@ -126,6 +126,23 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
         said = line("yield", host, *filter(None, [mode]))
         assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
     assert serving.yields == "never"
+    said = line("yield", host, "--json")
+    assert (said.code, said.result) == (0, {"host": said.result["host"], "mode": "never", "state": "serving"})
+
+
+def test_models_that_do_not_leave_their_gpus_in_time_are_told_of(
+    line: Line, host: str, serving: SimulatedServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert line("serve", "up", host, "--json").code == 0
+    file = {"format": 1, "engines": [ENGINE, SECOND], "gateway": {**GATEWAY, "yields": True}}
+    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
+    for code, state in (("yielding", "yielding"), ("no-answer", "no-answer"), ("engine-down", "not-ready")):
+        answer = {"mode": "now", "code": code}
+        monkeypatch.setattr(SimulatedServing, "_yield", lambda self, request, answer=answer: answer)
+        assert line("yield", host, "--json").result["state"] == state
+    said = line("yield", host, "now", "--within", "1s")
+    assert (said.code, "not all models have left their GPUs" in said.err) == (1, True)
+    assert "winhost serve logs" in said.err
 
 
 def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, serving: SimulatedServing) -> None:

@@ -37,6 +37,7 @@ KINDS: Mapping[str, int] = {
     "serving-keys": 1,
     "serving-log": 1,
     "serving-test": 1,
+    "yield": 1,
     "hosts": 1,
     "host-test": 1,
     "chat": 1,

@@ -36,6 +36,7 @@ from winhost.cli.show_findings import Linted
 from winhost.cli.status import HostNow
 from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
+from winhost.cli.yields import Yielding
 from winhost.compat.assess_answer import Brief, Full
 from winhost.compat.diff_answer import Diff
 from winhost.engine.boot import LinuxFirmware, Switched
@@ -97,6 +98,7 @@ RESULTS: Mapping[str, Any] = {
     "serving-keys": KeysOfHost,
     "serving-log": ServingLine,
     "serving-test": TestedServing,
+    "yield": Yielding,
     "hosts": ListedHost,
     "host-test": CheckedHost,
     "chat": Chatted,

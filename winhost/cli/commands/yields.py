@@ -7,6 +7,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import Duration, fleet_option
+from winhost.cli.outputs import answers
 
 
 @click.command("yield", cls=WinhostCommand)
@@ -16,6 +17,7 @@ from winhost.cli.options import Duration, fleet_option
     "--within", type=Duration(), default="5m", show_default=True, help="How long to wait until all models have left."
 )
 @fleet_option
+@answers()
 def yields(**options: Any) -> int:
     """Let the models of HOST leave their GPUs to something else, and come back.
 
