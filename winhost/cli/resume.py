@@ -32,8 +32,6 @@ def resume(
     cards: tuple[str, ...],
     settings: tuple[str, ...],
     options: RunOptions,
-    *,
-    brief: bool = False,
 ) -> int:
     """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
@@ -52,7 +50,7 @@ def resume(
     def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
         return go_on(run, given, context, amendment)
 
-    return resume_or_roll_back(go, "Resume", run_name, options, ask, brief=brief)
+    return resume_or_roll_back(go, "Resume", run_name, options, ask)
 
 
 def _planned_again(

@@ -20,7 +20,6 @@ from winhost.cli.output import say, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
 from winhost.cli.plan_options import FleetKeys, PlanOptions, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.resume import resume
 from winhost.cli.running import (
     EndedHost,
     asking_for,
@@ -28,6 +27,7 @@ from winhost.cli.running import (
     consents,
     not_asked,
     outcome_code,
+    resume_or_roll_back,
     run_context,
     show_outcome,
     shown_on,
@@ -193,7 +193,7 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
-    code = resume(name, None, (), (), replace(asked.options, yes=True), brief=not asked.details)
+    code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
     if code == 0 and not asked.options.document:
         _show_end(host, unfinished.folder)
     return code
