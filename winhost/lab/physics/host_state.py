@@ -278,8 +278,8 @@ class HostState:
     def settled_state(self) -> dict[str, Json]:
         """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
 
-        Left out is what no one can or need give back: the boot, instance ids, free memory, and the power of VMs while
-        there is no Hyper-V to run them.
+        Left out is what no one can or need give back: the boot, instance ids, free memory, how far files of disks have
+        grown, and the power of VMs while there is no Hyper-V to run them.
         """
         with self._lock:
             found = {
@@ -287,6 +287,7 @@ class HostState:
             }
             records = {name: _as_json(each) for name, each in found.items() if each or name in self._initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
+            volatile |= {("WslDistro", "file_size"), ("VmDisk", "file_size")}
             if not self._service_runs:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
             for resource, name in volatile:
