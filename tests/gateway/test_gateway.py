@@ -459,6 +459,7 @@ def test_a_key_for_the_metrics_of_a_model_shows_no_other(python: str, short: Pat
     assert "connections " in every
     assert told
     assert all('model="org/other"' in each for each in told)
+    assert ("key_requests_total" in every, "key_" in own) == (True, False)  # nor costs a gateway of many keys time
     assert any(each.startswith("gen_ai_server_request_duration_seconds_count") for each in told)
 
 

@@ -353,8 +353,9 @@ class FrontDoor:
         now["held_body_bytes"] = self._bodies.held
         now["yield_asked"] = int(self._turns.yielding.asked)
         now["yielded"] = int(self._turns.yielding.asked and not self._turns.on_gpus)
-        more = [*self._turns.metrics(), *self._use.lines(self.keys_unread)]
-        more += await self._gpus.lines() if only is None else ()
+        more = [*self._turns.metrics()]
+        if only is None:
+            more += [*self._use.lines(self.keys_unread), *await self._gpus.lines()]
         return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:
