@@ -98,7 +98,7 @@ def test_a_file_that_is_gone_lets_nobody_in_again(tmp_path: Path) -> None:
     assert found is not None
     assert found.hashes == frozenset()
     changes.unlink()
-    assert (files.changed(), files.problem) == (None, "the file of changed keys is gone")
+    assert (files.changed(), files.problem) == (None, "the file of changed keys is gone; put it back, or an empty one")
     changes.write_bytes(b"\xff")
     assert (files.changed(), files.problem) == (None, "it is no text in UTF-8")
     changes.write_text("")
@@ -293,6 +293,18 @@ def test_use_is_counted_by_key_and_outlives_the_gateway(changing: Any, short: Pa
         assert metric(door, 'winhost_gateway_key_requests_total{key="carol"}') == "4"
         assert door.end() == 0
         assert kept(later)["used"]["carol"]["since"] == before["since"]
+
+
+def test_a_gateway_whose_file_of_changes_went_while_it_was_down_does_not_start(short: Path, python: str) -> None:
+    """Who was revoked would be let in again."""
+    (short / "use.json").write_text(json.dumps({"format": 1, "read": {"changes": "a" * 64}, "used": {}}))
+    settings = settings_for(short, key_changes=str(short / "changes"))
+    with pytest.raises(AssertionError, match="changed keys is gone; put it back"), gateway(short, settings, python):
+        pass
+    (short / "gateway").rename(short / "before")
+    (short / "changes").write_text("")
+    with gateway(short, settings, python) as door:
+        assert door.complete("hello")[0] == 200
 
 
 def test_another_key_under_the_same_name_begins_anew(changing: Any, short: Path) -> None:

@@ -153,6 +153,20 @@ def test_many_who_ask_at_once_read_an_engine_once() -> None:
     assert engines.asked == 1
 
 
+def test_many_who_ask_at_once_get_one_text_which_does_not_stay() -> None:
+    """It may have 4 MB, and who does not read holds it for as long as the gateway waits."""
+
+    async def ask() -> tuple[int, int]:
+        found = EngineMetrics(Answering(RUNNING.encode()))  # type: ignore[arg-type]
+        texts = await asyncio.gather(*(found.text([A], {}) for _ in range(20)))
+        texts.append(await found.text([A], {}))
+        held = len(found._texts)
+        await asyncio.sleep(engine_metrics._HOLDS_S + 0.5)
+        return len({id(each) for each in texts}), held - len(found._texts)
+
+    assert asyncio.run(ask()) == (1, 1)
+
+
 def test_reading_a_long_answer_leaves_room_for_streams() -> None:
     """Steps are counted, for their times depend on the machine."""
     lines = "\n".join(f'vllm:a{{le="{number}"}} 1' for number in range(5_000))

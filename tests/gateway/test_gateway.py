@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import KEY, METRICS_KEY, MODEL, Gateway, answer_of, dechunked, gateway, rest_of, settings_for
+from tests.gateway.running import (
+    KEY,
+    METRICS_KEY,
+    MODEL,
+    OTHER_KEY,
+    Gateway,
+    answer_of,
+    dechunked,
+    gateway,
+    rest_of,
+    settings_for,
+)
 from tests.gateway.test_published import TARGETS
 from tests.gateway.test_strict_http import CASES, sent
 from tests.processes import PATIENCE_S
@@ -178,6 +189,10 @@ GIVEN = {
     "___prefill_addr_10.0.0.1": False,  # vLLM's connectors would connect there
     KEY: False,
     KEY[:20]: False,
+    f"x-{KEY}-1": False,
+    f"half.{KEY[10:22]}": False,
+    OTHER_KEY: False,  # of somebody else
+    "1": True,  # which is in the key as well, and tells nothing of it
 }
 
 
@@ -444,6 +459,7 @@ def test_a_key_for_the_metrics_of_a_model_shows_no_other(python: str, short: Pat
     assert "connections " in every
     assert told
     assert all('model="org/other"' in each for each in told)
+    assert ("key_requests_total" in every, "key_" in own) == (True, False)  # nor costs a gateway of many keys time
     assert any(each.startswith("gen_ai_server_request_duration_seconds_count") for each in told)
 
 

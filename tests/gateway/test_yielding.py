@@ -301,7 +301,9 @@ DESK_LINE = f"desk sha256:{sha256(DESK_KEY.encode()).hexdigest()} yield"
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("y")
-    wanted = settings_for(folder, yields={"drain": 1}, limits={"hold": 5, "drain": 5})
+    wanted = settings_for(
+        folder, yields={"drain": 1}, limits={"hold": 5, "drain": 5}, key_changes=str(folder / "changes")
+    )
     wanted["models"][0]["turns"] = {"cards": [0], "version": "0.24.0"}
     words = [sys.executable, "-m", "tests.gateway.protocol_server", "tiny", str(folder / "engine.sock"), "0.01"]
     engine = subprocess.Popen(words, cwd=Path(__file__).parents[2])
@@ -336,6 +338,30 @@ def test_its_key_yields_and_resumes_and_opens_nothing_else(door: Gateway) -> Non
         assert door.ask("/v1/completions", {"model": MODEL, "prompt": "x"}, DESK)[0] == 403
     finally:
         ask(door, {"state": "resume"})
+
+
+def test_what_a_key_asked_for_is_over_when_it_is_revoked(door: Gateway) -> None:
+    """It may be in wrong hands. What another one asked for is not, even by the same name later."""
+    changes, others = door.log_file.parent / "changes", "wh-another-key-of-these-tests-0002"
+    other = f"other sha256:{sha256(others.encode()).hexdigest()} yield\n"
+    try:
+        ask(door, {"state": "yield", "seconds": 300})
+        changes.write_text(other)
+        assert waited_for(lambda: ask(door, None, {"Authorization": f"Bearer {others}"})[0] == 200)
+        assert ask(door, None)[1]["state"] != "serving", "keys that change otherwise end nothing"
+        changes.write_text(f"{other}{DESK_LINE} revoked=2026-11-28T00:00:00Z planned\n")
+        assert waited_for(lambda: ask(door, None)[0] == 401)
+        assert ask(door, None, {"Authorization": f"Bearer {others}"})[1]["state"] == "serving"
+        assert waited_for(lambda: door.complete("hello")[0] == 200)
+    finally:
+        changes.write_text("")
+        assert waited_for(lambda: ask(door, {"state": "resume"})[0] == 200)
+
+
+def test_its_answer_has_the_id_that_its_client_gave(door: Gateway) -> None:
+    status, headers, _ = door.ask("/winhost/yield", headers={**DESK, "X-Request-Id": "watch-1"})
+    assert (status, headers["x-request-id"]) == (200, "watch-1")
+    assert "id=watch-1-" in door.log
 
 
 def test_no_other_key_and_no_other_request_does_it(door: Gateway) -> None:

@@ -222,6 +222,24 @@ def test_of_many_who_change_keys_at_once_none_loses_a_change(gateway_keys: Path)
     assert [each.name for each in gateway_keys.parent.glob(".changes*")] == []
 
 
+def test_a_key_that_was_revoked_never_counts_again_whoever_has_its_name(gateway_keys: Path) -> None:
+    """Its name is given to another key, or a new plan has another one under it, whose rules change."""
+    planned = gateway_keys.parent / "keys"
+
+    def change(verb: str, name: str, **more: Any) -> str:
+        return str(linux_keys.keys({"change": {"verb": verb, "name": name, **more}})["outcome"])
+
+    assert [change("add", "bob", sha256="b" * 64), change("revoke", "bob")] == ["changed", "changed"]
+    assert change("add", "bob", sha256="c" * 64) == "changed"
+    assert change("add", "eve", sha256="b" * 64) == "same-key"
+    assert change("revoke", "alice") == "changed"
+    planned.write_text(f"alice sha256:{'d' * 64}\n")
+    assert change("limit", "alice", limits={"concurrent": 1}) == "changed"
+    planned.write_text(f"alice sha256:{'a' * 64}\n")  # as a rollback does
+    told = {each["name"]: each["state"] for each in linux_keys.keys({})["keys"]}
+    assert (told["alice"], told["bob"]) == ("revoked", "active")
+
+
 def test_who_finds_the_lock_taken_for_long_is_told(gateway_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linux_keys, "LOCKED_S", 0.01)
     with linux_keys.keys_alone(), pytest.raises(AgentFault, match="Somebody else changes keys"):

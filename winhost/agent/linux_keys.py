@@ -124,7 +124,12 @@ class GatewayFiles:
             return after
         if after == before:
             return "same"
-        others = [each for each in changes if each.name != name]
+        # Another key of this name that was revoked stays so, by a name that nobody gives.
+        others = [
+            each if each.name != name else each._replace(name=f"revoked-{each.sha256[:32]}", planned=False)
+            for each in changes
+            if each.name != name or (each.revoked is not None and each.sha256 != after.sha256)
+        ]
         text = keys_text([*others, after])
         if len(text) > MOST_CHANGES:
             raise AgentFault("Winhost.NoRoom", "ResourceUnavailable", f"{KEY_CHANGES} would have more than 1 MB.")

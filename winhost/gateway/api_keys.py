@@ -14,6 +14,7 @@ _LOG = logging.getLogger("gateway")
 # A hash that is quick to compute protects only what nobody can guess.
 SHORTEST, LONGEST = 24, 512
 _LARGEST = 1_048_576  # bytes of a file of keys
+NO_CHANGES = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class KeyFiles:
         self._seen: object = None
         self.problem, self.digest, self.at = "", "", 0.0
 
-    def first(self) -> ApiKeys:
-        """Raises WrongKeys, OSError, UnicodeDecodeError."""
+    def first(self, had_changes: bool = False) -> ApiKeys:
+        """had_changes: before this start. Raises WrongKeys, OSError, UnicodeDecodeError."""
+        self._had_changes = had_changes
         self._seen = self._marks()
         return self._read()
 
@@ -129,7 +131,7 @@ class KeyFiles:
             text = _text(file)
         except FileNotFoundError:
             if self._had_changes:
-                raise WrongKeys("the file of changed keys is gone") from None
+                raise WrongKeys("the file of changed keys is gone; put it back, or an empty one") from None
             return ""
         self._had_changes = True
         return text

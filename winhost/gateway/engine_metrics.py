@@ -61,10 +61,22 @@ class EngineMetrics:
         self._engines = engines
         self._found: dict[str, _Found] = {}
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._texts: dict[tuple[str, ...], bytes] = {}
+        self._writing: defaultdict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._understanding = asyncio.Lock()  # one text at a time: those of several engines would be in one step
 
     async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
-        """Of these models. states: by model, of those that take turns."""
+        """Of these models. states: by model, of those that take turns. However many ask, it is there once: a crowd that
+        does not read would else have as many of them in memory.
+        """
+        names = tuple(model.name for model in models)
+        async with self._writing[names]:
+            if (text := self._texts.get(names)) is None:
+                text = self._texts[names] = await self._text(models, states)
+                asyncio.get_running_loop().call_later(_HOLDS_S, self._texts.pop, names, None)
+            return text
+
+    async def _text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         most = min(_MOST_BYTES, _MOST_TOGETHER // max(1, len(models)))
         found = await asyncio.gather(*(self._fresh(model, states.get(model.name), most) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))

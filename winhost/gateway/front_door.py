@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from .api_keys import ApiKeys
@@ -43,6 +44,7 @@ from .turns import Busy, Turns
 from .yielding import MOST_BYTES, ROUTE, NotAsked
 
 _GONE = 499  # the client went away; for log and metrics alone
+_PIECE = 8  # characters of a key that no id may have
 
 
 @dataclass
@@ -122,13 +124,16 @@ class FrontDoor:
         self.change_keys(keys)
 
     def change_keys(self, keys: ApiKeys) -> None:
-        """These count from now on. What runs by a key that was revoked is broken off: it may be in wrong hands."""
+        """These count from now on. What runs by a key that was revoked is broken off, and what it asked for is over: it
+        may be in wrong hands.
+        """
         self._keys = keys
         self._key_limits.change({name: limits for name in keys.names if (limits := keys.line(name).limits)})
         for work, exchange in self._work.items():
             if exchange.holder and exchange.holder.sha256 not in keys.hashes:
                 exchange.revoked = True
                 work.cancel()
+        self._turns.yielding.only(keys.hashes)
 
     @property
     def open(self) -> int:
@@ -228,8 +233,7 @@ class FrontDoor:
         if needs_key(route):
             holder = self._holder(head, exchange)
             request.client.has_key()
-            if head.request_id not in head.authorization:  # a key is no id, whatever its client takes it for
-                exchange.name(head.request_id)
+            self._name(head, exchange)
             self._check_use(holder, route)
         if route is None:
             raise Answered(404, "not-published", "Nothing is published here.")
@@ -256,6 +260,13 @@ class FrontDoor:
         exchange.holder = line
         return line
 
+    def _name(self, head: Head, exchange: Exchange) -> None:
+        """By the id that its client gave it. A key is none, nor a piece of one, for the log would have it."""
+        given, key = head.request_id, head.authorization
+        shared = [at for at in range(len(given) - _PIECE + 1) if given[at : at + _PIECE] in key]
+        if given and not shared and sha256(given.encode("ascii")).hexdigest() not in self._keys.hashes:
+            exchange.name(given)
+
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
         """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
         if holder.yields:
@@ -276,6 +287,7 @@ class FrontDoor:
         yielding, head = self._turns.yielding, request.head
         exchange.route, holder = ROUTE, self._holder(head, exchange)
         request.client.has_key()
+        self._name(head, exchange)
         if not holder.yields:
             message = f"{ROUTE} takes a key of its own: a line of the file of keys that ends with `yield`."
             raise Answered(403, "no-yield-key", message)
@@ -291,7 +303,7 @@ class FrontDoor:
             async with self._bodies.body(exchange.key, head.length, self._turns.until()) as body:
                 await self._receive(request, body)
                 try:
-                    yielding.take(exchange.key, b"".join(body.parts))
+                    yielding.take(holder.sha256, b"".join(body.parts))
                 except NotAsked as error:
                     raise Answered(400, "body", str(error)) from None
         return OwnAnswer.json(200, self._yield_state(), self._headers(exchange))
@@ -341,8 +353,9 @@ class FrontDoor:
         now["held_body_bytes"] = self._bodies.held
         now["yield_asked"] = int(self._turns.yielding.asked)
         now["yielded"] = int(self._turns.yielding.asked and not self._turns.on_gpus)
-        more = [*self._turns.metrics(), *self._use.lines(self.keys_unread)]
-        more += await self._gpus.lines() if only is None else ()
+        more = [*self._turns.metrics()]
+        if only is None:
+            more += [*self._use.lines(self.keys_unread), *await self._gpus.lines()]
         return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:

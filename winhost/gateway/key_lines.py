@@ -79,7 +79,7 @@ def parse_time(text: str) -> int:
 
 def parse_keys(text: str) -> list[KeyLine]:
     """Raises WrongKeys."""
-    found: list[KeyLine] = []
+    found: dict[str, KeyLine] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if not words or words.startswith("#"):
@@ -88,10 +88,10 @@ def parse_keys(text: str) -> list[KeyLine]:
             each = parse_key(words)
         except ValueError as wrong:
             raise WrongKeys(f"line {number}: {wrong}") from None
-        if any(each.name == other.name for other in found):
+        if each.name in found:
             raise WrongKeys(f"line {number} has a name that is there already")
-        found.append(each)
-    return found
+        found[each.name] = each
+    return list(found.values())
 
 
 def parse_key(line: str) -> KeyLine:

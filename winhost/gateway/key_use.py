@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from .api_keys import KeyFiles
+from .api_keys import NO_CHANGES, KeyFiles
 from .key_limits import TokenCount
 from .key_lines import KeyLine, time_text
 
@@ -32,16 +32,19 @@ class Used:
 
 
 class KeyUse:
-    """By the names of keys. Another key under the same name begins anew."""
+    """By the names of keys. Another key under the same name begins anew. had_changes: the file of changed keys had
+    something in it when this was last written.
+    """
 
     def __init__(self, file: "Path | None" = None) -> None:
         """file: None where nothing is kept."""
         self._file = file
         self._used: dict[str, Used] = {}
         self._written = ""
+        self.had_changes = False
         if file:
             try:
-                self._used = _read(file)
+                self._used, self.had_changes = _read(file)
             except FileNotFoundError:
                 pass
             except (OSError, ValueError, TypeError, RecursionError) as error:
@@ -108,7 +111,7 @@ _TOKENS: Mapping[str, str] = {"in": "tokens_in", "out": "tokens_out"}
 _COUNTS = [each.name for each in fields(Used) if each.name != "of"]
 
 
-def _read(file: Path) -> "dict[str, Used]":
+def _read(file: Path) -> "tuple[dict[str, Used], bool]":
     """Raises OSError, ValueError, TypeError, RecursionError."""
     with file.open("rb") as opened:
         top = json.loads(opened.read(_LARGEST))
@@ -117,4 +120,5 @@ def _read(file: Path) -> "dict[str, Used]":
     found = {name: Used(**each) for name, each in top["used"].items()}
     if any(type(getattr(each, name)) is not int for each in found.values() for name in _COUNTS):
         raise ValueError("a count is no number")
-    return found
+    read = top.get("read")
+    return found, isinstance(read, dict) and read.get("changes", "") not in ("", NO_CHANGES)

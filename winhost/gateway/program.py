@@ -92,19 +92,19 @@ def _prepared(file: Path) -> _Prepared:
     if folder is None:
         raise CannotStart("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
     files = KeyFiles(Path(folder, "keys"), Path(settings.key_changes) if settings.key_changes else None)
-    keys = _keys(files)
+    state = os.environ.get("STATE_DIRECTORY")
+    use = KeyUse(Path(state, "use.json") if state else None)
+    keys = _keys(files, use.had_changes)
     if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # its key would have no limit
         raise CannotStart(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
     if unknown := sorted(keys.metrics_models - settings.models.keys()):
         raise CannotStart(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
-    state = os.environ.get("STATE_DIRECTORY")
-    use = KeyUse(Path(state, "use.json") if state else None)
     return _Prepared(settings, files, keys, use, _context(settings.tls, Path(folder)) if settings.tls else None)
 
 
-def _keys(files: KeyFiles) -> ApiKeys:
+def _keys(files: KeyFiles, had_changes: bool) -> ApiKeys:
     try:
-        return files.first()
+        return files.first(had_changes)
     except WrongKeys as error:
         raise CannotStart(f"API keys: {error}") from None
     except OSError as error:

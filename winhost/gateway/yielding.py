@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Yielding:
         self.mode = AUTO
         self.wanted: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
-        self._until: dict[str, float] = {}  # by key
+        self._until: dict[str, float] = {}  # by key: in the program by its hash, as another may get its name
         self._since = float("-inf")
 
     @property
@@ -88,6 +88,11 @@ class Yielding:
 
     def resume(self, key: str) -> None:
         self._change(lambda: self._until.pop(key, None))
+
+    def only(self, keys: Set[str]) -> None:
+        """What others asked for is over."""
+        for key in self._until.keys() - keys:
+            self.resume(key)
 
     def set_mode(self, mode: str) -> None:
         if mode != self.mode:
