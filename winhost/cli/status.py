@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say, show_error_text, with_fleet
 from winhost.cli.outputs import Output
+from winhost.cli.runs import Held, state_of
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
@@ -283,7 +284,8 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
     run = targets.journals.serving.get(name)
     told = run.told if run else None
     records = [each for each in targets.journals.unfinished if each.host == name]
-    unfinished = tuple(map(_unfinished, records))
+    held = cache(Store().held)  # a look at a host that is held takes a second
+    unfinished = tuple(_unfinished(held, each) for each in records)
     models = (
         tuple(map(_model, found.models))
         if found
@@ -298,9 +300,9 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
     elif found and not found.serves:
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
-        trouble = unfinished[0].why
+        trouble = unfinished[0].why or None
     since = since_verified(name, found.versions) if found else None
-    words = _next(name, _way_on(records[0], targets) if records else None, found, troubled, error, bool(models))
+    words = _next(name, _way_on(held, records[0], targets) if records else None, found, troubled, error, bool(models))
     if since and since.changed and found and found.serves and not records:
         words = ("serve", "test", name, *(() if kept_api_key(name) else ("--key", "env:API_KEY")))
     return HostNow(
@@ -337,8 +339,10 @@ def _next(
     return ("chat", name, "Say hello") if served else ("assess", name)
 
 
-def _way_on(record: RunState, targets: Targets) -> tuple[str, ...]:
-    """The command that goes on with a run: the one that began it."""
+def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
+    """The command that goes on with a run: the one that began it. One that is under way goes on by itself."""
+    if held(record.host):
+        return ("runs", record.run)
     if not is_ours(record, Store()):
         return ("rollback" if record.going_back else "resume", record.run)
     if record.going_back:
@@ -348,12 +352,11 @@ def _way_on(record: RunState, targets: Targets) -> tuple[str, ...]:
     return ("up",) if here else ("up", "--on", record.host)
 
 
-def _unfinished(record: RunState) -> UnfinishedRun:
-    state = "was going back" if record.going_back else "interrupted"
+def _unfinished(held: Held, record: RunState) -> UnfinishedRun:
     changed = sum(not touched.is_restored for touched in record.touched.values())
     where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
-    why = record.stopped.why if record.stopped else f"it ended {where}"
-    return UnfinishedRun(record.run, state, changed, why)
+    why = record.stopped.why if record.stopped else "" if held(record.host) else f"it ended {where}"
+    return UnfinishedRun(record.run, state_of(held, record), changed, why)
 
 
 def _model(each: ModelStatus) -> ModelNow:
