@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -109,7 +109,7 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
     if tests:
         raise click.UsageError("--test and --key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
-    names = _names(targets, hosts)
+    held, names = _busy(targets), _names(targets, hosts)
     codes = [0]
 
     def results() -> Iterator[tuple[str, HostNow | WinhostError]]:
@@ -123,7 +123,7 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
             for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
                 found, error = _given(done)
                 codes.append(_code(found, error))
-                yield done.item, _now(done.item, targets, found, error)
+                yield done.item, _now(done.item, targets, held, found, error)
 
     _show_unreadable(targets, codes)
     if not names and output.form is None and output.shape != "name":
@@ -158,9 +158,9 @@ class _Watch:
         say("Asking …", err=True)
         while True:
             targets = Targets.read(self.fleet_file)
-            names = _names(targets, self.hosts)
+            held, names = _busy(targets), _names(targets, self.hosts)
             results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
-            found = [_now(each.item, targets, *_given(each)) for each in results]
+            found = [_now(each.item, targets, held, *_given(each)) for each in results]
             (self._draw if redraws else self._tell)(found)
             _show_unreadable(targets, [])
             if not names:
@@ -241,12 +241,12 @@ def overview() -> int:
     except UsageError as error:  # of a fleet.yaml with faults
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
         targets = Targets.without_fleet()
-    names = _names(targets, ())
+    held, names = _busy(targets), _names(targets, ())
     _show_unreadable(targets, [])
     if not names and not targets.journals.unreadable:
         _show_beginning()
     for name in names:
-        _show(_now(name, targets, None, None))
+        _show(_now(name, targets, held, None, None))
     if names:
         say("By the journals of this computer; winhost status asks the hosts.")
     say("All commands: winhost --help")
@@ -280,11 +280,16 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
     return int(Exit.DRIFT) if found is not None and not found.serves else 0
 
 
-def _now(name: str, targets: Targets, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
+def _busy(targets: Targets) -> Held:
+    """Which hosts a run is at. Looked up at once, with the journals: a run may end while its host is asked."""
+    store = Store()
+    return {each.host for each in targets.journals.unfinished if store.held(each.host)}.__contains__
+
+
+def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
     run = targets.journals.serving.get(name)
     told = run.told if run else None
     records = [each for each in targets.journals.unfinished if each.host == name]
-    held = cache(Store().held)  # a look at a host that is held takes a second
     unfinished = tuple(_unfinished(held, each) for each in records)
     models = (
         tuple(map(_model, found.models))

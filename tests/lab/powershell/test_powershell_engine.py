@@ -62,3 +62,16 @@ def test_the_command_that_a_lab_prints_is_typed_as_it_stands(tmp_path: Path) -> 
         lab.stderr.read()
     words = shlex.split(printed)
     assert words == ["winhost", "detect", "*", "--fleet", str(tmp_path / "my lab" / "fleet.yaml")]
+
+
+@pytest.mark.costly
+def test_who_only_looks_whether_a_port_is_open_leaves_no_traceback(tmp_path: Path) -> None:
+    own_linux = Path(__file__).parents[3] / "examples/linux/ubuntu-2xh100.json"
+    command = [sys.executable, "-m", "winhost", "lab", "up", str(own_linux), "-o", str(tmp_path / "lab")]
+    with started(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+        assert lab.stderr
+        while b"Ctrl-C" not in lab.stderr.readline():
+            pass
+        assert run(["host", "test", "--fleet", str(tmp_path / "lab/fleet.yaml")]) == 0
+        lab.terminate()
+        assert lab.stderr.read().decode() == "The simulator has stopped.\n"
