@@ -8,6 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -102,7 +103,7 @@ def read_header(file: BinaryIO, size: int) -> bytes:
 
 
 def is_packed(path: Path) -> bool:
-    with path.open("rb") as file:
+    with named(path), path.open("rb") as file:
         return MARK in _metadata(read_header(file, path.stat().st_size))
 
 
@@ -141,6 +142,8 @@ def _with_length(text: bytes) -> bytes:
 
 def weights(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
+    if not folder.is_dir():
+        raise BadContainer(f"{folder} is no folder: name the one with the model's *.safetensors")
     if not files:
         raise BadContainer(f"{folder} has no *.safetensors")
     return files
@@ -149,9 +152,21 @@ def weights(folder: Path) -> list[Path]:
 def read(path: Path) -> Container:
     """Checked against the file and against itself, before anything of it is used."""
     try:
-        return _read(path)
+        with named(path):
+            return _read(path)
     except (ArithmeticError, AttributeError, KeyError, TypeError):
         raise BadContainer(f"{path.name}: its table is not as winhost writes it") from None
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """What is wrong with a file says which one, because a model has many."""
+    try:
+        yield
+    except BadContainer as error:
+        if str(error).startswith(path.name):
+            raise
+        raise BadContainer(f"{path.name}: {error}") from None
 
 
 def _read(path: Path) -> Container:
@@ -204,7 +219,7 @@ def _metadata(header: bytes) -> dict[str, str]:
 def _json(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadContainer("the header is no JSON") from None
     if not isinstance(found, dict):
         raise BadContainer("the header is no JSON object")

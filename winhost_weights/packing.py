@@ -30,7 +30,7 @@ def pack(source: Path, target: Path, told: Told) -> None:
     for path in files:
         packed = target / path.name
         if not _done(path, packed):
-            with _written(packed) as out:
+            with container.named(path), _written(packed) as out:
                 _pack(path, out, codec)
         told(path.name, path.stat().st_size, packed.stat().st_size)
 

@@ -24,6 +24,7 @@ from tests.schemas import faults
 from tests.serving.one_plan import KEY, hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli import run
+from winhost.engine.store import Store
 from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
 from winhost.lab.running_lab import Lab
 
@@ -285,6 +286,11 @@ def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
     quick = there().out
     assert "llm-01: serves nothing" in quick  # by the journal: it did not come to its end
     assert f"Next: winhost resume {journal.stem}" in quick
+    with Store().lock("llm-01", "apply"):  # as while another winhost goes on with it
+        quick = there().out
+        assert "running now" in quick
+        assert f"Next: winhost runs {journal.stem}" in quick
+        assert "it ended" not in quick
 
 
 def test_what_was_rolled_back_serves_no_more(there: Line, served: Lab) -> None:

@@ -44,6 +44,33 @@ def test_what_is_not_packed_is_refused(line: Line, model: Path) -> None:
     assert "model.safetensors is not packed" in said.err
 
 
+def test_what_is_wrong_names_its_file(line: Line, model: Path) -> None:
+    (model / "other.safetensors").write_bytes(b"cut")
+    assert "other.safetensors: this is no safetensors file" in line("weights", "list", model).err
+    deep = b"[" * 100_000
+    (model / "other.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
+    assert "other.safetensors: the header is no JSON" in line("weights", "list", model).err
+
+
+@each_row("words", [("list",), ("verify",), ("pack", "-o", "small"), ("unpack", "-o", "big")])
+def test_a_folder_that_is_not_there_is_told_before_a_python(words: tuple[str, ...], line: Line) -> None:
+    said = line("weights", words[0], "modle", *words[1:], *(() if words[0] == "list" else ("--python", "none")))
+    assert (said.code, "modle is no folder" in said.err) == (1, True), said.err
+
+
+def test_what_an_engines_library_prints_is_passed_over(line: Line, model: Path) -> None:
+    python = stand_in("{'a': 1}\n{}\n" + '{"file": "model.safetensors", "before": 690000, "after": 1000000}')
+    assert line("weights", "verify", model, "--python", python).code == 0
+
+
+def test_a_folder_with_a_space_is_quoted_in_what_comes_next(line: Line, model: Path) -> None:
+    Path("so small").mkdir()
+    python = stand_in('{"file": "model.safetensors", "before": 1000000, "after": 690000}')
+    said = line("weights", "pack", model, "-o", "so small", "--python", python).out
+    assert f"  pip install 'so small/{WHEEL}' {NVCOMP}\n" in said
+    assert "  vllm serve 'so small' --load-format packed\n" in said
+
+
 def test_packing_runs_in_the_named_python_with_the_wheel(line: Line, model: Path) -> None:
     Path("small").mkdir()
     python = stand_in('{"file": "model.safetensors", "before": 5368709120, "after": 690000000}')

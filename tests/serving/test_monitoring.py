@@ -57,6 +57,11 @@ def test_rules_and_dashboard_ask_for_nothing_that_nobody_tells(tmp_path: Path) -
     assert recorded <= {name for expr in exprs for name in re.findall(r"winhost:[a-z_0-9:]+", expr)}
 
 
+def test_the_check_that_is_named_can_be_typed(tmp_path: Path) -> None:
+    result = CliRunner().invoke(winhost, ["render", "monitoring", "-o", str(tmp_path / "my files")])
+    assert f"promtool check config '{tmp_path}/my files/prometheus.yml'" in " ".join(result.output.split())
+
+
 def test_each_alert_has_a_test_of_promtool() -> None:
     tested = {case["alertname"] for test in yaml.safe_load(ALERTS.read_text())["tests"]
               for case in test.get("alert_rule_test", ()) if case.get("exp_alerts")}  # fmt: skip

@@ -13,8 +13,10 @@ from winhost.cli.named_files import files_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
+from winhost.cli.shells import command_line, own_shell
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
+from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.shipped import example_hosts
 from winhost.model.yamlfile import load
@@ -44,7 +46,9 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
         say(f"Simulated hosts running: {names}. In another terminal:", err=True)
-        say(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
+        # Typed as it stands, from whatever folder the other terminal is in.
+        words = ("winhost", "detect", "*", "--fleet", str(running.fleet_file.absolute()))
+        click.echo(f"  {visible(command_line(words, own_shell()))}", err=True)
         try:
             click.echo("Press Ctrl-C to stop them.", err=True)
             while True:

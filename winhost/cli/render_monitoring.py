@@ -6,10 +6,11 @@ import click
 
 from winhost.cli.outputs import Output
 from winhost.cli.render_compose import Rendered, show_rendered, write_folder
+from winhost.cli.shells import command_line, own_shell
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
 
 _NOTES = (
-    "Where Prometheus runs and has the key: promtool check config FOLDER/prometheus.yml",
+    "Where Prometheus runs and has the key: CHECK",
     "The dashboard was never seen in a Grafana: import winhost-dashboard.json and choose the Prometheus (unverified).",
 )
 
@@ -36,6 +37,7 @@ def monitoring(
     files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
     assert output.path
     write_folder(output.path, files, force)
-    notes = tuple(note.replace("FOLDER", str(output.path)) for note in _NOTES)
+    check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")), own_shell())
+    notes = tuple(note.replace("CHECK", check) for note in _NOTES)
     show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
     return 0

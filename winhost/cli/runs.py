@@ -82,7 +82,7 @@ def _summary(store: Store, held: Held, name: str) -> ListedRun:
     return ListedRun(
         name,
         record.host,
-        _state(held, record),
+        state_of(held, record),
         record.began,
         _why(held, record),
         last=record.last,
@@ -93,7 +93,7 @@ def _summary(store: Store, held: Held, name: str) -> ListedRun:
     )
 
 
-def _state(held: Held, record: RunState) -> str:
+def state_of(held: Held, record: RunState) -> str:
     if record.outcome:
         return record.outcome
     if held(record.host):

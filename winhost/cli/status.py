@@ -17,6 +17,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say, show_error_text, with_fleet
 from winhost.cli.outputs import Output
+from winhost.cli.runs import Held, state_of
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
@@ -108,7 +109,7 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
     if tests:
         raise click.UsageError("--test and --key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
-    names = _names(targets, hosts)
+    held, names = _busy(targets), _names(targets, hosts)
     codes = [0]
 
     def results() -> Iterator[tuple[str, HostNow | WinhostError]]:
@@ -122,7 +123,7 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
             for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
                 found, error = _given(done)
                 codes.append(_code(found, error))
-                yield done.item, _now(done.item, targets, found, error)
+                yield done.item, _now(done.item, targets, held, found, error)
 
     _show_unreadable(targets, codes)
     if not names and output.form is None and output.shape != "name":
@@ -157,9 +158,9 @@ class _Watch:
         say("Asking …", err=True)
         while True:
             targets = Targets.read(self.fleet_file)
-            names = _names(targets, self.hosts)
+            held, names = _busy(targets), _names(targets, self.hosts)
             results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
-            found = [_now(each.item, targets, *_given(each)) for each in results]
+            found = [_now(each.item, targets, held, *_given(each)) for each in results]
             (self._draw if redraws else self._tell)(found)
             _show_unreadable(targets, [])
             if not names:
@@ -240,12 +241,12 @@ def overview() -> int:
     except UsageError as error:  # of a fleet.yaml with faults
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
         targets = Targets.without_fleet()
-    names = _names(targets, ())
+    held, names = _busy(targets), _names(targets, ())
     _show_unreadable(targets, [])
     if not names and not targets.journals.unreadable:
         _show_beginning()
     for name in names:
-        _show(_now(name, targets, None, None))
+        _show(_now(name, targets, held, None, None))
     if names:
         say("By the journals of this computer; winhost status asks the hosts.")
     say("All commands: winhost --help")
@@ -279,11 +280,17 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
     return int(Exit.DRIFT) if found is not None and not found.serves else 0
 
 
-def _now(name: str, targets: Targets, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
+def _busy(targets: Targets) -> Held:
+    """Which hosts a run is at. Looked up at once, with the journals: a run may end while its host is asked."""
+    store = Store()
+    return {each.host for each in targets.journals.unfinished if store.held(each.host)}.__contains__
+
+
+def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
     run = targets.journals.serving.get(name)
     told = run.told if run else None
     records = [each for each in targets.journals.unfinished if each.host == name]
-    unfinished = tuple(map(_unfinished, records))
+    unfinished = tuple(_unfinished(held, each) for each in records)
     models = (
         tuple(map(_model, found.models))
         if found
@@ -298,9 +305,9 @@ def _now(name: str, targets: Targets, found: ServingStatus | None, error: Winhos
     elif found and not found.serves:
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
-        trouble = unfinished[0].why
+        trouble = unfinished[0].why or None
     since = since_verified(name, found.versions) if found else None
-    words = _next(name, _way_on(records[0], targets) if records else None, found, troubled, error, bool(models))
+    words = _next(name, _way_on(held, records[0], targets) if records else None, found, troubled, error, bool(models))
     if since and since.changed and found and found.serves and not records:
         words = ("serve", "test", name, *(() if kept_api_key(name) else ("--key", "env:API_KEY")))
     return HostNow(
@@ -337,8 +344,10 @@ def _next(
     return ("chat", name, "Say hello") if served else ("assess", name)
 
 
-def _way_on(record: RunState, targets: Targets) -> tuple[str, ...]:
-    """The command that goes on with a run: the one that began it."""
+def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
+    """The command that goes on with a run: the one that began it. One that is under way goes on by itself."""
+    if held(record.host):
+        return ("runs", record.run)
     if not is_ours(record, Store()):
         return ("rollback" if record.going_back else "resume", record.run)
     if record.going_back:
@@ -348,12 +357,11 @@ def _way_on(record: RunState, targets: Targets) -> tuple[str, ...]:
     return ("up",) if here else ("up", "--on", record.host)
 
 
-def _unfinished(record: RunState) -> UnfinishedRun:
-    state = "was going back" if record.going_back else "interrupted"
+def _unfinished(held: Held, record: RunState) -> UnfinishedRun:
     changed = sum(not touched.is_restored for touched in record.touched.values())
     where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
-    why = record.stopped.why if record.stopped else f"it ended {where}"
-    return UnfinishedRun(record.run, state, changed, why)
+    why = record.stopped.why if record.stopped else "" if held(record.host) else f"it ended {where}"
+    return UnfinishedRun(record.run, state_of(held, record), changed, why)
 
 
 def _model(each: ModelStatus) -> ModelNow:

@@ -4,35 +4,54 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import click
+
 from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
+from winhost.cli.shells import command_line, own_shell
+from winhost.model.errors import visible
 from winhost.model.units import about
-from winhost.serving.packed_weights import NVCOMP, WHEEL, WeightsFile, packed_files, run_in_engine, write_wheel
+from winhost.serving.packed_weights import (
+    NVCOMP,
+    WHEEL,
+    WeightsFile,
+    not_packed,
+    packed_files,
+    run_in_engine,
+    write_wheel,
+)
+from winhost_weights.container import BadContainer, weights
 
 
 def pack(model: Path, python: str, output: Output) -> int:
     """Pack the weights of MODEL."""
     folder = output.required_path
+    _refuse_none(model)
     _run(python, output, "pack", model, folder)
     try:
         write_wheel(folder)
     except OSError as error:
         raise from_os_error(error) from error
     if output.shape == "table":
-        say(f"To serve it: in the engine's Python, pip install {folder / WHEEL} {NVCOMP}")
-        say(f"Then start vLLM with: vllm serve {folder} --load-format packed")
+        shell = own_shell()
+        say("To serve it, in the engine's Python:")
+        click.echo(f"  {visible(command_line(('pip', 'install', str(folder / WHEEL), NVCOMP), shell))}")
+        say("Then start vLLM with:")
+        click.echo(f"  {visible(command_line(('vllm', 'serve', str(folder), '--load-format', 'packed'), shell))}")
     return 0
 
 
 def unpack(model: Path, python: str, output: Output) -> int:
     """Write the original files of MODEL."""
+    _refuse_none(model)
     return _run(python, output, "unpack", model, output.required_path)
 
 
 def verify(model: Path, python: str, output: Output) -> int:
     """Decode and compare."""
+    _refuse_none(model)
     return _run(python, output, "verify", model)
 
 
@@ -40,6 +59,14 @@ def listed(model: Path, output: Output) -> int:
     """List packed files."""
     _show(packed_files(model), output)
     return 0
+
+
+def _refuse_none(model: Path) -> None:
+    """Before a Python is looked for: a folder that is misspelt needs none."""
+    try:
+        weights(model)
+    except (BadContainer, OSError) as error:
+        raise not_packed(str(error)) from error
 
 
 def _run(python: str, output: Output, command: str, *folders: Path) -> int:

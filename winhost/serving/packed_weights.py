@@ -8,6 +8,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import winhost_weights
 from winhost import __version__
@@ -82,9 +83,8 @@ def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Ite
     with process:
         assert process.stdout
         for line in process.stdout:
-            if not line.startswith("{"):
+            if (said := _told(line)) is None:
                 continue  # of some library
-            said = json.loads(line)
             if "lacks" in said:
                 raise _no_packer(f"{python} cannot do it: {said['lacks']}")
             if "error" in said:
@@ -93,6 +93,14 @@ def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Ite
             yield WeightsFile(said["file"], *((first, second) if command == "pack" else (second, first)))
     if process.returncode:
         raise _no_packer(f"{python} ended with code {process.returncode}, and said why")
+
+
+def _told(line: str) -> dict[str, Any] | None:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and said.keys() & {"lacks", "error", "file"} else None
 
 
 def _no_packer(what: str) -> UsageError:

@@ -1,6 +1,7 @@
 """Without a PowerShell the lab says so, before anything is served; and a lab that is over has left nothing behind."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,3 +49,29 @@ def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signa
         assert lab.stderr.read().decode() == "The simulator has stopped.\n"
     assert lab.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.costly
+def test_the_command_that_a_lab_prints_is_typed_as_it_stands(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "winhost", "lab", "up", "win11-no-gpu", "-o", "my lab"]
+    with started(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+        assert lab.stderr
+        while "winhost detect" not in (printed := lab.stderr.readline().decode()):
+            assert printed
+        lab.terminate()
+        lab.stderr.read()
+    words = shlex.split(printed)
+    assert words == ["winhost", "detect", "*", "--fleet", str(tmp_path / "my lab" / "fleet.yaml")]
+
+
+@pytest.mark.costly
+def test_who_only_looks_whether_a_port_is_open_leaves_no_traceback(tmp_path: Path) -> None:
+    own_linux = Path(__file__).parents[3] / "examples/linux/ubuntu-2xh100.json"
+    command = [sys.executable, "-m", "winhost", "lab", "up", str(own_linux), "-o", str(tmp_path / "lab")]
+    with started(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+        assert lab.stderr
+        while b"Ctrl-C" not in lab.stderr.readline():
+            pass
+        assert run(["host", "test", "--fleet", str(tmp_path / "lab/fleet.yaml")]) == 0
+        lab.terminate()
+        assert lab.stderr.read().decode() == "The simulator has stopped.\n"

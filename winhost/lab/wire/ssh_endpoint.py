@@ -90,6 +90,8 @@ class _Listener(socketserver.ThreadingTCPServer):
     def __init__(self, endpoint: SshEndpoint) -> None:
         self.endpoint = endpoint
         self._transports: list[paramiko.Transport] = []
+        # It prints a traceback for each visitor who only looks whether the port is open, as `winhost host test` does.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def verify_request(self, request: object, client_address: object) -> bool:
