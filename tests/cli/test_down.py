@@ -17,6 +17,7 @@ SIZES: dict[str, tuple[Any, str]] = {
     "could not be read": ({"unknown": {"category": "PermissionDenied", "message": "denied"}}, " is not known. "),
     "not there yet": ({"unavailable": "Wsl"}, " is not known. "),
     "no file": (None, " is not known. "),
+    "nothing seen of it": (0, " is not known. "),
 }
 
 

@@ -173,7 +173,8 @@ def _size(host: HostFacts, of: type[WslDistro] | type[VmDisk], step: Step) -> st
         size = next(each.state.file_size for each in host.all(of) if each.key == step.key)
     except (MissingFact, StopIteration):
         size = None
-    return f"the size of {what} is not known" if size is None else f"{what} has {gb(size)}"
+    # A host says 0 of a file that it does not see, and no disk is that small.
+    return f"{what} has {gb(size)}" if size else f"the size of {what} is not known"
 
 
 def _models(record: RunState) -> Bytes:
