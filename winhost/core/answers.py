@@ -1,4 +1,6 @@
-"""What a host answered, resource by resource, and what it could not: an unread value never passes for one."""
+"""A host's answers, resource by resource, including those that it could not give: an unread value never passes for a
+value.
+"""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -71,7 +73,7 @@ class Record:
 
 
 def identity(resource: str, key: Key) -> Id:
-    """What an instance of a resource is called here: hashable, independent of the key's order."""
+    """The identity of an instance of a resource: hashable, independent of the key's order."""
     return resource, tuple(sorted(key.items()))
 
 

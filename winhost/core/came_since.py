@@ -1,4 +1,4 @@
-"""What of a run's changes can be taken back now, and what stays for that which came since and rests on it."""
+"""Decide which of a run's changes can be undone now, and which newer resources depend on the others."""
 
 from collections.abc import Iterator, Mapping
 from typing import cast
@@ -16,8 +16,8 @@ _GONE = "it is not there any more"
 
 @dataclass(frozen=True)
 class Verdicts:
-    """On everything that a run touched. undone: what goes back and what does not; kept: why, in words; missing: what
-    could not be judged; waiting: what goes back once what came since is taken back, and the names of that.
+    """The verdicts on everything that a run touched. undone: what is undone and what is not; kept: why, in words;
+    missing: what could not be judged; waiting: what is undone once newer changes are, and their names.
     """
 
     undone: Mapping[Id, Undo]
@@ -113,9 +113,8 @@ class _Judging:
                 raise MissingFact(user.resource, cast(Unavailable, self._host.answer(user.resource)))
 
     def _named_own(self, id_: Id, whole: ChangedResource) -> tuple[str, ...]:
-        """What this run changed itself counts where it stays for others, or is others' by now.
-
-        But not in a distro that this run made: with that goes also what somebody changed of what the run put there.
+        """The names of the run's own changes that others depend on by now. Not in a distro that this run made: with the
+        distro, also others' changes of what the run put there are gone.
         """
         touched = self._record.touched[id_]
         if id_ in self._used:
@@ -125,7 +124,7 @@ class _Judging:
         return (touched.title,) if others and not inside else ()
 
     def _lent(self, whole: ChangedResource) -> Iterator[Id]:
-        """What this run put there and others have taken away."""
+        """The resources that this run created and others have removed."""
         for rule in self._host.rules[whole.resource].rests:
             for id_, touched in self._record.touched.items():
                 left = {**touched.before, **touched.after}
@@ -133,7 +132,9 @@ class _Judging:
                     yield id_
 
     def _refuse_unread_parts(self, whole: ChangedResource) -> None:
-        """Without the role nobody could give a VM back what cannot be read of it now. Raises MissingFact."""
+        """Refuse to undo a VM whose parts cannot be read now: without the role nobody could restore them. Raises
+        MissingFact.
+        """
         for id_, missing in self._missing.items():
             part = self._record.touched[id_]
             if self._host.rules[part.resource].requires == whole.resource and not self._goes_along(part):
@@ -149,7 +150,7 @@ class _Judging:
         return itself or any(_is_in(touched, whole, self._host) for whole in wholes)
 
     def _goes_along(self, part: ChangedResource) -> bool:
-        """With something that this run had made, and has taken away or takes away now."""
+        """Tell whether it goes with something that this run had made, and has removed or removes now."""
         return any(
             _is_in(part, whole, self._host)
             and _was_made(whole, self._host)
@@ -193,10 +194,9 @@ def _undo(touched: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
 
 
 def _undo_unread(touched: ChangedResource, host: HostAnswers, record: Changes, missing: MissingFact) -> Undo:
-    """What is there only since we installed the role went with it, once we are on the way back from that.
-
-    And no VM runs without the role, whoever removed it; and what lay in a distro is gone for certain where there is no
-    such distro. Raises the MissingFact.
+    """Undo a resource that cannot be read now. A resource that exists only since the run installed the role goes with
+    the role, once that is undone; no VM runs without the role, whoever removed it; and the content of a distro is gone
+    where there is no such distro. Raises the MissingFact.
     """
     if not isinstance(missing.missing, Unavailable):
         raise missing
@@ -235,7 +235,7 @@ def _is_named_by(whole: ChangedResource, part: ChangedResource, host: HostAnswer
 
 
 def _was_made(whole: ChangedResource, host: HostAnswers) -> bool:
-    """By the run: it was not there before."""
+    """Tell whether the run created it: it was not there before."""
     return whole.before == host.rules[whole.resource].absent
 
 

@@ -1,4 +1,4 @@
-"""What a run has changed, as the lines of its journal add up to it: rollback undoes that and nothing else."""
+"""The changes of a run, as the lines of its journal add up to them: rollback undoes these and nothing else."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
@@ -41,7 +41,7 @@ class ChangedResource:
 
     @property
     def original(self) -> Mapping[str, Json]:
-        """What we set, as it was found."""
+        """The values of the properties that we set, as they were found."""
         return {name: self.before[name] for name in self.changed}
 
     @property
@@ -52,7 +52,7 @@ class ChangedResource:
 
 @dataclass(frozen=True)
 class Changes:
-    """Of one run. restored: what an earlier rollback has restored for good."""
+    """The changes of one run. restored: what an earlier rollback has restored for good."""
 
     touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
     in_flight: Step | None = None
@@ -97,7 +97,7 @@ def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Depend
 
 
 def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
-    """What is so after a step or a restart, where that is known."""
+    """Record the state after a step or a restart, where that is known."""
     if id_ not in changes.touched:
         raise Unfitting("it ends what was not begun")
     if after is None:
@@ -113,7 +113,7 @@ def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
 
 
 def noted(changes: C, resting: Mapping[Id, tuple[Dependent, ...]]) -> C:
-    """What rests on what was changed so far."""
+    """Record the dependents of what was changed so far."""
     if not resting.keys() <= changes.touched.keys():
         raise Unfitting("it tells of what was not begun")
     touched = dict(changes.touched)
@@ -124,7 +124,7 @@ def noted(changes: C, resting: Mapping[Id, tuple[Dependent, ...]]) -> C:
 
 
 def restored(changes: C, ids: Iterable[Id]) -> C:
-    """What was given back for good."""
+    """Record what was restored for good."""
     found = frozenset(ids)
     if not found <= changes.touched.keys():
         raise Unfitting("it gives back what was not begun")

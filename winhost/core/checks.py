@@ -1,4 +1,4 @@
-"""Whether what was wanted is still so, property by property."""
+"""Check whether desired properties still hold, one by one."""
 
 from collections.abc import Callable
 

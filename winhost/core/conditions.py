@@ -1,4 +1,4 @@
-"""Whether a declaration's conditions hold in the states of a resource, and what they found there."""
+"""Evaluate a declaration's conditions over the states of a resource, and name the values that they found."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ def hold(conditions: Iterable[Condition], states: States) -> bool:
 
 
 def worded(sentence: str, conditions: Iterable[Condition], states: States) -> str:
-    """With what the conditions found in place of its properties in braces."""
+    """Fill the properties in braces with what the conditions found."""
     return sentence.format_map({each.property: _shown(each, states) for each in conditions if each.property})
 
 
@@ -37,7 +37,7 @@ def _fits(condition: Condition, value: Json, states: States) -> bool:
 
 
 def _is_among(value: Json, values: Iterable[Json]) -> bool:
-    """As JSON has them: 1 is not true."""
+    """Compare as JSON does: 1 is not true."""
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
@@ -54,7 +54,7 @@ def _begins(value: Json, start: str) -> bool:
 
 
 def _gain(condition: Condition, value: Json, states: States) -> Json:
-    """How much larger a number is than the run left it, or what a list has beside that."""
+    """The increase of a number since the run set it, or the elements that a list has gained since."""
     left = _read(states["after"], condition.property)
     if isinstance(value, (list, tuple)):
         return sorted(set(value) - set(left or ()))

@@ -28,7 +28,7 @@ _BY_FROZEN = ("__hash__", "__dataclass_params__")
 
 
 class _Declared:
-    """What the decorator was given, for the methods that are still to be generated.
+    """The arguments of the decorator, for the methods that are still to be generated.
 
     body: the class as it was written, in which the values of fields are not yet replaced by their defaults.
     """
@@ -116,7 +116,7 @@ _FROZEN = {"__setattr__": _refuse_set, "__delattr__": _refuse_delete}
 
 
 def _dataclass(cls: Any = None, /, **options: bool) -> Any:
-    """As `dataclasses.dataclass`, later. Of its options: init, repr, eq, order, frozen, kw_only."""
+    """Like `dataclasses.dataclass`, but later. Its options: init, repr, eq, order, frozen, kw_only."""
 
     def declare(cls: type) -> type:
         chosen = {**_DEFAULTS, **options}

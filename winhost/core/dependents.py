@@ -1,4 +1,6 @@
-"""What rests on a resource: what needs it to go on, or to be taken back itself. By what the host shows, not by runs."""
+"""The dependents of a resource: what needs it to work, or to be undone itself. Found by what the host shows, not by
+runs.
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -10,9 +12,8 @@ from .rules import Rests
 
 
 def resting(resource: str, key: Key, host: HostAnswers, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
-    """By identity, each by the first rule that names it. Raises MissingFact.
-
-    But where nothing was seen to hold them against, what only counts by that need not be read.
+    """Find dependents by identity, each with the first rule that names it. Raises MissingFact. held: whether earlier
+    observations exist; without them, a rule that only counts newer dependents need not be read.
     """
     found: dict[Id, tuple[Rests, Dependent]] = {}
     for rule in host.rules[resource].rests:
@@ -23,7 +24,9 @@ def resting(resource: str, key: Key, host: HostAnswers, *, held: bool = True) ->
 
 
 def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
-    """What rests on it now, to be held against what comes. Raises MissingFact, also where some of it cannot be yet."""
+    """List the present dependents, for comparison with later ones. Raises MissingFact, also where some cannot be read
+    yet.
+    """
     for rule in host.rules[resource].rests:
         found = host.answer(rule.resource)
         if rule.since is not None and isinstance(found, Unavailable):
@@ -32,7 +35,7 @@ def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
 
 
 def by(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
-    """What rests by one rule on the instance with this key. Raises MissingFact."""
+    """List the dependents of the instance with this key by one rule. Raises MissingFact."""
     found = host.answer(rule.resource)
     if isinstance(found, Unknown):
         raise MissingFact(rule.resource, found)
@@ -42,7 +45,7 @@ def by(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
 
 
 def rests(rule: Rests, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
-    """Whether an instance in this state rests on the one with this key. Raises MissingFact."""
+    """Tell whether an instance in this state depends on the one with this key. Raises MissingFact."""
     if any(user[part].casefold() != key[part].casefold() for part in rule.on if part in key):
         return False
     for name, _ in filter(None, (rule.at, rule.unless)):
@@ -60,7 +63,9 @@ def _user(rule: Rests, record: Record) -> Dependent:
 
 
 def _by_disks(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
-    """Without what they run on distros cannot be listed; their disks may be there all the same."""
+    """List distros by their disks. Without the feature that runs them, distros cannot be listed; their disks may be
+    there all the same.
+    """
     if not rule.disks:
         return []
     accounts = host.answer("LocalAccount")

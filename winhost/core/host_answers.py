@@ -1,4 +1,4 @@
-"""What a host answered at one time, with what is declared of its resources: all that a decision is made from."""
+"""A host's answers at one time, with what is declared of its resources: all that a decision is made from."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,9 @@ class HostAnswers:
         return self.answers.get(resource, NOT_THERE)
 
     def state_of(self, resource: str, key: Key) -> Mapping[str, Json] | None:
-        """As the host told it, or of what can yet be made; None where there is no such. Raises MissingFact."""
+        """The state as the host answered it, or that of something not yet created; None where there is no such thing.
+        Raises MissingFact.
+        """
         found = self.answer(resource)
         if isinstance(found, (Unknown, Unavailable)):
             raise MissingFact(resource, found)

@@ -29,7 +29,7 @@ class DamagedLine(Exception):
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a journal has its lines. as_text: of an entry; ending: what the hash takes in behind that."""
+    """The format of a journal's lines. as_text: the text of an entry; ending: what the hash covers after it."""
 
     as_text: Callable[[RawEvent], str]
     ending: bytes = b""
@@ -43,7 +43,7 @@ class LineFormat:
         return {**entry, "hash": self._hash(entry)}
 
     def entries(self, data: bytes) -> list[RawEvent]:
-        """Of all whole lines. Raises DamagedLine."""
+        """Read the entries of all complete lines. Raises DamagedLine."""
         found: list[RawEvent] = []
         for number, text in enumerate(data.split(b"\n")[:-1], start=1):
             entry = read_line(number, text)
@@ -62,7 +62,7 @@ class LineFormat:
         return False
 
     def _hash(self, entry: RawEvent) -> str:
-        """Of an entry that has none yet."""
+        """Compute the hash of an entry that has none yet."""
         return hashlib.sha256(self.as_text(entry).encode() + self.ending).hexdigest()[:16]
 
 

@@ -35,7 +35,7 @@ class MarkedRun:
 
     @property
     def rollback(self) -> str:
-        """How it is rolled back, by whoever has its journal."""
+        """Tell whoever has its journal how it is rolled back."""
         if self.by == BUNDLE:
             return f"on the host, with the bundle of {self.run}: Rollback.ps1, or in Linux run.py rollback"
         return f"as {self.by[:100]}: winhost rollback {self.run}"
@@ -43,7 +43,7 @@ class MarkedRun:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a run found of a resource, and what it set there; of long texts their hash."""
+    """The state that a run found of a resource, and what it set; long texts as their hash."""
 
     run: MarkedRun
     resource: Id
@@ -126,7 +126,7 @@ def _movers(name: str, original: Json, marks: Sequence[Mark], own: str, value: J
 
 
 def _later(name: str, marks: Sequence[Mark], own: str) -> dict[MarkedRun, tuple[Json, Json]]:
-    """By run, what it found first and set last, after this run's own change."""
+    """The values that each later run found first and set last, after this run's own change."""
     later: dict[MarkedRun, tuple[Json, Json]] = {}
     for mark in marks:
         if name not in mark.set:

@@ -1,4 +1,4 @@
-"""From what is wanted and what is so, to ordered steps: differences, needs met once and given back, order."""
+"""Turn desired and present states into ordered steps: differences, needs that are met once and restored, order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ class NoInstance(Exception):
 
 
 def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
-    """What of a goal is not so. Raises NoInstance, MissingFact (a property that
-    could not be read cannot be given back).
+    """The properties of a goal that differ. Raises NoInstance, MissingFact (a property that could not be read cannot be
+    restored).
     """
     state = host.state_of(desired.resource, desired.key)
     if state is None:

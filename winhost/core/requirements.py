@@ -1,4 +1,4 @@
-"""What a change needs and asks for, by the rules that its resource declares."""
+"""Compute what a change needs and asks for, by the rules that its resource declares."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from .steps import Change, Need
 
 
 def needs_of(rules: Iterable[NeedRule], change: Change) -> tuple[Need, ...]:
-    """What must stand while it is made."""
+    """The states that other resources must have while the change is made."""
     return tuple(
         Need(rule.resource, {rule.part: name}, rule.desired)
         for rule in rules

@@ -46,7 +46,7 @@ class KeepIf:
 
 @dataclass(frozen=True)
 class UnknownIf:
-    """Where all of `when` holds, `fact` cannot be known before `until` is there: rollback cannot judge."""
+    """A rule by which `fact` cannot be known before `until` is there, where all of `when` holds: rollback cannot judge."""
 
     when: tuple[Condition, ...]
     fact: str
@@ -173,7 +173,7 @@ class ResourceRules:
 
 
 def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
-    """Of a guest of ours: what takes effect with a restart does so when its VM starts with its GPUs."""
+    """The rules of our own guest: changes take effect when its VM starts with its GPUs, which restarts it."""
     return replace(rules, restarts=False, risks=tuple(each for each in rules.risks if each.consent != RESTART))
 
 

@@ -1,4 +1,4 @@
-"""What is wanted, and what is done for it."""
+"""Desired resources, and the steps that reach them."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -53,7 +53,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Change:
-    """What a step does to one resource: only the properties that differ."""
+    """The change that a step makes to one resource: only the properties that differ."""
 
     key: Key
     before: Mapping[str, Json]

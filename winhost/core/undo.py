@@ -1,4 +1,4 @@
-"""What of a resource goes back, by the rule that it declares. rules.ps1 is the same in PowerShell."""
+"""Decide what of a resource is undone, by the rule that it declares. rules.ps1 is the same in PowerShell."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,7 +11,7 @@ from .rules import ResourceRules, UndoRule
 
 @dataclass(frozen=True)
 class Keep:
-    """Why rollback leaves something, or a part of it, as it is. rest: what it puts back all the same."""
+    """The reason why rollback leaves something, or a part of it, as it is. rest: properties that are still restored."""
 
     reason: str
     rest: Mapping[str, Json] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Read(dict[str, Json]):
 
 
 def _is_there_by_the_run(rule: UndoRule, states: States) -> bool:
-    """By the first property of what is not there."""
+    """Tell whether the run created it, by the first property of what is not there."""
     for name, absent in rule.remove_if_created.items():
         found = states["before"]
         return name in found and found[name] == absent and states["now"][name] != absent

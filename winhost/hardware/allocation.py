@@ -1,4 +1,4 @@
-"""How a Linux guest fills an MMIO window: one aligned piece per device, first fit, in no guaranteed order."""
+"""Simulate how a Linux guest fills an MMIO window: one aligned piece per device, first fit, in no guaranteed order."""
 
 from bisect import insort
 from collections import Counter

@@ -18,7 +18,7 @@ REGISTERS_MOST = 64 * MiB  # the largest register BAR known
 
 
 class BarSource(StrEnum):
-    """Where the sizes of a card's BARs come from, best first."""
+    """The sources of the sizes of a GPU's BARs, best first."""
 
     SURVEYED = "surveyed"
     TABLE = "table"

@@ -17,12 +17,12 @@ VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
 
 
 def serves(card: Card) -> bool:
-    """Whether it is a GPU, and not the display adapter of a management controller or of a hypervisor."""
+    """Tell whether it is a GPU, and not the display adapter of a management controller or of a hypervisor."""
     return not card.gpu.key["device"].upper().startswith((*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS))
 
 
 def runs_cuda(card: Card) -> bool:
-    """Whether it is an NVIDIA card: serving needs CUDA. Raises MissingFact for an imported card without ids."""
+    """Tell whether it is an NVIDIA GPU: serving needs CUDA. Raises MissingFact for an imported GPU without ids."""
     device = card.gpu.key["device"]
     if not device:
         raise MissingFact(f"the maker of the card at {card.location}", NOT_THERE)
@@ -30,7 +30,7 @@ def runs_cuda(card: Card) -> bool:
 
 
 def shows(card: Card) -> bool:
-    """Whether it may be in use as a display: monitors are attached, or firmware boots on it."""
+    """Tell whether it may be in use as a display: monitors are attached, or firmware boots on it."""
     return card.gpu.state.post_path or card.gpu.state.displays > 0
 
 

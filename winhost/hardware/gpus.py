@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 class P2p(StrEnum):
-    """Whether NVIDIA's Linux driver allows peer access between two such cards: over any link, NVLink or none."""
+    """The links over which NVIDIA's Linux driver allows peer access between two such GPUs."""
 
     ANY = "any"
     NVLINK = "nvlink"
@@ -27,7 +27,7 @@ class P2p(StrEnum):
 
 
 class NvLink(StrEnum):
-    """Where a card's NVLink comes from: its board, a bridge sold separately, or nowhere."""
+    """The origin of a GPU's NVLink: its board, a bridge sold separately, or none."""
 
     BOARD = "board"
     BRIDGE = "bridge"
@@ -35,7 +35,7 @@ class NvLink(StrEnum):
 
 
 class OpenModules(StrEnum):
-    """Whether NVIDIA's open kernel modules on Linux are required for the card, possible, or do not support it."""
+    """The GPU's relation to NVIDIA's open kernel modules on Linux: required, possible, or unsupported."""
 
     NEEDED = "needed"
     POSSIBLE = "possible"
@@ -93,17 +93,17 @@ class Gpu:
 
     @property
     def consumer(self) -> bool:
-        """Whether it is sold for desktop computers or notebooks."""
+        """Sold for desktop computers or notebooks."""
         return bool(self.line and self.line.startswith(CONSUMER_LINES))
 
     @property
     def vendor(self) -> str:
-        """Who made the chip."""
+        """The maker of the chip."""
         return VENDORS[self.device[:4]]
 
     @property
     def cuda(self) -> bool:
-        """Whether CUDA runs on it, which serving needs."""
+        """CUDA runs on it, which serving needs."""
         return self.vendor == "NVIDIA"
 
 

@@ -299,7 +299,7 @@ def check_low(asked: Bytes, window: LowWindow) -> Bytes:
 
 
 def _low_base(low: Bytes, cards: int) -> Bytes:
-    """Where BARs can begin: before them lie the frame buffer of a generation 2 VM and the config windows."""
+    """The lowest address for BARs: below it lie the frame buffer of a generation 2 VM and the config windows."""
     return FOUR_GIB - low + _frame_buffer(low) + cards * CONFIG_WINDOW
 
 

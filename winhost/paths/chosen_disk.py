@@ -1,4 +1,4 @@
-"""Whether Ubuntu gets a disk of its own, and which one."""
+"""Choose the disk that Ubuntu is installed on: one of its own, or that of Windows."""
 
 from winhost.model.refusal import Refusal
 from winhost.model.units import about
@@ -12,7 +12,7 @@ _BESIDE = "Or go beside Windows: --set disk=windows."
 
 
 def gets_own_disk(facts: HostFacts) -> bool:
-    """Whether Ubuntu has a disk of its own, or gets one where nothing else is said. Raises MissingFact."""
+    """Tell whether Ubuntu has a disk of its own, or gets one by default. Raises MissingFact."""
     return begun_disk(facts) is not None or (place_of(facts, LINUX_PARTITION) is None and bool(empty_disks(facts)))
 
 

@@ -1,4 +1,4 @@
-"""Which package of the distribution brings `docker compose`."""
+"""Choose the package of the distribution that brings `docker compose`."""
 
 from winhost.core.answers import MissingFact
 from winhost.paths.linux_engine import DOCKER, PACKAGES

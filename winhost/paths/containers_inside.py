@@ -1,4 +1,4 @@
-"""What runs containers in the Linux that a path ends in."""
+"""The container engine in the Linux that a path ends in."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,8 @@ from winhost.paths.linux_decisions import LinuxDecisions
 
 
 class ContainersInside:
-    """For the decisions of such a path: what its playbook may refer to, and nothing where no containers are wanted. All
-    of it raises MissingFact until that Linux can be read.
+    """The decisions about containers that a path's playbook may refer to; all are empty where no containers are wanted.
+    They raise MissingFact until that Linux can be read.
     """
 
     @property

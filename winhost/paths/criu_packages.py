@@ -1,4 +1,4 @@
-"""What saves a process with its GPU state to disk, for workloads that ask for it."""
+"""The packages that save a process with its GPU state to disk, for workloads that ask for it."""
 
 import re
 from contextlib import suppress

@@ -53,8 +53,8 @@ class CardFunction:
 
 
 class DdaDecisions(ContainersInside):
-    """What the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V role is
-    there, `vm` cannot be, and the entries that ask for it wait for the next stage.
+    """The decisions that the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V
+    role is there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
     def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, cards: tuple[Card, ...]) -> None:
@@ -83,7 +83,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def guest_forwards(self) -> tuple[Mapping[str, Json], ...]:
-        """How the new VM is reached behind NAT."""
+        """The port forwardings that reach the new VM behind NAT."""
         new = self._settings.new_vm
         if new is None:
             return ()
@@ -125,7 +125,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """For the guest, by the ids that the host knows: there is no PCI bus in the guest yet."""
+        """The guest's driver, chosen by the PCI ids that the host reads: the guest has no PCI bus yet."""
         if not self._guest:
             return ()
         if not self._guest.is_ready:
@@ -162,7 +162,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _grown(self) -> AskedInVain:
-        """What the windows of a guest of ours have, once it has its cards: it may have asked for more than is known."""
+        """The windows of our own guest once it has its GPUs: it may have asked for more than is known."""
         with suppress(MissingFact):
             window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
             if self._guest and window is not None and self._has_all:
@@ -175,7 +175,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _lacking(self) -> Mapping[str, AskedInVain]:
-        """By location, the MMIO space that the guest asked for in vain: for cards that it has and does not see."""
+        """The MMIO space that the guest asked for in vain, by location, for GPUs that it has and does not see."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
             asked = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
@@ -186,7 +186,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def shown_gpus(self) -> tuple[Mapping[str, Json], ...]:
-        """How many the driver in the guest shall show, once it has them, and that it runs them at their addresses."""
+        """The number of GPUs that the guest's driver shall show once it has them, at the addresses where it runs them."""
         if not self._guest:
             return ()
         self._await_gpus()
@@ -207,7 +207,9 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def inside(self) -> LinuxDecisions | None:
-        """What runs containers in the guest, where any are wanted. Raises MissingFact before it is set up."""
+        """The decisions about containers in the guest, if any are wanted. Raises MissingFact before the guest is set
+        up.
+        """
         if not self._guest or self._settings.containers is None:
             return None
         if not self._guest.is_ready:
@@ -216,7 +218,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
-        """Of the GPUs, once the guest has them: without one there is nothing to list."""
+        """The CDI specifications of the GPUs, once the guest has them: without a GPU there is nothing to list."""
         if self.inside is None:
             return ()
         self._await_gpus()

@@ -29,7 +29,7 @@ class MmioWindows:
 
 @dataclass(frozen=True)
 class AskedInVain:
-    """How much MMIO space of each window a guest asked for a card, as its kernel says; 0 where it says nothing."""
+    """The MMIO space of each window that a guest asked for a GPU, as its kernel logs it; 0 where it logs nothing."""
 
     high: Bytes
     low: Bytes
@@ -66,7 +66,7 @@ def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
 
 
 def cautions_of_high(asked: Bytes | None) -> Iterator[Caution]:
-    """What is known of a high window that the user sets, beyond whether it holds the cards."""
+    """The cautions about a high window that the user sets, apart from whether it holds the GPUs."""
     if asked is not None and (above := mmio.over_cap(asked)):
         yield Caution("mmio.over-cap", Severity.UNVERIFIED, above)
 
@@ -88,7 +88,7 @@ def address_width(facts: HostFacts) -> int | None:
 
 
 def width_by_model(facts: HostFacts) -> int | None:
-    """What all of the host's processors have by the catalogue."""
+    """The address width that all of the host's processors have by the catalogue."""
     with suppress(MissingFact):
         return narrowest(processor.state.name for processor in facts.all(Processor))
     return None

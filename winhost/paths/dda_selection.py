@@ -1,4 +1,4 @@
-"""Which cards go to which VM: those that the user names, by name, location path or GUID."""
+"""Choose which GPUs go to which VM: those that the user names, by name, location path or GUID."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ class VmNotNamed(UsageError):
 
 
 def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
-    """By GUID or exact name; the only one where none is asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
+    """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed, MissingFact."""
     known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
     if asked is None:
         if len(known) != 1:
@@ -50,7 +50,7 @@ def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
 
 
 def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
-    """By location path or exact name. Raises NotOnHost."""
+    """Choose GPUs by location path or exact name. Raises NotOnHost."""
     known = {card.location: card.gpu.state.name for card in facts.cards}
     chosen: dict[str, Card] = {}
     for word in asked:

@@ -1,4 +1,4 @@
-"""What a user may decide about the DDA path in its playbook; its other decisions are options of `winhost plan`."""
+"""The settings of the DDA path in its playbook; its other decisions are options of `winhost plan`."""
 
 from pydantic import Field
 

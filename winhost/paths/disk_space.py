@@ -1,4 +1,4 @@
-"""Where on a host's disks Linux could go: free space, empty disks, and how much Windows can give."""
+"""Find room for Linux on a host's disks: free space, empty disks, and how much Windows can give."""
 
 from collections.abc import Iterator
 
@@ -95,7 +95,7 @@ def _gap(disk: str, begin: Bytes, end: Bytes) -> Iterator[Gap]:
 
 
 def largest_gap(facts: HostFacts) -> Gap | None:
-    """On the disk of Windows. Raises MissingFact."""
+    """The largest gap on the disk of Windows. Raises MissingFact."""
     disk = windows_disk(facts)
     return max(gaps(facts, disk.state), key=lambda gap: gap.size, default=None) if disk else None
 
@@ -108,7 +108,7 @@ def floor_of_windows(partition: Partition, limit: ResizeLimit) -> Bytes:
 
 
 def can_give(facts: HostFacts) -> Bytes:
-    """What Windows can give of its volume. Raises MissingFact."""
+    """The bytes that Windows can give of its volume. Raises MissingFact."""
     partition = windows_partition(facts)
     limit = facts.of(ResizeLimit, partition.key) if partition else None
     return max(0, partition.state.size - floor_of_windows(partition.state, limit)) if partition and limit else 0

@@ -1,4 +1,4 @@
-"""What containers need inside the distro: a CDI specification of the GPUs, kept up to date, and Docker's settings."""
+"""The container settings inside the distro: a CDI specification of the GPUs, kept up to date, and Docker's settings."""
 
 from collections.abc import Mapping
 

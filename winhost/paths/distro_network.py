@@ -19,7 +19,7 @@ class StaticAddress:
 
     @classmethod
     def parse(cls, address: str, gateway: str | None = None, dns: tuple[str, ...] = ()) -> Self:
-        """From text. Raises ValueError for an address without prefix, or a gateway outside its network."""
+        """Parse an address. Raises ValueError for an address without prefix, or a gateway outside its network."""
         if "/" not in address:
             raise ValueError(f"{address!r} has no prefix length, as 192.0.2.10/24 has")
         found = ipaddress.ip_interface(address)
@@ -30,7 +30,7 @@ class StaticAddress:
 
 
 def network_file(static: StaticAddress, interface: str = "eth0") -> str:
-    """For systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
+    """The file for systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
     if re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", interface) is None:
         raise ValueError(f"{interface!r} is not the name of an interface")
     lines = [

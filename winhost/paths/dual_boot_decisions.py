@@ -43,9 +43,8 @@ Item = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class Places:
-    """Where the new partitions go, in bytes: Ubuntu's at offset, that of its installer behind it, and in front of it an
-    EFI system partition, where the disk is another than that of Windows. shrink_to: the size that Windows gets; None
-    where it stays.
+    """The new partitions, in bytes: Ubuntu's at offset, the installer's behind it, and in front an EFI system partition
+    where the disk is not that of Windows. shrink_to: the size that Windows gets; None where it stays.
     """
 
     disk: str
@@ -57,7 +56,7 @@ class Places:
 
 
 class DualBootDecisions(ContainersInside):
-    """What the playbook of this path may refer to."""
+    """The decisions that the playbook of this path may refer to."""
 
     def __init__(self, facts: HostFacts, settings: DualBootSettings) -> None:
         self._facts = facts
@@ -95,8 +94,8 @@ class DualBootDecisions(ContainersInside):
 
     @cached_property
     def places(self) -> Places:
-        """Of what is made already as it is; else on a disk of its own, in free space, or at the end of Windows. Raises
-        Refusal.
+        """The partitions as they are if they were made already; else on a disk of their own, in free space, or at the
+        end of Windows. Raises Refusal.
         """
         made, efi = self._made(LINUX_PARTITION), self._made(OWN_EFI)
         if made is not None and made.disk and made.offset and made.size:
@@ -200,13 +199,13 @@ class DualBootDecisions(ContainersInside):
         return tuple(wanted)
 
     def _named(self, guid: str) -> str:
-        """By its model, and by what tells it from another of the same."""
+        """Name a disk by its model and by what tells it from another of the same model."""
         disks = [each.state for each in self._facts.all(Disk) if each.state.guid == guid]
         return next((f"{each.model} ({_WITH if each.boot else _WITHOUT})" for each in disks), "its disk")
 
     @property
     def _label(self) -> str:
-        """By which the installer's guard knows the partition: of this machine and this place alone."""
+        """The label by which the installer's guard knows the partition: unique to this machine and position."""
         made = self._made(LINUX_PARTITION)
         if made is not None and made.label:
             return made.label
@@ -260,7 +259,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def switches(self) -> tuple[Item, ...]:
-        """To Linux, once its installer can be started. Raises MissingFact before."""
+        """The switch to Linux, once its installer can be started. Raises MissingFact before."""
         return ({"system": LINUX_RUNS, "partition": self._staged},) if self._ubuntu else ()
 
     @property

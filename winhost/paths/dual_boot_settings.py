@@ -1,4 +1,4 @@
-"""What a user may decide about Ubuntu beside Windows."""
+"""The settings of Ubuntu beside Windows."""
 
 from typing import Annotated, Literal
 
@@ -35,7 +35,7 @@ def _reference(text: str) -> str:
 
 
 class KeyProof(Closed):
-    """How it is proven, before anything changes, that recovery keys are kept elsewhere."""
+    """The proof, before anything changes, that recovery keys are kept elsewhere."""
 
     by: Proof = Field(
         description=(

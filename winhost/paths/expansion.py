@@ -1,4 +1,4 @@
-"""From a playbook and the decisions of its path to desired resources: fills in references."""
+"""Fill in a playbook's references with the decisions of its path: the result is desired resources."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource
 
 
 class _Scope:
-    """What a reference may name: the path's decisions, and `each`."""
+    """The names that a reference may use: the path's decisions, and `each`."""
 
     def __init__(self, decisions: object, each: object = None) -> None:
         self.decisions = decisions

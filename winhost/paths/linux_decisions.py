@@ -36,7 +36,7 @@ class LinuxDecisions:
 
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:
-        """Of the engine, and of the fabric manager, which Ubuntu's package leaves off."""
+        """The units of the engine, and of the fabric manager, which Ubuntu's package leaves disabled."""
         return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if self._has_fabric_manager else ()))
 
     @property

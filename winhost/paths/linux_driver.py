@@ -58,7 +58,7 @@ def wanted_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice 
 
 
 def _is_offered(state: AptPackages) -> bool:
-    """Whether a source has all of the set."""
+    """Tell whether a package source has the whole set."""
     try:
         return bool(state.to_add)
     except MissingFact as missing:
@@ -97,7 +97,7 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
 
 
 def has_fabric_manager(packages: str) -> bool:
-    """Of a set, as a Linux lists it whose PCI bus has NVSwitches."""
+    """Tell whether a set contains the fabric manager, which a Linux lists whose PCI bus has NVSwitches."""
     return any(each.startswith("nvidia-fabricmanager-") for each in packages.split(" "))
 
 

@@ -49,7 +49,9 @@ class ChosenEngine:
 
     @property
     def packages(self) -> tuple[Mapping[str, str], ...]:
-        """Of the distribution, where the engine is not there yet. Raises as `name`, and Refusal (linux.no-engine)."""
+        """The distribution's packages, where the engine is not installed yet. Raises as `name`, and Refusal
+        (linux.no-engine).
+        """
         if self.name == NONE:
             return ()
         packages = PACKAGES[self.name]
@@ -65,7 +67,7 @@ class ChosenEngine:
 
     @property
     def settings(self) -> tuple[Mapping[str, Json], ...]:
-        """Of Docker alone: Podman knows CDI."""
+        """Docker's settings; Podman needs none, because it knows CDI."""
         if self.name != DOCKER:
             return ()
         if DOCKER in self._there and major(self._there[DOCKER].version) < FIRST_WITH_CDI:

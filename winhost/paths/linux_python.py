@@ -1,4 +1,4 @@
-"""Which Python a distribution has, and how old its C library is: what wheels are chosen by."""
+"""The Python and the C library of a distribution, by which wheels are chosen."""
 
 from winhost.core.answers import MissingFact
 from winhost.resources.host import HostFacts

@@ -1,4 +1,4 @@
-"""What a user may decide about the path of a Linux of its own."""
+"""The settings of the path to a Linux of its own."""
 
 from typing import Literal
 

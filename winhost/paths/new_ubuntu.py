@@ -118,8 +118,8 @@ class NewUbuntu(OwnAddress):
 
 
 class UbuntuDecisions(ContainersInside):
-    """What the playbook may refer to, by how far the installation is. Lists of what is in the Linux raise MissingFact
-    until that runs.
+    """The decisions that the playbook may refer to at each stage of the installation. Lists of what is in the Linux
+    raise MissingFact until that runs.
     """
 
     def __init__(self, facts: HostFacts, asked: NewUbuntu, containers: LinuxSettings | None) -> None:
@@ -130,7 +130,7 @@ class UbuntuDecisions(ContainersInside):
         return (self._asked.image,)
 
     def installers(self, partition: str) -> tuple[Item, ...]:
-        """On the partition with this GUID; as it was made, once it has done its work. Raises RefusedError
+        """The installer on the partition with this GUID; as it was made, once it has done its work. Raises RefusedError
         (NotPrepared), MissingFact.
         """
         made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
@@ -152,12 +152,14 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def is_installed(self) -> bool:
-        """Whether the installer that winhost made has done its work."""
+        """Tell whether the installer that winhost made has done its work."""
         made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
         return made is not None and made.made is True and self._facts.the(RunningSystem).linux is not None
 
     def install_plan(self) -> InstallPlan:
-        """What is installed where, from what the host says now. Raises RefusedError (NotPrepared), MissingFact."""
+        """The parts and places of the installation, from the host's present answers. Raises RefusedError (NotPrepared),
+        MissingFact.
+        """
         asked = self._asked
         if asked.key is None:
             raise Refusal(
@@ -227,7 +229,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
-        """Of the GPUs, once a driver runs them."""
+        """The CDI specifications of the GPUs, once a driver runs them."""
         if self.inside is None or not self._gpus:
             return ()
         self._await_driver()
@@ -235,7 +237,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def shown_gpus(self) -> tuple[Item, ...]:
-        """How many the driver shall show."""
+        """The number of GPUs that the driver shall show."""
         self._await()
         if not self._gpus:
             return ()
@@ -262,7 +264,7 @@ class UbuntuDecisions(ContainersInside):
 
 @once
 def _packed(words: str | None, esp: str) -> str:
-    """What winhost adds to the installer's files, as Windows takes it."""
+    """Pack the files that winhost adds to the installer's for the PowerShell script that writes them."""
     texts = {path: data.decode("utf-8") for path, data in before_settings(words, esp).items()}
     packed = json.dumps(texts, sort_keys=True).encode("ascii")
     return b64encode(compress(packed, 9, mtime=0)).decode("ascii")

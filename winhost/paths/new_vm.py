@@ -86,12 +86,12 @@ class NewVm(VmNetworkSettings):
 
     @property
     def key(self) -> Mapping[str, str]:
-        """Of its resources."""
+        """The key of its resources."""
         return {"name": self.name}
 
     @property
     def disk_sha256(self) -> str | None:
-        """Of the VHDX that its disk is a copy of; None where an image is not pinned yet."""
+        """The hash of the VHDX that its disk is copied from; None where an image is not pinned yet."""
         if self.vhdx is not None:
             return self.vhdx.sha256
         return self.image.pinned.disk_sha256 if self.image.pinned else None
@@ -106,7 +106,7 @@ def made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
 
 
 class ComingVm(dict[str, str]):
-    """What is known of a VM before it is made. Reading anything else raises MissingFact."""
+    """The known parts of a VM that does not exist yet. Reading any other part raises MissingFact."""
 
     def __missing__(self, part: str) -> str:
         raise MissingFact(f"Vm.{part}", Unavailable(OwnVm.resource_type.name))
@@ -121,7 +121,7 @@ def the_made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm]:
 
 
 def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
-    """What its resources shall be. Raises Refusal, MissingFact."""
+    """The desired states of its resources. Raises Refusal, MissingFact."""
     for refusal in _refusals(facts, asked):
         raise refusal
     network = vm_network(facts, asked.name, asked)
@@ -139,7 +139,7 @@ def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
 
 
 def guest_of(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
-    """What is wanted of its guest, where winhost sets that up. Raises MissingFact."""
+    """The decisions about its guest, where winhost sets that up. Raises MissingFact."""
     if asked.guest is None:
         return None
     mac = _mac(facts, asked.name)

@@ -18,7 +18,7 @@ def _listed(given: object) -> object:
 
 
 class OwnAddress(Closed):
-    """What a user may decide about it."""
+    """The settings of an address of its own."""
 
     address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = Field(
         default=DHCP, description="As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."
@@ -38,7 +38,7 @@ class OwnAddress(Closed):
 
     @property
     def of_seed(self) -> GuestAddress | None:
-        """As a seed has it; None for DHCP."""
+        """The address in the form that a seed takes; None for DHCP."""
         if self.address == DHCP or self.gateway is None:
             return None
         return GuestAddress(IPv4Interface(self.address), self.gateway, tuple(map(ip_address, self.dns)))

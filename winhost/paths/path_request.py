@@ -1,4 +1,4 @@
-"""What a user asks of a path, parsed once where the command line, a plan file or a journal is read."""
+"""The user's request of a path, parsed once where the command line, a plan file or a journal is read."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ class PathRequest:
         return self.document.path
 
     def with_options(self, **values: Any) -> "PathRequest":
-        """With other values of PlanRequest's fields but the playbook."""
+        """Replace fields of PlanRequest; the playbook stays."""
         return replace(self, document=replace(self.document, **values))
 
     def with_playbook(self, playbook: Playbook) -> "PathRequest":

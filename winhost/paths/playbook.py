@@ -72,17 +72,17 @@ class Playbook(BaseModel):
 
     @property
     def named(self) -> frozenset[Id]:
-        """What it names by itself, and not by what a host turns out to be."""
+        """The resources that it names itself, independent of the host."""
         keys = ((each.resource, each.key) for each in self.resources)
         return frozenset(identity(*each) for each in keys if not REFERENCE.search(" ".join(each[1].values())))
 
     @property
     def content(self) -> dict[str, Any]:
-        """As a plan holds it."""
+        """The content in the form that a plan holds."""
         return self.model_dump(by_alias=True, mode="json")
 
     def with_settings(self, settings: Mapping[str, Json]) -> "Playbook":
-        """With other settings. Raises WrongPlaybook."""
+        """Replace the settings. Raises WrongPlaybook."""
         changed = Playbook(schema=self.schema_, path=self.path, settings=dict(settings), resources=self.resources)
         if faults := [*_wrong_settings(changed)] or [*_left_out(changed)]:
             raise WrongPlaybook(faults)
@@ -98,13 +98,15 @@ class WrongPlaybook(ValueError):
 
 
 def read_playbook(path: Path) -> Playbook:
-    """With names spelled out. Raises UsageError (FileFaults) with every fault of the file."""
+    """Read a playbook and spell out the names in its settings. Raises UsageError (FileFaults) with every fault of the
+    file.
+    """
     playbook = _shipped(path) or load_placed(path, Playbook, _faults).value
     return playbook.model_copy(update={"settings": spelled_out(playbook.path, playbook.settings)})
 
 
 def _shipped(path: Path) -> Playbook | None:
-    """What is part of winhost, read without the places of its words, which only somebody who changes it needs."""
+    """Read a playbook that winhost ships. It has no faults to point at, so the positions of its words are not read."""
     if path != shipped("playbooks") / path.name:
         return None
     try:

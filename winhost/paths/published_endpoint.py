@@ -9,7 +9,7 @@ from winhost.model.written import Closed
 
 
 class PublishedEndpoint(Closed):
-    """Where it listens and who may come there. `winhost plan --workload` sets it, by --listen and --allow."""
+    """The endpoint's address and who may reach it. `winhost plan --workload` sets it, by --listen and --allow."""
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(
         description="Of the Linux, and the same of Windows where that forwards it."
@@ -18,10 +18,10 @@ class PublishedEndpoint(Closed):
 
     @property
     def networks(self) -> list[str]:
-        """As resources have them."""
+        """The allowed networks in the form that resources take."""
         return sorted(map(str, self.allow))
 
     @property
     def who(self) -> str:
-        """For the reader of a plan."""
+        """The allowed networks in words, for the reader of a plan."""
         return f"{', '.join(self.networks)} (--allow)"

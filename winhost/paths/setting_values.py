@@ -126,7 +126,7 @@ class OwnValue:
 
 
 def own_values(settings: BaseModel, within: str = "") -> Iterator[OwnValue]:
-    """What of the settings of a path belongs to one host."""
+    """The settings of a path that are specific to one host."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):

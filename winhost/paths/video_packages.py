@@ -1,4 +1,6 @@
-"""What FFmpeg takes to encode and decode on a GPU: itself, and the driver's libraries where they are packages apart."""
+"""The packages with which FFmpeg encodes and decodes on a GPU: itself, and the driver's libraries where they are
+separate.
+"""
 
 import re
 from contextlib import suppress

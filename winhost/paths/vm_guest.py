@@ -33,7 +33,7 @@ def _no_root(user: str) -> str:
 
 
 class Guest(Closed):
-    """What the Linux of a new VM is told on its first start, so that winhost is let in over SSH."""
+    """The settings that the Linux of a new VM gets on its first start, so that winhost can log on over SSH."""
 
     key: Annotated[str, AfterValidator(public_key)] | None = Field(
         default=None,
@@ -52,11 +52,11 @@ class Guest(Closed):
 
 
 class GuestDecisions:
-    """What is wanted of the seed of one VM and of its guest, by how far they are.
+    """The desired states of one VM's seed and of its guest, at each stage of the setup.
 
-    The guest is let alone with its seed until it answers. Then it turns cloud-init off, or a start without the seed
-    would make it another machine; makes itself another host key, because the first one was on a CD; both are known
-    while either may be shown; and only then the CD goes. Where this breaks off, the next reading shows how far it is.
+    The guest is left alone with its seed until it answers. Then it turns cloud-init off, because a start without the
+    seed would make it another machine; makes another host key, because the first one was on a CD; both are known while
+    either may be shown; and only then the CD goes. After an interruption, the next reading shows how far it is.
     """
 
     def __init__(self, facts: HostFacts, name: str, guest: Guest, mac: str, network: Callable[[], VmNetwork]) -> None:
@@ -83,7 +83,7 @@ class GuestDecisions:
 
     @property
     def known_guests(self) -> tuple[Item, ...]:
-        """By which keys it is known from its first own key on, and whether the seed can go."""
+        """The keys by which the guest is known from its own first key on, and whether the seed can go."""
         if not self._is_past_first_key:
             return ()
         seed, own = self._seed, self._own
@@ -149,7 +149,7 @@ class GuestDecisions:
 
 
 def refuse_without_pci(facts: HostFacts) -> None:
-    """By no other driver does a guest see what Hyper-V assigns to it. Raises UsageError: NoPciDriver."""
+    """Refuse a guest without the only driver that shows it what Hyper-V assigns. Raises UsageError: NoPciDriver."""
     with suppress(MissingFact):  # what it does not tell is no reason
         system = facts.the(LinuxSystem)
         if system.pci_hyperv is False:
@@ -162,7 +162,7 @@ def refuse_without_pci(facts: HostFacts) -> None:
 
 
 def awaited() -> MissingFact:
-    """What needs a guest that is set up waits for it."""
+    """The missing fact for whatever waits until the guest is set up."""
     return MissingFact("SshHostKey", Unavailable(VmSeed.resource_type.name))
 
 

@@ -1,4 +1,4 @@
-"""What the disk of a VM of winhost's own is made of, where that is no VHDX that somebody prepared."""
+"""The image that a new VM's disk is made from, where it is not a prepared VHDX."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,7 @@ def _image(name: str) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Whether an image is a file on the computer that winhost runs on."""
+    """Tell whether an image is a file on the computer that winhost runs on."""
     return not is_address(name) and (re.search(r"[/\\]", name) is not None)
 
 
@@ -73,7 +73,7 @@ class VmImage(Closed):
 
     @property
     def file(self) -> str:
-        """What its disk is called, on the host too."""
+        """The name of its disk, which is the same on the host."""
         base = re.split(r"[/\\]", self.name)[-1].replace("@", "-")
         plain = re.sub(r"[^A-Za-z0-9._-]", "-", re.sub(r"\.(img|qcow2|raw)\Z", "", base))
         return f"{plain[-58:]}.vhdx"

@@ -26,7 +26,7 @@ _FIRST_GUEST = 10  # below are the host and what somebody may add by hand
 
 
 class VmNetworkSettings(OwnAddress):
-    """What a user may decide about it."""
+    """The settings of a new VM's network."""
 
     switch: str | None = Field(
         default=None,
@@ -225,6 +225,8 @@ def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
 
 
 def _has_link(facts: HostFacts, switch: Instance[VmSwitch]) -> bool:
-    """Of a team of adapters that only the switch knows, nothing is told; then it has one."""
+    """Tell whether the adapters of the switch are up. Windows does not list a team that only the switch knows: it counts
+    as up.
+    """
     bound = [each.state for each in facts.all(NetworkAdapter) if each.state.switch == switch.key["switch"]]
     return all(adapter.status == "up" for adapter in bound)

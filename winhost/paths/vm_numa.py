@@ -1,4 +1,4 @@
-"""Where a new VM and its GPUs are among the NUMA nodes of a host: Hyper-V decides, and winhost says so."""
+"""The NUMA nodes of a new VM and its GPUs: Hyper-V decides, and winhost says so."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,10 +14,10 @@ from winhost.resources.windows.processor import Processor
 
 
 def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: int) -> Iterator[Caution]:
-    """Of a new VM with these GPUs and this size on a host with several sockets; what is not known is no caution.
+    """The cautions for a new VM with these GPUs and this size on a host with several sockets; unknown facts give none.
 
-    No cmdlet of Hyper-V places a VM: Set-VMProcessor and Set-VMMemory only bound what it has of a node, and left alone
-    a node of the VM is as large as one of the host.
+    No cmdlet of Hyper-V chooses a node for a VM: Set-VMProcessor and Set-VMMemory only bound what it takes of a node,
+    and by default a node of the VM is as large as one of the host.
     """
     with suppress(MissingFact):
         sockets = facts.all(Processor)

@@ -1,4 +1,4 @@
-"""What the playbook of each path may refer to, and which settings it has."""
+"""The references and settings that the playbook of each path may use."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ from winhost.paths.never_sleep import POWER_PLAN
 
 
 class NoSettings(BaseModel):
-    """For a path without settings."""
+    """The settings of a path that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

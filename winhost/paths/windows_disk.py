@@ -1,4 +1,4 @@
-"""What about the disk of Windows keeps Ubuntu from it: no matter where Ubuntu has a disk of its own."""
+"""The properties of the disk of Windows that prevent Ubuntu beside it. A disk of its own avoids them."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,14 +21,14 @@ def of_windows(facts: HostFacts) -> list[Instance[Partition]]:
 
 
 def free_on_esp(facts: HostFacts) -> Bytes | None:
-    """Of its one EFI system partition, else None. Raises MissingFact."""
+    """The free bytes of the one EFI system partition of Windows; None if it has none or several. Raises MissingFact."""
     guids = {each.key["partition"] for each in of_windows(facts) if each.state.type == EFI}
     found = [each.state.free for each in facts.all(EfiVolume) if each.key["partition"] in guids]
     return found[0] if len(found) == 1 else None
 
 
 def has_room_on_esp(free: Bytes) -> bool:
-    """For a boot loader."""
+    """Tell whether a boot loader fits."""
     return free >= _LEAST_ON_ESP
 
 

@@ -16,7 +16,7 @@ from winhost.sizing.host_memory import WINDOWS_USABLE
 
 
 def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
-    """From the settings and from the playbook's resources."""
+    """The cautions from the settings and from the playbook's resources."""
     yield from _of_memory(facts, settings)
     yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
     if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):

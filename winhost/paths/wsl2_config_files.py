@@ -1,4 +1,4 @@
-"""What the path writes into .wslconfig of the account and /etc/wsl.conf of the distro."""
+"""The content of .wslconfig of the account and of /etc/wsl.conf of the distro."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, MiB

@@ -40,9 +40,8 @@ class Staged:
 
 @dataclass(frozen=True)
 class SshAccess:
-    """Where sshd of the distro listens, for which public keys, and from which networks.
-
-    allowed: None behind NAT, where every connection comes from Windows, whose firewall decides.
+    """The distro's sshd: its port, listen address, public keys and allowed networks. allowed: None behind NAT, where
+    every connection comes from Windows, whose firewall decides.
     """
 
     port: int
@@ -160,7 +159,7 @@ class Wsl2Decisions:
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
-        """With mirrored networking the Hyper-V firewall blocks inbound connections by default."""
+        """The openings of the Hyper-V firewall, which blocks inbound connections by default with mirrored networking."""
         if self._mode != "mirrored" or not self.ways_in:
             return ()
         ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}

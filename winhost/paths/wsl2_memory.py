@@ -1,4 +1,4 @@
-"""How much memory the Linux VM of WSL gets."""
+"""The memory of WSL's Linux VM."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,9 @@ class WslMemory:
 
 
 def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> WslMemory:
-    """At least the memory of all GPUs, if the host has as much besides what Windows needs. Raises MissingFact.
-
-    With less than the cards have, WSL was seen to fail on them (microsoft/WSL #40678); half of the host is what it
-    takes by itself.
+    """Give WSL at least the memory of all GPUs, if the host has as much besides what Windows needs. Raises MissingFact.
+    With less than the GPUs have, WSL was seen to fail on them (microsoft/WSL #40678); by itself it takes half of the
+    host's memory.
     """
     total = facts.memory.total
     if stated is not None:

@@ -134,7 +134,7 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
 
 
 def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
-    """What no step of a plan can restore: a deleted account, and rights that a policy denies."""
+    """Refuse what no step of a plan can restore: a deleted account, and rights that a policy denies."""
     there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
     for task in facts.all(AccountTasks):
         name = task.key["account"]

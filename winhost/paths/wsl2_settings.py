@@ -1,4 +1,4 @@
-"""What a user may decide about the WSL 2 path: `settings` of its playbook, or `winhost plan --set NAME=VALUE`."""
+"""The settings of the WSL 2 path: `settings` of its playbook, or `winhost plan --set NAME=VALUE`."""
 
 import re
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -58,7 +58,7 @@ class WslPackage(File):
 
     @property
     def full(self) -> str:
-        """With the four parts that Windows Installer writes."""
+        """The version with the four parts that Windows Installer writes."""
         return ".".join([*self.version.split("."), "0"][:4])
 
 

@@ -33,8 +33,8 @@ from winhost.sizing.placement import Placement
 
 @dataclass(frozen=True)
 class Budget:
-    """What a workload takes of the available memory. fits: by the upper ends; may_fit: by the lower ends; None where
-    that is unknown.
+    """The memory that a workload takes of what is available. fits: by the upper ends; may_fit: by the lower ends; None
+    where that is unknown.
     """
 
     variant: str
@@ -84,14 +84,14 @@ class _Doubts:
     placement: Placement
 
     def card(self, card: int) -> bool:
-        """Whether something on this card is missing."""
+        """Tell whether a value on this GPU is missing."""
         placed = self.placement.cards
         video = bool(missing_of_video(self.workload.video)) and card in placed.get(VIDEO, ())
         return video or any(each.missing and card in placed.get(each.model.name, ()) for each in self.engines)
 
     @property
     def backups(self) -> bool:
-        """Whether a backup is missing."""
+        """Tell whether the size of a backup is missing."""
         return any(e.model.sleeps and e.model.level == 1 and e.backup is None for e in self.engines)
 
 

@@ -1,4 +1,4 @@
-"""What a workload takes on the GPUs, how much of them engines can have, and which model goes on which of them."""
+"""The memory that a workload takes on the GPUs, the part of them that engines can have, and the GPUs of each model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def limit_of(path: str, models: Iterable[Model]) -> _Limit:
 
 
 def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
-    """How much of a GPU engines can have, inside and outside their shares."""
+    """The bytes of a GPU that engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
     outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
     vram = available_memory.cards[card]
@@ -62,10 +62,10 @@ def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: in
 
 
 def share_holds(each: Engine, vram: Bytes, share: Fraction, vllm: Version | None = None) -> bool | None:
-    """Whether an engine starts with this share of a GPU to itself: None where that depends on what it takes.
+    """Tell whether an engine starts with this share of a GPU to itself; None where that depends on what it takes.
 
     Weights, KV cache and activations have to be inside, and there has to be room for the rest outside. From
-    GRAPHS_INSIDE on graphs may be in both.
+    GRAPHS_INSIDE on, graphs may be in both.
     """
     seen = vram * CUDA_SEES
     (inside_least, inside), (outside_least, outside) = _ends(each.share), _ends(each.outside)
@@ -83,7 +83,7 @@ def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
 
 
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:
-    """By the upper ends, or where those have no room, by the lower ends."""
+    """Place the engines by their upper ends, or by their lower ends if those have no room."""
     safe, most = [each.bytes or 0 for each in capacities], [each.most or 0 for each in capacities]
     found = place_on_cards([*map(_claim, engines), *_claims_of_video(workload.video)], safe)
     if found.fits:

@@ -1,8 +1,8 @@
-"""What one model takes: on each of its GPUs, and of host memory while it sleeps. Pure arithmetic in bytes.
+"""The memory that one model takes: on each of its GPUs, and of the host while it sleeps. Pure arithmetic in bytes.
 
 The lines are vLLM's own. Its share (--gpu-memory-utilization) holds weights, KV cache and activations; the CUDA
-context, CUDA graphs and NCCL come on top. Each line has a range, `bytes` at most and `least`. What is not stated and
-cannot be computed is missing, never guessed.
+context, CUDA graphs and NCCL come on top. Each line has a range, `bytes` at most and `least`. A value that is neither
+stated nor computable is missing, never guessed.
 """
 
 from dataclasses import replace
@@ -96,18 +96,18 @@ class Engine:
 
     @property
     def outside(self) -> tuple[MemoryPart, ...]:
-        """What it takes of each GPU beyond its share while it is awake."""
+        """The parts that it takes of each GPU beyond its share while it is awake."""
         return tuple(part for part in (*self.stays, *self.turn) if part.what in OUTSIDE_LINES)
 
     @property
     def share(self) -> tuple[MemoryPart, ...]:
-        """What its share has to hold while it is awake."""
+        """The parts that its share has to hold while it is awake."""
         return tuple(part for part in self.turn if part.what not in OUTSIDE_LINES)
 
 
 def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
-    """What a model takes. gpu: memory of the largest GPU, by which vLLM chooses how much it batches; vllm: its version,
-    None where nobody states it.
+    """Compute what a model takes. gpu: memory of the largest GPU, by which vLLM chooses how much it batches; vllm: its
+    version, None if not stated.
     """
     found: list[MemoryPart | Missing | None]
     old = vllm is not None and vllm < TAMED
@@ -136,7 +136,7 @@ def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
 
 
 def _sleeps_in_place(model: Model) -> bool:
-    """Whether its process stays on the GPU between its turns, instead of being stopped or suspended."""
+    """Tell whether its process stays on the GPU between its turns, instead of being stopped or suspended."""
     return model.sleeps and model.level > 0 and not model.suspend
 
 
@@ -213,8 +213,8 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
 
 
 def _pool_copy(model: Model) -> MemoryPart | None:
-    """What loading leaves behind in the pool that sleep frees: quantized weights take another shape once they are
-    loaded, and a live pool gives nothing back. Of weights in 16 bits nothing was left behind where it was measured.
+    """The copy that loading leaves in the pool that sleep frees: quantized weights take another shape once they are
+    loaded, and a live pool gives nothing back. 16-bit weights left nothing behind where it was measured.
     """
     share = weights(model)
     if model.quantization is None or not (model.sleeps and model.level) or isinstance(share, Missing):

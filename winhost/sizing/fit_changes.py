@@ -17,7 +17,7 @@ from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
 
 
 class ChangeKind(StrEnum):
-    """What is changed; `to` is a number, a size in bytes for memory, or a word for weights."""
+    """The kinds of changes; `to` is a number, a size in bytes for memory, or a word for weights."""
 
     SEQUENCES = "sequences"
     CONTEXT = "context"
@@ -47,7 +47,6 @@ class FitChange:
 
     @property
     def text(self) -> str:
-        """For people."""
         of = f"{self.model}: " if self.model else ""
         return of + _TEXTS[self.kind](self)
 
@@ -78,7 +77,7 @@ def changed(
 
 
 def _with_ram(available_memory: AvailableMemory, ram: Bytes) -> AvailableMemory:
-    """Where Linux has its own driver, what may be pinned grows with its memory."""
+    """Change the memory of the target. Where Linux has its own driver, the memory that can be pinned grows with it."""
     if available_memory.pinned is None or available_memory.path in SHARED_WITH_WINDOWS:
         return replace(available_memory, ram=ram)
     return replace(available_memory, ram=ram, pinned=max(0, available_memory.pinned + ram - available_memory.ram))

@@ -21,7 +21,6 @@ class Fix:
 
     @property
     def text(self) -> str:
-        """For people."""
         return "; ".join(change.text for change in self.changes)
 
     @property
@@ -66,13 +65,13 @@ _MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 
 def minimal(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
-    """Without fixes that contain another fix."""
+    """Drop fixes that contain another fix."""
     found = list(dict.fromkeys(fixes))
     return tuple(fix for fix in found if not any(_does_less(other, fix) for other in found))
 
 
 def _does_less(one: Fix, other: Fix) -> bool:
-    """Whether the other makes each change of this one, or a larger one of memory."""
+    """Tell whether the other makes each change of this one, or a larger one of memory."""
     if one == other:
         return False
     to = {(change.kind, change.model): change.to for change in other.changes}

@@ -1,4 +1,4 @@
-"""Whether a change helped, and the arithmetic that shows it."""
+"""Judge whether a change helped, and show the arithmetic."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from winhost.sizing.memory_places import (
 
 
 def holds_on_cards(found: Budget, now: Budget) -> bool:
-    """Whether the cards hold it. Where the workload is known not to fit now, unknown places do not rule out a fix."""
+    """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule out a fix."""
     cards = [place.fits for place in found.places if place.card is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in cards)
 
 
 def as_good_as(found: Budget, now: Budget) -> bool:
-    """Whether it fits; unknown is enough where it was known not to fit."""
+    """Tell whether it fits; unknown is enough if it was known not to fit."""
     return found.fits is True or (now.fits is False and found.fits is None and found.placement.fits)
 
 

@@ -10,7 +10,7 @@ from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_CARDS
 
 
 def memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterator[FitChange]:
-    """In whole GiB: /dev/shm, what the target gets, what is in the machine."""
+    """Changes of memory in whole GiB: /dev/shm, the target, the machine."""
     shm = found.at(SHM)
     if shm and not shm.fits:
         yield FitChange(ChangeKind.SHM, None, available_memory.shm, _whole(shm.used))
@@ -23,7 +23,7 @@ def memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterator
 
 
 def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
-    """What the target should get: more where it lacks, less where Windows lacks and it can spare it."""
+    """The memory that the target should get: more where it lacks, less where Windows lacks and it can spare it."""
     ram, pinned, host = found.at(RAM), found.at(PINNED), found.at(HOST)
     assert ram is not None
     least = _whole(max(ram.used, available_memory.ram - (pinned.margin or 0) if pinned else 0))

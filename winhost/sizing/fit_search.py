@@ -1,4 +1,4 @@
-"""What is tried: every kind of change that may make a workload fit."""
+"""Try every kind of change that may make a workload fit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -80,7 +80,7 @@ class FixSearch:
                 yield from self._fewer(first, ChangeKind.CONTEXT)
 
     def _fewer(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
-        """For each model the most that the cards can hold, in multiples of its step."""
+        """Reduce each model to the most that the GPUs can hold, in multiples of its step."""
         for model in self.workload.models:
             most = _most(_steps(model, kind), lambda n, m=model: self._cards_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
             if most:
@@ -110,7 +110,7 @@ class FixSearch:
         yield changes(counts)
 
     def _quantized(self) -> Iterator[Changes]:
-        """For each model the largest weights that the cards hold; for all of them where one is not enough."""
+        """Quantize each model to the largest weights that the GPUs hold; all of them where one is not enough."""
         for to in (Quantization.FP8, Quantization.AWQ):
             every = self._all_quantized(to)
             found: list[Changes] = [(change,) for change in every if self._cards_hold((change,))]
@@ -153,7 +153,7 @@ class FixSearch:
                 return
 
     def _spread(self) -> Iterator[Changes]:
-        """For each model the number of cards that share its layers: of those that there are, else with added ones."""
+        """Spread the layers of each model over more GPUs: of those that there are, else with added ones."""
         for model in self.workload.models:
             if model.memory is not None or model.attention is None:
                 continue
@@ -201,7 +201,7 @@ class FixSearch:
 
 
 def _steps(model: Model, kind: ChangeKind) -> int:
-    """How many steps there are below what is asked for; 0 where less of it does not help, or is not known to."""
+    """The number of steps below what is asked for; 0 where less of it does not help, or is not known to."""
     if model.attention is None or model.kv is not None or model.memory is not None:
         return 0
     was = model.sequences if kind is ChangeKind.SEQUENCES else model.context

@@ -1,4 +1,4 @@
-"""What a workload takes of host memory: in the target's RAM and /dev/shm, pinned, and of the machine."""
+"""The memory that a workload takes of the host: the target's RAM and /dev/shm, pinned memory, and the machine's."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +43,9 @@ def wsl_default_ram(host_ram: Bytes) -> Bytes:
 
 
 def as_planned(available_memory: AvailableMemory, workload: Workload) -> AvailableMemory:
-    """With the most memory that a plan's .wslconfig can give WSL; nothing else limits /dev/shm of a container there."""
+    """The available memory with the most that a plan's .wslconfig can give WSL; nothing else limits a container's
+    /dev/shm there.
+    """
     if available_memory.path != "wsl2":
         return available_memory
     windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
@@ -73,7 +75,7 @@ def ram_lines(
 
 
 def engine_ram(model: Model) -> Bytes:
-    """Of one engine and the file of weights that it loads, without /dev/shm and backups."""
+    """The RAM of one engine and of the file of weights that it loads, without /dev/shm and backups."""
     return _process_count(model) * PROCESS_RAM + LOADING
 
 

@@ -1,4 +1,4 @@
-"""Where memory is: what is counted in each place, and whether it fits there."""
+"""The kinds of memory: what is counted in each, and whether it fits there."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,8 +1,8 @@
-"""Which models go on which cards.
+"""Place models on GPUs.
 
-The rule is first fit, largest first: the models in falling order of what they need on a card, each on the first cards
-with room, the cards in falling order of their memory. Where that fails, the other choices are tried in the same
-order, so that a fit is found where there is one; after `TRIES` choices the search gives up (`proven` is False).
+The rule is first fit, largest first: models in falling order of what they need on a GPU, each on the first GPUs with
+room, GPUs in falling order of their memory. Where that fails, the other choices are tried in the same order, so that a
+fit is found where there is one; after `TRIES` choices the search gives up (`proven` is False).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +16,8 @@ TRIES = 5_000
 
 @dataclass(frozen=True)
 class Claim:
-    """What is to be placed on `cards` different cards: `fixed` always, `turn` while it is awake, bytes on each.
-
-    Of those on a card that take turns, one is awake: the largest turn counts.
+    """A claim on `cards` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. Of those
+    on a GPU that take turns, one is awake: the largest turn counts.
     """
 
     name: str
