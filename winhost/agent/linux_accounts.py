@@ -52,7 +52,7 @@ def read_groups() -> dict[str, LocalGroup]:
 
 
 def account_name(name: str) -> str:
-    """Of a user or a group, as Debian allows it."""
+    """Check the name of a user or a group, as Debian allows it."""
     return matching(r"[a-z_][a-z0-9_-]{0,31}", name, "the name of an account")
 
 

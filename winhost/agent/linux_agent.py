@@ -148,7 +148,7 @@ def waiting(text: str) -> Iterator[None]:
 
 
 def doing(text: str) -> None:
-    """Of what is waited for: how far it is."""
+    """Report the progress of what is waited for."""
     WAITS[-1] = text
 
 
@@ -209,7 +209,7 @@ def once(label: str, read: Callable[[], Any]) -> Any:
 
 
 def value(read: Callable[[], Any]) -> Any:
-    """What is read, or why it cannot be."""
+    """The value that is read, or the reason why it cannot be."""
     try:
         return read()
     except NotThereYet as unavailable:
@@ -235,7 +235,7 @@ class Done(NamedTuple):
 
 
 def place_of(program: str) -> str | None:
-    """Where one of our programs is, or nothing."""
+    """The path of one of our programs, or None."""
     if program not in PROGRAMS:
         raise bad_request(f"{program} is not among the programs that winhost runs.")
     paths = (f"{folder}/{program}" for folder in (*PLACES, *LOCAL.get(program, ())))
@@ -283,7 +283,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def must(
     program: str, *arguments: str, within: float = 60, more: dict[str, str] | None = None, given: int | None = None
 ) -> str:
-    """What a program says when it succeeds."""
+    """Run a program that has to succeed, and return its output."""
     done = run(program, *arguments, within=within, more=more, given=given)
     if done.code != 0:
         message = (done.errors.strip() or done.output.strip())[-2000:]
@@ -292,7 +292,7 @@ def must(
 
 
 def seconds(how: State, least: float) -> float:
-    """How long a slow change may take."""
+    """The seconds that a slow change may take."""
     return max(least, float(how.get("within") or 0))
 
 

@@ -61,7 +61,7 @@ class BootFirmware:
         return next(iter(self.numbers(name)), None)
 
     def entries(self) -> List[Dict[str, Any]]:
-        """Of the order; what it names and is not there is left out."""
+        """The entries in the boot order; missing ones are left out."""
         known = ((number, self._file("Boot" + number)) for number in self.numbers("BootOrder"))
         return [load_option(number, file.read_bytes()[4:]) for number, file in known if file.exists()]
 
@@ -115,7 +115,7 @@ def started(firmware: BootFirmware) -> str:
 
 
 def return_to_windows(root: Path = Path("/")) -> None:
-    """What the timer runs."""
+    """Restart into Windows: the timer runs this."""
     firmware = BootFirmware(root)
     firmware.set_next(windows_entry(firmware.entries()))
     subprocess.run(["systemctl", "reboot"], check=True)  # noqa: S607 - as the system finds it

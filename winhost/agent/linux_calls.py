@@ -47,7 +47,9 @@ def differences(desired: State, state: State) -> State:
 
 
 def restart_of(state: State | None) -> list[State]:
-    """What has to restart before the change takes effect. That of a distro would restart Windows, which is not ours."""
+    """The system that has to restart before the change takes effect. Restarting a distro's would restart Windows, which
+    is not ours.
+    """
     return [{"system": "host"}] if state and state.get("restart_due") is True and not in_wsl() else []
 
 

@@ -15,7 +15,7 @@ CHECKS = "/run/winhost"
 
 
 def validate(path: str, text: str) -> None:
-    """By the program that will read it. Raises AgentFault with what that says."""
+    """Validate a text with the program that will read it. Raises AgentFault with what that says."""
     validators = (
         ("/etc/ssh/sshd_config.d/", validate_sshd),
         ("/etc/sudoers.d/", validate_sudoers),
@@ -81,7 +81,7 @@ def validate_nft(path: str, text: str, folder: str) -> None:
 
 
 def validate_unit(path: str, text: str, folder: str) -> None:
-    """What systemd would ignore is refused, too; a program that a later step brings is none of its business."""
+    """Refuse a unit of which systemd would ignore a part; a program that a later step brings may be missing."""
     unit, _, drop_in = path.partition("/systemd/system/")[2].partition("/")
     unit = unit[: -len(".d")] if drop_in else unit
     if place_of("systemd-analyze") is None or not unit.endswith((".service", ".socket", ".path", ".timer", ".mount")):

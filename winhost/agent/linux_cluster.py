@@ -23,7 +23,7 @@ def kubectl_asked(*words: str) -> Done:
 
 
 def kubectl_given(text: str, *words: str) -> str:
-    """With a text on its stdin."""
+    """Run kubectl with a text on its stdin."""
     ours, theirs = os.pipe()
     try:
         os.write(theirs, text.encode("utf-8"))  # less than a pipe holds

@@ -18,7 +18,7 @@ COLUMNS = "NAME,KNAME,TYPE,SIZE,SERIAL,MODEL,PTTYPE,FSTYPE,MOUNTPOINT,RO"
 
 
 def block_devices() -> list[State]:
-    """With what is on each among its `children`."""
+    """The block devices, each with those on it among its `children`."""
     tree: list[State] = json.loads(must("lsblk", "--json", "--bytes", "--output", COLUMNS, within=30))["blockdevices"]
     return tree
 

@@ -1,5 +1,5 @@
 # Part of the agent, which sends it along: downloads that go on where they ended.
-"""From a server that redirects to others, to a file that is to have so many bytes. Python 3.8 can read it."""
+"""Download from a server that redirects to others into a file of a known size. Python 3.8 can read it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_MOST_S = 120.0  # between two of them
 
 
 class Pace:
-    """How far a download of so many bytes is, in words: bytes, and once that can be told rate and time left."""
+    """The progress of a download in words: bytes, and rate and time left once they can be told."""
 
     def __init__(self, whole: int) -> None:
         self.whole = whole

@@ -19,7 +19,7 @@ def read_images(engine: str) -> dict[str, str]:
 
 
 def full_name(name: str) -> str:
-    """As image_name wants it: Docker leaves its own registry out."""
+    """The name in the form that image_name wants: Docker leaves its own registry out."""
     if re.match(r"[^/]*[.:][^/]*/|localhost/", name):
         return name
     return "docker.io/" + (name if "/" in name else "library/" + name)

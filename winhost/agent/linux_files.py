@@ -44,7 +44,7 @@ def folder_of(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def status(path: str) -> os.stat_result | None:
-    """What is there, itself and not what it points to; nothing where it or its folder is not."""
+    """The status of the path itself, not of what it points to; None if it or its folder does not exist."""
     try:
         with folder_of(path) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -69,7 +69,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def content(path: str) -> bytes:
-    """Of a regular file."""
+    """Read a regular file."""
     with opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -102,7 +102,7 @@ def move(path: str, to: str) -> None:
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """Of all of it; it is at its beginning again then."""
+    """Hash the whole file, and rewind it."""
     file.seek(0)
     digest = hashlib.sha256()
     for piece in iter(lambda: file.read(LARGEST), b""):
@@ -176,7 +176,9 @@ def remove_folders_above(path: str) -> None:
 
 
 def check_room(path: str, needed: int) -> None:
-    """On the file system of a folder that may not be there yet. Some stays free: one without any room stops much."""
+    """Check the room on the file system of a folder that may not exist yet. Some stays free: a full file system stops
+    much.
+    """
     folder = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
     found = os.statvfs(folder)
     free, spare = found.f_bavail * found.f_frsize, min(found.f_blocks * found.f_frsize // 20, 5 << 30)
@@ -205,5 +207,5 @@ def owner_of(found: os.stat_result) -> str:
 
 
 def boot_id() -> str:
-    """Of the kernel that runs: another one after each start."""
+    """The id of the kernel's present boot: another one after each start."""
     return content("/proc/sys/kernel/random/boot_id").decode("ascii").strip()

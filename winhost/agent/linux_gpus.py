@@ -1,5 +1,5 @@
 # Part of the agent, which sends it along: the GPUs of NVIDIA's, and the driver that runs them.
-"""As the PCI bus, the kernel and nvidia-smi know them. Python 3.8 can read it."""
+"""The GPUs as the PCI bus, the kernel and nvidia-smi know them. Python 3.8 can read it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gpus() -> Iterator[tuple[str, State]]:
 
 
 def gpus_on_bus() -> dict[str, Path]:
-    """By address."""
+    """The GPUs' folders in sysfs by address."""
     return {path.name: path for path in sorted(PCI.iterdir()) if is_gpu(path)} if PCI.is_dir() else {}
 
 
@@ -82,7 +82,7 @@ def sysfs_text(path: Path, name: str) -> str:
 
 
 def listed_gpus() -> tuple[dict[str, State], State]:
-    """By address; and what is so of one that is not listed."""
+    """The listed GPUs by address, and the state of one that is not listed."""
     names = ("name", "uuid", "vram")
     if place_of("nvidia-smi") is None:
         return {}, dict.fromkeys(names)
@@ -126,6 +126,6 @@ def driver_kind() -> str | None:
 
 
 def of_module(field: str) -> str | None:
-    """Of the module that would be loaded next; it says nothing of what is not there."""
+    """Read a field of the module that would be loaded next; None if there is none."""
     done = run("modinfo", f"--field={field}", "nvidia")
     return done.output.strip() or None

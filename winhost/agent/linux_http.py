@@ -28,7 +28,7 @@ STATE = re.compile(r'\bstate="([a-z-]{1,30})"')
 
 
 class SocketConnection(http.client.HTTPConnection):
-    """To a Unix socket."""
+    """A connection to a Unix socket."""
 
     def __init__(self, path: str, within: float) -> None:
         super().__init__(host="engine", timeout=within)
@@ -77,7 +77,7 @@ def ask(place: State, path: str, body: Any = None, key: str | None = None, withi
 def timed(
     place: State, path: str, body: Any, key: str | None, within: float, hopeless: Callable[[], bool] | None = None
 ) -> State:
-    """How long a completion took, and what it was. Of a stream also its events, its first text, and its end.
+    """Time a completion and return it; for a stream also its events, its first text, and its end.
 
     hopeless: asked again and again until the answer begins; it ends the wait.
     """

@@ -172,7 +172,7 @@ class Cuda(SharedLibrary):
         self("cuCtxSynchronize")
 
     def holds(self, where: Any, size: int, what: int) -> bool:
-        """Whether every word of it is `what`. size: a multiple of SMALL."""
+        """Tell whether every word of the memory is `what`. size: a multiple of SMALL."""
         memory, step = ctypes.create_string_buffer(SMALL), ctypes.c_size_t(SMALL)
         expected = what.to_bytes(4, "little") * (SMALL // 4)
         for at in range(0, size, SMALL):
@@ -205,7 +205,7 @@ class Nvml(SharedLibrary):
         return memory
 
     def links(self, location: str) -> int:
-        """How many NVLinks are up."""
+        """The number of NVLinks that are up."""
         gpu, up = self.gpu(location), 0
         for link in range(LINKS_AT_MOST):
             state = ctypes.c_int()

@@ -17,7 +17,7 @@ MOST_MARKS = 1 << 18  # characters
 
 
 def marks() -> list[str]:
-    """What a damaged disk left among them is no mark, and must not keep anybody from changing or going back."""
+    """The marks. Garbage that a damaged disk left among them is none, and must not prevent changes or rollback."""
     text = content(MARKS).decode("utf-8", "replace") if status(MARKS) is not None else ""
     return [line for line in text.split("\n") if line and line.isprintable()]
 

@@ -67,8 +67,8 @@ DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
 
 
 def await_packages(how: State) -> None:
-    """Until cloud-init has ended and nobody else installs anything. What was broken off is finished then: a machine
-    that went down half-way leaves packages unpacked, and apt would refuse everything.
+    """Wait until cloud-init has ended and nobody else installs anything. An interrupted installation is finished then:
+    a machine that went down half-way leaves packages unpacked, and apt would refuse everything.
     """
     wait_while(first_boot, "cloud-init", how)
     wait_while(installing, "another installation of packages", how)

@@ -34,7 +34,7 @@ class Peer:
 
     @classmethod
     def leave(cls) -> None:
-        """Until those that were started have ended, so that none of them holds memory when the next part begins."""
+        """Wait until the started processes have ended, so that none of them holds memory when the next part begins."""
         for peer in cls.started:
             peer._socket.close()
             os.waitpid(peer.pid, 0)
@@ -44,7 +44,7 @@ class Peer:
         self._socket.sendmsg([json.dumps(what).encode("ascii") + b"\n"], passed)
 
     def hear(self) -> Any:
-        """What it says next. Raises what it ended by."""
+        """The next message of the peer. Raises the error that ended it."""
         while b"\n" not in self._received:
             more, passed, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(self._fds.itemsize))
             if not more:
@@ -69,7 +69,7 @@ class Peer:
 
 
 def ended_by(error: Exception) -> dict[str, Any]:
-    """What a part, or the other process of one, came to."""
+    """The outcome of a part, or of its other process, that raised this."""
     if isinstance(error, Skipped):
         return {"outcome": "skipped", "why": str(error)}
     if isinstance(error, CallFailed):

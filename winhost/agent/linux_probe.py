@@ -1,5 +1,5 @@
 # Json {parts: [...], deadlines: {part: s}, container: {image, program}}   answer {answers: [{ok, ...}]}
-"""What the GPUs of this Linux can do, tried with little memory and a deadline for each part. Constant, as the agent.
+"""Try what the GPUs of this Linux can do, with little memory and a deadline for each part. Constant, as the agent.
 
 Each part runs in a process of its own, which alone loads the driver: one that hangs or crashes ends no other, and what
 it said before that is kept. A part is skipped where little memory is free: a running engine may still ask for it.
@@ -61,7 +61,7 @@ class Part:
             os._exit(code)
 
     def wait(self, alive: Any) -> None:
-        """Until it ends, or its time does."""
+        """Wait until the part ends, or its time is over."""
         heard = 0
         while True:
             left = self._began + self._seconds - time.monotonic()
@@ -125,7 +125,7 @@ class Part:
 
 
 def ended_with(act: Any, write: int, request: Any) -> bytes:
-    """What it came to, as the last line of a part."""
+    """The outcome, as the last line of a part."""
 
     def say(name: str, value: Any) -> None:
         os.write(write, json.dumps([name, value]).encode("ascii") + b"\n")

@@ -8,7 +8,7 @@ ASKS_FOR = 60.0  # seconds: the gateway holds requests for engines that start
 
 
 def asked_ready(host: str, port: int, tls: bool) -> tuple[bool, str]:
-    """Whether every model answered, and what was said instead."""
+    """Tell whether every model answered, and what was said instead."""
     if tls:
         # Nothing is sent to it, and its certificate is for the names of clients.
         unchecked = ssl.create_default_context()

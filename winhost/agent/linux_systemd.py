@@ -24,7 +24,7 @@ def unit_properties(unit: str) -> dict[str, str]:
 
 
 def properties_of(units: Sequence[str]) -> list[dict[str, str]]:
-    """Of all of them at once: asked one by one they would take a session longer than all else that it reads."""
+    """The properties of all units in one call: one by one they would take longer than all other reads of a session."""
     desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
     texts = must("systemctl", "show", desired, "--", *units).strip("\n").split("\n\n")
     return [dict(line.split("=", 1) for line in text.splitlines()) for text in texts]
@@ -41,7 +41,7 @@ def start(unit: str, how: State) -> None:
 
 
 def last_lines(unit: str, since: float) -> str:
-    """What a unit said of itself, without what follows a word for a secret."""
+    """The last log lines of a unit, without what follows a word for a secret."""
     options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
     found = run("journalctl", "--quiet", *options)
     return "; ".join(

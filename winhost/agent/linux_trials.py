@@ -92,7 +92,7 @@ def driver(say: Any, _: Any) -> None:
 
 
 def shm(say: Any, _: Any) -> None:
-    """What NCCL and vLLM share memory through."""
+    """Try the shared memory that NCCL and vLLM use."""
     there = os.statvfs(SHM)
     total, free = there.f_blocks * there.f_frsize, there.f_bavail * there.f_frsize
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -251,7 +251,7 @@ def mapped(cuda: Cuda, handle: Any, size: int) -> Any:
 
 
 def shared(say: Any, name: str, peer: Peer, cuda: Cuda, where: Any, size: int = SMALL) -> None:
-    """What the other one read, and what it wrote, is right."""
+    """Check that the peer read and wrote the right data."""
     read = peer.hear()
     peer.hear()
     say(name, bool(read and cuda.holds(where, size, AFTER)))
@@ -285,7 +285,7 @@ def managed(say: Any, _: Any) -> None:
 
 
 def pin_limit(say: Any, _: Any) -> None:
-    """How much can be pinned, up to 4 GiB. Windows shares what WSL pins, so only where it was asked for."""
+    """Find how much memory can be pinned, up to 4 GiB. Windows shares what WSL pins, so only where it was asked for."""
     cuda = Cuda()
     cuda.enter(0)
     pinned = 0
@@ -366,7 +366,7 @@ def container(say: Any, request: Any) -> None:
 
 
 def runtime_with(image: str) -> str:
-    """Of several engines the first that has it: neither sees what the other has."""
+    """The first of several container engines that has the image: neither sees what the other has."""
     found = [path for path in map(program_at, RUNTIMES) if path]
     if not found:
         raise Skipped("there is no docker and no podman")

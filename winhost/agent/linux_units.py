@@ -35,7 +35,7 @@ def unit_name(name: Any) -> str:
 
 
 def unit_states(names: list[Any]) -> list[State]:
-    """In this order."""
+    """The states of the units, in this order."""
     if not systemd_runs():
         raise wrong_place("systemd does not run here.")
     units = [unit_name(name) for name in names]
@@ -102,7 +102,7 @@ def stop_unit(name: Any) -> None:
 
 
 def holds_port(pid: int, port: int) -> bool:
-    """Whether this process listens at the port, and nobody else at whatever address: a key goes to nobody else."""
+    """Tell whether this process alone listens at the port, at whatever address: a key goes to nobody else."""
     ours: set[str] = set()
     with suppress(OSError):
         for fd in Path(f"/proc/{pid}/fd").iterdir():

@@ -56,7 +56,7 @@ WantedBy=timers.target
 
 
 def same(one: Any, other: Any) -> bool:
-    """As JSON: 1 is not true."""
+    """Compare as JSON does: 1 is not true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -155,7 +155,7 @@ def awaiting(resource: str, key: Key) -> State | None:
 
 
 def as_kept(resource: str, key: Key, state: State) -> State:
-    """What nobody has kept yet may go back to how it was."""
+    """The state that a change which nobody has kept yet may go back to."""
     record = awaiting(resource, key)
     return {**state, **record["before"]} if record else state
 

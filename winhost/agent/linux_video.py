@@ -71,7 +71,7 @@ class DecoderInfo(ctypes.Structure):
 
 
 class VideoFormat(ctypes.Structure):
-    """As far as it is read."""
+    """The part of NVDEC's format structure that is read."""
 
     _fields_ = [
         ("codec", ctypes.c_int),
@@ -166,7 +166,7 @@ class Decoder:
         library("cuvidCreateVideoParser", ctypes.byref(self._parser), ctypes.byref(info))
 
     def _guarded(self, act: Any) -> Any:
-        """What is raised within a call of the library would be lost."""
+        """Keep an exception for later: one that is raised within a call of the library would be lost."""
 
         def call(_: Any, given: Any) -> int:
             try:
@@ -252,7 +252,7 @@ def video(say: Any, _: Any) -> None:
 
 
 def encode(found: dict[str, Any]) -> None:
-    """By FFmpeg, where it is; what it made is decoded by NVDEC and by the processor, which must be equal."""
+    """Encode with FFmpeg, if it is there; NVDEC and the processor decode the result, and must agree."""
     program = next((path for path in (f"{place}/ffmpeg" for place in FFMPEG_PLACES) if os.access(path, os.X_OK)), None)
     if program is None:
         found["why"] = "encoding was not tried: no ffmpeg"
@@ -284,7 +284,7 @@ def sums_of(text: str) -> list[str]:
 
 
 def ffmpeg(program: str, *words: str) -> str:
-    """What it prints. Raises Unfit with its last line."""
+    """The output of FFmpeg. Raises Unfit with its last line."""
     command = [program, "-hide_banner", "-nostdin", "-loglevel", "error", *words]
     try:
         ran = subprocess.run(  # noqa: S603 - a list of our own words

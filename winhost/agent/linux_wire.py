@@ -30,7 +30,7 @@ class LineWire:
         return sys.stdin.buffer.readline()
 
     def send(self, line: bytes) -> None:
-        """Where nobody listens any more, the answer is lost; what was done stays done."""
+        """Send an answer. If nobody listens any more, it is lost; what was done stays done."""
         with self.turn, suppress(OSError):
             while line:
                 line = line[os.write(self.out, line) :]

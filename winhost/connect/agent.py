@@ -49,7 +49,7 @@ NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
 
 
 def anything(resource: str, records: Sequence[Record]) -> None:
-    """Of whoever knows no resources."""
+    """Accept any record: for callers that know no resources."""
 
 
 class Wire(Protocol):
@@ -63,7 +63,7 @@ class Wire(Protocol):
 
 
 class Connector(Protocol):
-    """How to reach one host, again and again: after a restart, after a lost wire."""
+    """Opens a session with one host, again and again: after a restart, after a lost connection."""
 
     @property
     def host(self) -> str: ...
@@ -73,9 +73,8 @@ class Connector(Protocol):
 
 @dataclass(frozen=True)
 class SetAnswer:
-    """What the host itself saw before and after a set; nothing after, where what was there is gone.
-
-    restart: the change takes effect with a restart.
+    """The host's own view before and after a set; nothing after, where the instance is gone. restart: the change takes
+    effect with a restart.
     """
 
     before: Mapping[str, Json]
@@ -86,8 +85,8 @@ class SetAnswer:
 
 @dataclass(frozen=True)
 class Received:
-    """How many bytes a host holds of what is being sent to it; their SHA-256, where it was only asked; how many it will
-    hold, of what it fetches from the internet, once that is known.
+    """The progress of a file that is sent: the bytes that a host holds; their SHA-256, where it was only asked; and of
+    what it downloads itself, the whole size once that is known.
     """
 
     size: int
@@ -170,7 +169,7 @@ class Agent:
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
     def marks(self, system: str) -> tuple[str, ...]:
-        """What runs changed there, as `core.marks` has it. Raises RemoteError, NotAvailable."""
+        """The marks of runs on the host, in the form of `core.marks`. Raises RemoteError, NotAvailable."""
         if system != self.system:
             return ()
         got = self._one({"resource": MARKS, "verb": "get", "key": {}}, Got)
@@ -185,7 +184,7 @@ class Agent:
         self._one({"resource": MARKS, "verb": "set", "key": {}, "desired": desired, "expect": known}, Changed)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
+        """The part that was sent so far of what `set` needs from here. Raises Drifted, RemoteError."""
         return self._send({"resource": resource, "verb": "send", "key": key, "expect": expect})
 
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
@@ -210,7 +209,7 @@ class Agent:
         return self.wire.tunnel(address, port)
 
     def way(self) -> SshWay | None:
-        """How the Linux is entered, where it is entered by SSH."""
+        """The SSH route into the Linux, if it is entered by SSH."""
         return self.wire.way if isinstance(self.wire, Tunnels) else None
 
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
@@ -218,7 +217,7 @@ class Agent:
         return Received(sent.received, sent.sha256, sent.whole)
 
     def boot(self) -> Mapping[str, Json]:
-        """What the host says of the boot that runs: boot_id, and whether it is ready. Raises as `get`."""
+        """The present boot of the host: boot_id, and whether it is ready. Raises as `get`."""
         return self.get(BOOT[self.system], {}) or {}
 
     def restart(self) -> None:
@@ -283,7 +282,7 @@ class Agent:
                 raise RemoteError(self.host, unlike.unknown, f"read its answer about {resource}")
 
     def _unlike(self, resource: str, records: Sequence[Record]) -> Unknown | None:
-        """Why records cannot be those of the resource."""
+        """Say why records cannot be those of the resource."""
         if why := not_text([[record.key, record.state] for record in records]):
             return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=why))
         if why := self.fits(resource, records):

@@ -1,4 +1,4 @@
-"""What the agent may answer, by schema: checked once, where it comes in. Nothing behind this looks again."""
+"""The answers that the agent may give, by schema: checked once, where they come in. Later code does not check again."""
 
 import json
 import math
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class NotTheAgents(Exception):
-    """What came back is no answer of the agent. The text says why, on one line."""
+    """The output is not an answer of the agent. The text says why, on one line."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Sent:
-    """How many bytes of a file are there; and of how many, where a host fetches it and its server told."""
+    """The bytes of a file that are there; and the whole size, where a host downloads it and its server told."""
 
     received: Annotated[int, Strict(), Field(ge=0)]
     sha256: str | None
@@ -81,7 +81,7 @@ class RestartAnswer:
 
 @dataclass(frozen=True)
 class UnavailableAnswer:
-    """What has to be there first."""
+    """The resource that has to exist first."""
 
     unavailable: str
 
@@ -148,7 +148,7 @@ def checked(answer: object, kind: type[A]) -> A | Refusal:
 
 
 def not_text(value: Json) -> str | None:
-    """Which text in it is none, or nothing: .NET lets halves of characters stand alone, files and terminals do not."""
+    """Name a text that is not valid Unicode, or None: .NET allows lone surrogates, files and terminals do not."""
     if _is_unicode(value):
         return None
     place, text = next((place, text) for place, text in _texts(value) if _HALF.search(text))
@@ -167,7 +167,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def _tag(answer: object) -> str | None:
-    """Which of them it is, by what it says of itself."""
+    """The kind of an answer, by its own content."""
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         return None
     if answer["ok"]:
@@ -176,7 +176,7 @@ def _tag(answer: object) -> str | None:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Without the tag, which is ours."""
+    """The path of a value, without the tag, which is ours."""
     parts = [str(part) for part in loc[1:]]
     return f"{'.'.join(parts)}: " if parts else ""
 
@@ -197,7 +197,9 @@ def _mended(value: Json) -> Json:
 
 
 def _is_unicode(value: Json) -> bool:
-    """Whether all text in it is. Said at once of an answer of any size, to look for the place only where it is not."""
+    """Tell whether all text is Unicode. Quick for an answer of any size; the position is only searched where it
+    is not.
+    """
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

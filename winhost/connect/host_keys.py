@@ -1,4 +1,6 @@
-"""By which key a machine is known before anything is told to it. A key is never trusted because it was shown first."""
+"""The keys by which a machine is known before anything is told to it. A key is never trusted because it was shown
+first.
+"""
 
 import base64
 import binascii
@@ -93,7 +95,7 @@ class KnownKeys:
 
 
 def known_keys(host: str, at: str, login: Login) -> KnownKeys:
-    """What may be shown. Raises UsageError: KeyUnusable."""
+    """The keys that the host may show. Raises UsageError: KeyUnusable."""
     named = login.host_key_at or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
         assert login.known_hosts is not None

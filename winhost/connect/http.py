@@ -22,9 +22,8 @@ _BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests has them: the
 
 
 def trusted(target: Host) -> bool | str:
-    """What a host's certificate is checked against: a bundle, `True` for that of requests, `False` for nothing.
-
-    A bundle in fleet.yaml comes first, then one that the environment names.
+    """The certificates that a host's is checked against: a bundle, `True` for that of requests, `False` for no check. A
+    bundle in fleet.yaml comes first, then one that the environment names.
     """
     verify = target.transport.verify
     if isinstance(verify, bool):
@@ -94,7 +93,7 @@ def _check(target: Host, guard: Guard, response: "Response") -> None:
 
 
 def _check_methods(target: Host, guard: Guard, offers: str) -> None:
-    """Whether the host offers a way of logging on that we use: without one, nobody tries any."""
+    """Check that the host offers an authentication method that we use: without one, nobody tries any."""
     offered = sorted({found for found in _METHODS if re.search(rf"(?:^|,)\s*{found}\b", offers, re.IGNORECASE)})
     ours = {"Basic"} if target.transport.auth is Auth.BASIC else {"Negotiate", "NTLM"}
     if offered and ours.isdisjoint(offered):

@@ -1,4 +1,4 @@
-"""What a library for WSMan raises, as our errors: the same sentences whichever of them carried the call."""
+"""Turn the errors of the WSMan libraries into ours: the same sentences whichever of them carried the call."""
 
 import logging
 import socket
@@ -44,7 +44,7 @@ _DISTRUST = {
 
 
 class Library(Protocol):
-    """How one library says what went wrong. Its errors are imported with it, and only when it is used."""
+    """The errors of one library. They are imported with it, and only when it is used."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -52,7 +52,7 @@ class Library(Protocol):
     def refuses_logon(self, error: Exception) -> bool: ...
 
     def denies(self, error: Exception) -> bool:
-        """Whether the logon itself was right."""
+        """Tell whether the logon itself succeeded and the host then denied access."""
 
     def failure(self, error: Exception) -> Failure: ...
 
@@ -61,10 +61,9 @@ class Library(Protocol):
 
 
 def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
-    """What `work` returns, with our errors for the libraries'.
-
-    A wire that fails is `lost`: before the first call unreachable, then dropped. Ours are raised when theirs are gone:
-    those hold requests with their headers, and frames that hold the password.
+    """Run `action`, and raise our errors instead of the libraries'. A connection that fails is `lost`: before the first
+    call unreachable, then dropped. Ours are raised when theirs are gone: those hold requests with their headers, and
+    frames that hold the password.
     """
     from requests.exceptions import RequestException
     from spnego.exceptions import SpnegoError
@@ -89,22 +88,22 @@ def _alone(error: WinhostError) -> WinhostError:
 
 
 def _lost_later(error: WinhostError) -> WinhostError:
-    """What keeps us from opening a session loses the answer in one that is open."""
+    """Turn an error that prevents opening a session into one that lost the answer in an open session."""
     if isinstance(error, Unreachable):
         return SessionDropped(error.host, error.detail, at=error.at)
     return error
 
 
 def quieten() -> None:
-    """At DEBUG these log NTLM tokens, from which a password can be guessed offline, and all that the wire carries; at
-    ERROR they write traces to stderr of what we tell in words.
+    """Silence the libraries: at DEBUG they log NTLM tokens, from which a password can be guessed offline, and all that
+    the connection carries; at ERROR they print tracebacks of what we say in words.
     """
     for name in ("spnego", "pypsrp", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def at(target: Host) -> str:
-    """Where errors say that a host was looked for."""
+    """The address and port that errors name."""
     return place(target.address, target.transport.port)
 
 
@@ -156,7 +155,7 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
 
 
 def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
-    """What was reason before any WSMan was spoken, or after the connection was gone."""
+    """The error for a failure before any WSMan was spoken, or after the connection was gone."""
     reason, failure = one_line(cause) or type(cause).__name__, Failure.CUT
     if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
         reason, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
@@ -209,7 +208,7 @@ def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> Wi
 
 
 def only_output(host: str, outputs: Sequence[object]) -> str:
-    """What the agent reason, where that is all that was said. Raises RemoteError."""
+    """The agent's output, if it is the only one. Raises RemoteError."""
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
     fault = RemoteFault("InvalidResult", BAD_ANSWER, message=f"{len(outputs)} outputs, where one text was expected")

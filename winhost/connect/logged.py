@@ -42,13 +42,13 @@ def failure(error: BaseException | None) -> str:
 
 
 def brief(text: object) -> str:
-    """What may be long or hold half a character, because a host named it, or whoever wrote a file."""
+    """Shorten text that a host or the author of a file named: it may be long or hold half a character."""
     words = visible(str(text))
     return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
 
 
 def doing_of(call: Mapping[str, Json]) -> str:
-    """What a call does, without which of them it is done to."""
+    """Describe a call without naming the instance."""
     return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['resource']}"
 
 
@@ -65,7 +65,7 @@ def named(calls: Sequence[Mapping[str, Json]]) -> str:
 
 
 def refusals(calls: Sequence[Mapping[str, Json]], answers: Sequence[object]) -> Iterator[str]:
-    """What was not answered as it was asked for, by codes. Of many that are read, some are always not there yet."""
+    """The codes of calls that were refused. Of many reads, some are always not available yet."""
     for call, answer in zip(calls, answers, strict=True):
         resource = visible(f"{call['resource']} ") if len(calls) > 1 else ""
         match answer:

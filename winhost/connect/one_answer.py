@@ -11,7 +11,7 @@ A = TypeVar("A")
 
 
 def one_answer(host: str, text: str, kind: type[A], doing: str) -> A:
-    """As this kind has it. Raises RemoteError."""
+    """Parse one answer of this kind. Raises RemoteError."""
     try:
         (answer,) = parsed(text, 1)
         found = checked(answer, kind)

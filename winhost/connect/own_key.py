@@ -72,7 +72,7 @@ def line_of(data: bytes) -> str:
 
 
 def fingerprint(data: bytes) -> str:
-    """As `ssh-keygen -l` shows it."""
+    """The fingerprint in the form of `ssh-keygen -l`."""
     return "SHA256:" + b64encode(sha256(data).digest()).decode().rstrip("=")
 
 
@@ -109,7 +109,7 @@ def _of_pub(file: Path) -> bytes | None:
 
 
 def _public_half(key: SecretRef) -> tuple[bytes | None, str]:
-    """Without it, why it cannot be had."""
+    """The public half, or the reason why it cannot be had."""
     try:
         text, why = key.resolve(), ""
     except UsageError as unreadable:

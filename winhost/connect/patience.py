@@ -1,11 +1,11 @@
-"""How to wait for a machine."""
+"""The time that winhost waits for a machine."""
 
 from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How to wait, in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
+    """The waiting times in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
 
     deadline: float = 1800
     first: float = 1

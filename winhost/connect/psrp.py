@@ -136,7 +136,7 @@ def _wsman(target: Host, guard: Guard) -> "WSMan":
 
 
 def _first_error(errors: list[Any]) -> RemoteFault:
-    """What ended the pipeline before the agent could make an answer of it."""
+    """The error that ended the pipeline before the agent could answer."""
     from psrpcore.types import ErrorCategory
 
     if not errors:
@@ -147,7 +147,7 @@ def _first_error(errors: list[Any]) -> RemoteFault:
 
 
 class Pypsrp:
-    """How pypsrp says what went wrong."""
+    """The errors of pypsrp."""
 
     def __init__(self) -> None:
         from pypsrp.exceptions import WinRMError

@@ -1,4 +1,4 @@
-"""Which parts of the agent's text a call is sent, and the second try of reads that turn out to need more."""
+"""Choose the parts of the agent's text that a call is sent, and retry reads that turn out to need more."""
 
 import json
 import re

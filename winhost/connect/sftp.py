@@ -40,7 +40,7 @@ def sent_by_sftp(host: Host, path: str, source: Path, at: int, root: str = "") -
 
 
 def _of_sftp(path: str) -> str:
-    """As OpenSSH of Windows names it: /C:/folder/file. Raises NotWritten."""
+    """The path as OpenSSH of Windows names it: /C:/folder/file. Raises NotWritten."""
     if not _ON_DRIVE.fullmatch(path):
         raise NotWritten("it is no path on a drive of the host")
     return "/" + path.replace("\\", "/")

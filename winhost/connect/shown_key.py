@@ -1,4 +1,4 @@
-"""Which host key a machine shows, asked without logging on: how an installed system is known."""
+"""Ask a machine for its host key without logging on: an installed system is recognized by it."""
 
 import socket
 from contextlib import suppress

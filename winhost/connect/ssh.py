@@ -52,7 +52,7 @@ class SshTarget(Login):
 
 
 def target_of(host: LinuxHost) -> SshTarget:
-    """How a Linux of its own is reached."""
+    """The SSH target of a Linux of its own."""
     login = {each.name: getattr(host.login, each.name) for each in fields(host.login)}
     return SshTarget(name=host.name, jump=host.jump, sudo=host.sudo, timeouts="ssh", here=host.here, **login)
 
@@ -150,7 +150,7 @@ class SshWire:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is there, as far as anybody has noticed."""
+        """The connection is open, as far as anybody has noticed."""
         return self._client.alive
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class SshWire:
                 return line
 
     def _hear(self, line: bytes) -> None:
-        """What it waits for is for people, so half a line of it costs nothing."""
+        """Pass on what the agent waits for. It is for people, so half a line of it does no harm."""
         with suppress(ValueError):
             said = json.loads(line).get("waiting")
             if isinstance(said, str):

@@ -126,12 +126,12 @@ class SshConnection:
 
     @property
     def alive(self) -> bool:
-        """As far as anybody has noticed."""
+        """The connection is open, as far as anybody has noticed."""
         return bool(self.transport().is_active())
 
     @property
     def faults(self) -> tuple[type[Exception], ...]:
-        """What the library raises where a connection is lost."""
+        """The errors that the library raises where a connection is lost."""
         from paramiko import SSHException
 
         return (SSHException, EOFError, OSError)
@@ -233,8 +233,9 @@ def _connect(
 
 
 def connecting(login: Login, guard: Guard, action: Callable[[], T], known: KnownKeys | None = None) -> T:
-    """What `action` returns, with our errors for the library's; ours are raised when theirs are gone, with their
-    frames, which hold keys."""
+    """Run `action`, and raise our errors instead of the library's; ours are raised when theirs are gone, with their
+    frames, which hold keys.
+    """
     began = time.monotonic()
     try:
         return action()
@@ -274,8 +275,8 @@ def quieten() -> None:
 
 @once
 def load_paramiko() -> None:
-    """Without what it would run programs with for `Match exec` of an ssh_config, which we never let it read: an event
-    loop and test doubles come with that, and half of what the import costs.
+    """Import paramiko without the library with which it runs programs for `Match exec` of an ssh_config, which we never
+    let it read: an event loop and test doubles come with that, and half of what the import costs.
     """
     with _left_out("invoke"):
         import paramiko  # noqa: F401

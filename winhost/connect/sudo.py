@@ -70,7 +70,7 @@ class SudoLogon:
     _said: bytes = field(default=b"", init=False)
 
     def become_root(self, channel: Any, seconds: float) -> None:
-        """Until the program runs. The password goes there only once sudo asks for it in our words."""
+        """Wait until the program runs. The password is sent only once sudo asks for it with our prompt."""
         end = time.monotonic() + seconds
         token, out, asked = self.token.encode(), b"", False
         while time.monotonic() < end and len(self._said) + len(out) < _MOST:

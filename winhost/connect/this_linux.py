@@ -131,7 +131,7 @@ class LocalProcess:
             return False
 
     def recv_stderr(self, most: int) -> bytes:
-        """What has come so far; it does not wait."""
+        """Read what has come so far, without waiting."""
         words = bytes(self._words[:most])
         del self._words[:most]
         return words

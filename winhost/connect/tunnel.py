@@ -26,7 +26,7 @@ class NotJoined(Exception):
 
 @dataclass(frozen=True)
 class SshWay:
-    """How a machine is entered by SSH. key: the file of the private key; jump: as `ssh -J` takes it."""
+    """The SSH route into a machine. key: the file of the private key; jump: in the form of `ssh -J`."""
 
     user: str
     address: str

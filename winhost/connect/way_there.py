@@ -1,4 +1,4 @@
-"""By which of its addresses a host sees this computer."""
+"""Find the address of this computer that a host sees."""
 
 import socket
 
@@ -6,7 +6,7 @@ _DISCARD = 9  # a port that nothing is sent to: it is only asked which way leads
 
 
 def own_address(toward: str) -> str:
-    """Of the interface that leads to a host. Raises OSError where none does."""
+    """The address of the interface that leads to a host. Raises OSError where none does."""
     family, kind, protocol, _, place = socket.getaddrinfo(toward, _DISCARD, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as asked:
         asked.connect(place)

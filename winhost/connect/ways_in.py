@@ -1,4 +1,4 @@
-"""Where the Linux of a Windows host lets us in, as Windows tells it: the distro of its WSL, or a guest of ours."""
+"""The SSH addresses of a Windows host's Linux, as Windows tells them: the distro of its WSL, or a guest of ours."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class GuestSilent(Unreachable):
 
 
 def has_way_in(answers: Answers) -> bool:
-    """Whether a Linux lets somebody in, or may do so any moment."""
+    """Tell whether a Linux can be entered, or may be at any moment."""
     return bool(_distros(answers) or running_guests(answers))
 
 
@@ -121,7 +121,7 @@ def _records(answers: Answers, resource: str) -> tuple[Record, ...]:
 
 
 def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str) -> SshTarget:
-    """At the place that the fleet file names, if it names one."""
+    """The target at the address that the fleet file names, if it names one."""
     known_as = ssh.user or str(user)
     return SshTarget(
         name=f"{host.name}/{name}",
@@ -176,7 +176,7 @@ def _distros(answers: Answers) -> tuple[Record, ...]:
 
 
 def _is_address(text: Json) -> bool:
-    """Whether it is one: what could not be read is none, and a host may say what it likes."""
+    """Tell whether it is an address: a value that could not be read is none, and a host may answer anything."""
     try:
         ipaddress.ip_address(str(text))
     except ValueError:

@@ -84,11 +84,11 @@ class WindowsWithLinuxAgent(Agent):
         return answers
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        """As in `Agent`; for resources of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
     def each(self, ids: Sequence[Id]) -> list[State]:
-        """As of any agent, in one call of each machine that is asked."""
+        """As in `Agent`, in one call to each machine that is asked."""
         of_linux = [id_ for id_ in ids if id_[0] in self._connector.resources]
         of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
         found: dict[Id, State] = {}
@@ -102,34 +102,30 @@ class WindowsWithLinuxAgent(Agent):
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        """As in `Agent`; for resources of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
     def marks(self, system: str) -> tuple[str, ...]:
-        """As of any agent."""
         return self._on(system, lambda agent: agent.marks(system))
 
     def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
-        """As of any agent."""
         self._on(system, lambda agent: agent.keep_marks(system, lines, expect))
 
     def _on(self, system: str, ask: Callable[[Agent], T]) -> T:
         return self._asked(self._connector.resources[0], "get marks", ask) if system == "linux" else ask(self._windows)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        """As of any agent."""
         return self._asked(resource, f"send {resource}", lambda agent: agent.received(resource, key, expect))
 
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
-        """As of any agent."""
         return self._asked(resource, f"send {resource}", lambda agent: agent.send(resource, key, at, piece))
 
     def tunnel(self, address: str, port: int) -> socket.socket:
-        """From the Linux."""
+        """Open it from the Linux."""
         return self._asked(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
 
     def way(self) -> SshWay | None:
-        """To the Linux."""
+        """The SSH route to the Linux."""
         return self._asked(self._connector.resources[0], "connect", lambda agent: agent.way())
 
     def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
@@ -184,7 +180,9 @@ class WindowsWithLinuxAgent(Agent):
         self.hear(f"waiting for {names} to answer over SSH")
 
     def _open_linux(self, answers: Answers, doing: str) -> Agent:
-        """At the first place where it is. What else has an address that was its own once shows another key."""
+        """Connect to the Linux at the first address that shows its key. Another machine may have a former address by
+        now.
+        """
         lost: WireError | None = None
         for target in linux_targets(self._connector.target, answers, doing):
             try:

@@ -104,7 +104,7 @@ def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _seals(target: Host) -> bool:
-    """Whether messages are sealed by the logon: Basic cannot, and inside TLS nobody needs to."""
+    """Tell whether the logon seals messages: Basic cannot, and inside TLS it is not needed."""
     return not target.transport.tls and target.transport.auth is not Auth.BASIC
 
 
@@ -137,7 +137,7 @@ def _in_url(address: str) -> str:
 
 
 class Pywinrm:
-    """How pywinrm says what went wrong."""
+    """The errors of pywinrm."""
 
     def __init__(self, target: Host) -> None:
         from winrm.exceptions import WinRMError, WinRMOperationTimeoutError, WinRMTransportError

@@ -15,7 +15,7 @@ def one_line(text: object) -> str:
 
 
 class Failure(StrEnum):
-    """Why there is no session with a host."""
+    """The reasons why there is no session with a host."""
 
     OTHER = "other"
     NAME = "name"
@@ -146,7 +146,7 @@ def no_session(host: str, detail: str, *, at: str, failure: Failure) -> Unreacha
 
 
 class Distrust(StrEnum):
-    """What is wrong with a certificate."""
+    """The faults of a certificate."""
 
     UNTRUSTED = "untrusted"
     EXPIRED = "expired"
@@ -371,7 +371,7 @@ _FAMILIES: Mapping[str, type[WinhostError]] = {"InvalidArgument": UsageError, "N
 
 
 def fault_of(error: WinhostError) -> RemoteFault:
-    """Why the Linux of a host could not be asked, as facts carry it."""
+    """The reason why the Linux of a host could not be asked, in the form that facts carry."""
     usage = "InvalidArgument" if isinstance(error, UsageError) else "NotSpecified"
     category = error.category if isinstance(error, WireError) else usage
     first = f"{error.what}." if error.meaning or error.hint else error.what

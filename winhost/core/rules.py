@@ -46,7 +46,9 @@ class KeepIf:
 
 @dataclass(frozen=True)
 class UnknownIf:
-    """A rule by which `fact` cannot be known before `until` is there, where all of `when` holds: rollback cannot judge."""
+    """A rule by which `fact` cannot be known before `until` is there, where all of `when` holds: rollback
+    cannot judge.
+    """
 
     when: tuple[Condition, ...]
     fact: str

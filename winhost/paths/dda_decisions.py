@@ -186,7 +186,9 @@ class DdaDecisions(ContainersInside):
 
     @property
     def shown_gpus(self) -> tuple[Mapping[str, Json], ...]:
-        """The number of GPUs that the guest's driver shall show once it has them, at the addresses where it runs them."""
+        """The number of GPUs that the guest's driver shall show once it has them, at the addresses where it
+        runs them.
+        """
         if not self._guest:
             return ()
         self._await_gpus()

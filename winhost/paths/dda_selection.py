@@ -36,7 +36,9 @@ class VmNotNamed(UsageError):
 
 
 def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
-    """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed, MissingFact."""
+    """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed,
+    MissingFact.
+    """
     known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
     if asked is None:
         if len(known) != 1:

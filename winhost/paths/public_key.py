@@ -34,7 +34,9 @@ def public_key(line: str) -> str:
 
 
 def _wrong(kind: bytes, data: str) -> str | None:
-    """Say what is wrong with the data of a key. RFC 4253, 6.6: fields, each after its length; the first names the type."""
+    """Say what is wrong with the data of a key. RFC 4253, 6.6: fields, each after its length; the first names
+    the type.
+    """
     try:
         name, *fields = _fields(a2b_base64(data, strict_mode=True))
     except (Error, ValueError):

@@ -225,8 +225,8 @@ def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
 
 
 def _has_link(facts: HostFacts, switch: Instance[VmSwitch]) -> bool:
-    """Tell whether the adapters of the switch are up. Windows does not list a team that only the switch knows: it counts
-    as up.
+    """Tell whether the adapters of the switch are up. Windows does not list a team that only the switch knows: it
+    counts as up.
     """
     bound = [each.state for each in facts.all(NetworkAdapter) if each.state.switch == switch.key["switch"]]
     return all(adapter.status == "up" for adapter in bound)

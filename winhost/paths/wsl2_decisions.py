@@ -159,7 +159,9 @@ class Wsl2Decisions:
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
-        """The openings of the Hyper-V firewall, which blocks inbound connections by default with mirrored networking."""
+        """The openings of the Hyper-V firewall, which blocks inbound connections by default with mirrored
+        networking.
+        """
         if self._mode != "mirrored" or not self.ways_in:
             return ()
         ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}

@@ -1,4 +1,4 @@
-"""What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
+"""The base of all resource types: a key, a state, needs and risks. The engine does the rest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
@@ -99,7 +99,7 @@ class ResourceType:
     state: type[State] = field(default=State)
 
     def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
-        """Why this cannot be wanted of an instance of this resource, or None."""
+        """Say why this cannot be desired of an instance of this resource, or None."""
         if set(key) != set(self.key):
             return f"the key of {self.name} has the parts: {', '.join(self.key) or 'none'}"
         wrong = sorted(set(desired) - set(self.sets))
@@ -108,7 +108,7 @@ class ResourceType:
         return None
 
     def wrong_value(self, desired: Mapping[str, Json]) -> str | None:
-        """Why a property cannot be set to what is wanted of it, or None. Its names must be right (`misfit`)."""
+        """Say why a property cannot be set to the desired value, or None. Its names must be right (`misfit`)."""
         for name, value in desired.items():
             if not self.sets[name].fits(value):
                 return f"{self.name}.{name} should be {self.sets[name].expected}, not {value!r:.80}"

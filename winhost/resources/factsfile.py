@@ -32,7 +32,7 @@ def _findings(facts: Facts) -> Iterator[Finding]:
 
 
 def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator[Finding]:
-    """What is wrong with what facts and plans say of where they come from. name: of the time's field."""
+    """Check what facts and plans say of their origin. name: the field of the time."""
     if not host:
         yield ("host",), "is empty"
     if origin not in ORIGINS:
@@ -42,7 +42,7 @@ def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator
 
 
 def is_time(text: str) -> bool:
-    """Whether it is ISO 8601, with the zone."""
+    """Tell whether it is ISO 8601 with a time zone."""
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:

@@ -132,8 +132,8 @@ class HostFacts:
         return found
 
     def keep_for(self, places: tuple[str, str], question: Any, answer: Callable[..., T], *about: Any) -> T:
-        """As `keep`, of a question about several places, the wider one first. An answer that rests on neither holds
-        everywhere, one that rests on the wider alone wherever that is the same.
+        """Like `keep`, for a question about several assignments, the wider one first. An answer that depends on neither
+        holds everywhere, one that rests on the wider alone wherever that is the same.
         """
         kept = self._kept
         for key in (question, (question, places[0]), (question, places[1])):
@@ -157,7 +157,9 @@ class HostFacts:
         return found, frozenset(reads)
 
     def reads(self, question: Any) -> frozenset[Any]:
-        """What the kept answer to a question rests on: classes of states, `stated.vllm`, DOCUMENT. Raises KeyError."""
+        """The inputs that the kept answer to a question was computed from: classes of states, `stated.vllm`, DOCUMENT.
+        Raises KeyError.
+        """
         return self._rests[question]
 
     def rest_on(self, *read: Any) -> None:
@@ -179,7 +181,7 @@ class HostFacts:
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
-        """What `winhost probe` tried, which no change of facts changes."""
+        """The results of `winhost probe`, which no change of facts changes."""
         return self._document.measured
 
     @property
@@ -194,7 +196,7 @@ class HostFacts:
 
     @cached_property
     def machine_id(self) -> str:
-        """By what a host is known that may have got another name or address."""
+        """The identity of a host that may have another name or address by now."""
         system: Any = self.the(RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state)
         return str(system.machine_id)
 
@@ -271,7 +273,7 @@ class HostFacts:
         return self.all(Vm)
 
     def place(self, function: Instance[PciDevice]) -> str:
-        """Where on the ladder a function stands."""
+        """The step of the ladder of assignment on which a function is."""
         found = self.of(AssignableDevice, function.key)
         if found is None:
             raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)

@@ -133,7 +133,9 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
 
 
 def _within(resource: ResourceType) -> tuple[Rests, ...]:
-    """What is in a distro of WSL may be in a VM of winhost's own as well, or in a partition that it made."""
+    """The rules by which a resource of a distro of WSL may also be in a VM of winhost's own, or in a partition that it
+    made.
+    """
     if resource.within is None:
         return ()
     return (WITHIN_VM, WITHIN_PARTITION, resource.within) if resource.name in LINUX else (resource.within,)
@@ -157,7 +159,7 @@ RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], place) for place, nam
 
 
 def _changed(change: Callable[[ResourceRules], ResourceRules]) -> _Rules:
-    """With others of what is in a Linux."""
+    """Change the rules of the resources of a Linux."""
     return _Rules(lambda: {name: change(rules) if name in LINUX else rules for name, rules in RULES.items()})
 
 
@@ -172,13 +174,13 @@ RULES_BESIDE_WINDOWS = _changed(lambda rules: replace(rules, requires=RUNNING))
 
 
 def is_beside_windows(facts: Facts) -> bool:
-    """Whether a Linux takes turns with this Windows, or is being installed for that."""
+    """Tell whether a Linux takes turns with this Windows, or is being installed for that."""
     made = facts.resources.get(BESIDE)
     return isinstance(made, tuple) and any(each.state.get("made") is not False for each in made)
 
 
 def _has_guest(facts: Facts) -> bool:
-    """Whether winhost made a VM there and set up its Linux."""
+    """Tell whether winhost made a VM there and set up its Linux."""
     seeds = facts.resources.get(SEED)
     return isinstance(seeds, tuple) and bool(seeds)
 
@@ -208,14 +210,14 @@ class _WithoutLinux(Mapping[str, Answer]):
 
 
 def is_linux(facts: Facts) -> bool:
-    """Whether the host is a Linux of its own: then its facts hold nothing of Windows, not even why not."""
+    """Tell whether the host is a Linux of its own: then its facts hold nothing of Windows, not even why not."""
     if any(name in WINDOWS for name in facts.resources):
         return False
     return any(name in LINUX for name in facts.resources)
 
 
 def answer(facts: Facts, resource: str) -> Answer:
-    """What facts tell of a resource."""
+    """The answer that facts hold about a resource."""
     return host_answers(facts).answer(resource)
 
 
@@ -228,7 +230,9 @@ def host_answers(facts: Facts) -> HostAnswers:
 
 
 def titled(resource: str) -> str:
-    """What sentences for people call it. A journal or facts may name one that nobody knows: that by its name."""
+    """The title of a resource in sentences for people. A journal or facts may name an unknown one: that stays
+    its name.
+    """
     return RESOURCE_TYPES[resource].title if resource in RESOURCE_TYPES else resource
 
 

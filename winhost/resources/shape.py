@@ -1,4 +1,4 @@
-"""What records of a resource look like: its key, its properties and their types."""
+"""The shape of a resource's records: its key, its properties and their types."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def _schema(hint: Any) -> "CoreSchema":
 
 
 def misfit(resource: str, records: Sequence[Record]) -> str | None:
-    """Why these cannot be all records of a resource, or None: then each can be typed."""
+    """Say why these cannot be all records of a resource, or None: then each can be typed."""
     known = RESOURCE_TYPES[resource]
     if not known.key and len(records) > 1:
         return f"{len(records)} records of what a host has once"
@@ -65,7 +65,7 @@ def misfit(resource: str, records: Sequence[Record]) -> str | None:
 
 
 def faults(error: "ValidationError") -> str:
-    """What is wrong with a state, in a sentence; of many faults the first."""
+    """Say in a sentence what is wrong with a state; the first of several faults."""
     found = [
         f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}"
         for each in error.errors(include_url=False)
@@ -89,7 +89,7 @@ def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Without the tags that tell a value from why there is none."""
+    """The path of a value, without the tags that tell a value from the reason why there is none."""
     return ".".join(str(part) for part in loc if part not in ("known", "unknown", "unavailable"))
 
 

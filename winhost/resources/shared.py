@@ -1,4 +1,4 @@
-"""What several resources declare alike: what rests on them, the consents that a change asks for, and undoing."""
+"""The declarations that several resources share: dependents, the consents that a change asks for, and undo."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a property that can be set may be set to: checked before a host is asked, and named where a plan is refused."""
+"""The values that a property can be set to: checked before a host is asked, and named where a plan is refused."""
 
 import ipaddress
 import re
@@ -26,7 +26,7 @@ DONE = Value("false", lambda value: value is False)  # of what is still to be do
 
 
 def is_device(name: str) -> bool:
-    """Whether Windows takes it for a device, wherever it stands and whatever follows its first dot."""
+    """Tell whether Windows takes a name for a device, wherever it stands and whatever follows its first dot."""
     return _DEVICE.fullmatch(name) is not None
 
 
@@ -58,7 +58,7 @@ def or_nothing(value: Value) -> Value:
 
 
 def secret_reference(of: str) -> Value:
-    """Where the controller finds a secret, never the secret."""
+    """A reference by which the controller finds a secret, never the secret."""
 
     def fits(value: Json) -> bool:
         try:
@@ -96,7 +96,7 @@ def _networks(value: Json) -> bool:
 
 
 def _in_order(value: Any) -> bool:
-    """As a firewall has them, so that what is read again compares."""
+    """Tell whether networks are ordered as a firewall lists them, so that they compare equal when read again."""
     if value == []:
         return True
     if not _networks(value):
@@ -128,5 +128,5 @@ _SLOWEST = 4_000_000  # bytes a second
 
 
 def seconds_of_download(sized: Json) -> float:
-    """For files whose lines are `HASH SIZE PATH`."""
+    """The seconds that a download takes, for files whose lines are `HASH SIZE PATH`."""
     return sum(int(str(each).split(" ")[1]) for each in sized or ()) / _SLOWEST

@@ -11,7 +11,9 @@ from winhost.sizing.memory_places import (
 
 
 def holds_on_cards(found: Budget, now: Budget) -> bool:
-    """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule out a fix."""
+    """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
+    out a fix.
+    """
     cards = [place.fits for place in found.places if place.card is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in cards)

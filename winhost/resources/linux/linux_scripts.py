@@ -45,26 +45,26 @@ def agent_text() -> str:
 
 @once
 def probe_text() -> str:
-    """What `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
+    """The text that `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
     names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
     return f"{one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
 
 
 @once
 def boot_text() -> str:
-    """What `winhost boot` sends to a Linux beside Windows. It knows no resource."""
+    """The text that `winhost boot` sends to a Linux beside Windows. It knows no resource."""
     return f"{one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
 
 
 @once
 def serving_text() -> str:
-    """What `winhost serve` sends to look after engines and the gateway. It knows no resource."""
+    """The text that `winhost serve` sends to look after engines and the gateway. It knows no resource."""
     first, last = ([packaged(agent) / name for name in names] for names in (SERVING, SERVING_LAST))
     return f"{one_text([*first, packaged(gateway) / KEYS, *last])}\n{_LAST_LINE}"
 
 
 def session_text() -> str:
-    """What a session gets, once: the agent, and the line that makes it serve."""
+    """The text that a session gets once: the agent, and the line that makes it serve."""
     return f"{agent_text()}\n{_LAST_LINE}"
 
 

@@ -53,7 +53,7 @@ class _Parts:
 
 
 class WindowsScripts:
-    """What a session of a Windows host is sent, by its requests."""
+    """The parts that a session of a Windows host is sent, by its requests."""
 
     def needed(self, request: str, asked_for: Collection[str] = ()) -> tuple[str, ...]:
         """The parts for a request of the agent, in order. asked_for: functions that a host said are missing.

@@ -23,7 +23,7 @@ def files() -> dict[str, Traversable]:
 
 
 def helpers() -> dict[str, Traversable]:
-    """What all resources share, in the order of file names."""
+    """The scripts that all resources share, in the order of file names."""
     return dict(_scripts(packaged(agent), HELPERS))
 
 
@@ -44,13 +44,13 @@ def agent_text() -> str:
 
 
 def inside_script() -> str:
-    """What the agent runs inside a distro, as it gets there: one constant text for `sh -s VERB`."""
+    """The text that the agent runs inside a distro, as it gets there: one constant text for `sh -s VERB`."""
     _, _, rest = agent_text().partition("function Read-WinhostInsideScript {")
     return rest.partition("@'\n")[2].partition("\n'@")[0]
 
 
 def job_script() -> str:
-    """What the task for an account's jobs runs, as `AccountTasks` writes it."""
+    """The text that the task for an account's jobs runs, as `AccountTasks` writes it."""
     _, _, rest = agent_text().partition("$script:WinhostJobScript = {")
     return rest.partition("\n}")[0] + "\n"
 

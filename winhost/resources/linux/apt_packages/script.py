@@ -58,7 +58,7 @@ SET_FOLDER = f"{KEPT}/sets"
 
 
 class Transaction(NamedTuple):
-    """What apt does at once. added, removed: versions by name; changed: old and new ones."""
+    """One transaction of apt. added, removed: versions by name; changed: old and new versions."""
 
     added: dict[str, str]
     changed: dict[str, list[str]]
@@ -66,7 +66,9 @@ class Transaction(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """What winhost did for a set, to take it back. held, by_itself: marks as they were found; open: not ended."""
+    """The changes that winhost made for a set, to undo them. held, by_itself: marks as they were found; open:
+    unfinished.
+    """
 
     added: dict[str, str]
     changed: dict[str, list[str]]
@@ -174,7 +176,9 @@ def needed_by(ledger: Ledger | None) -> list[str]:
 
 
 def simulate_side_by_side() -> None:
-    """For each set that is not there apt takes half a second and more to begin; a machine has several processors."""
+    """Simulate all missing sets in parallel: apt takes half a second and more to begin, and a machine has several
+    processors.
+    """
     asked = [versions_asked(each) for each in known_sets()]
     lacking = [each for each in asked if not all(map(is_installed, each, each.values()))]
     if lacking:
@@ -199,7 +203,7 @@ def simulated(asked: dict[str, str]) -> Transaction:
 
 
 def candidates_of(names: set[str]) -> dict[str, str]:
-    """Of all listed sets at once: apt needs most of its half second to begin."""
+    """The candidates of all listed sets at once: apt needs most of its half second to begin."""
     listed = {name for each in known_sets() for name in versions_asked(each)}
     return once("candidates", lambda: policy(listed)) if names <= listed else policy(names)
 
@@ -251,7 +255,7 @@ def keep_ledger(wanted: str, ledger: Ledger) -> None:
 
 
 def installed_by_us() -> set[str]:
-    """By a set, or one by one (DebianPackage)."""
+    """The packages that winhost installed, by a set or one by one (DebianPackage)."""
     found = set()
     for file in Path(SET_FOLDER).glob("*.json"):
         found |= set(json.loads(content(str(file)))["added"])
@@ -330,7 +334,9 @@ def mark_by_itself(names: Iterable[str]) -> None:
 
 
 def ledger_with(ledger: Ledger, doing: Transaction) -> Ledger:
-    """With what is about to be done. What was changed twice goes back to what it was at first."""
+    """Add a transaction to the ledger before it is done. A package that is changed twice goes back to its first
+    version.
+    """
     changed = {name: [ledger.changed.get(name, (old,))[0], new] for name, (old, new) in doing.changed.items()}
     of_others = {name: each for name, each in changed.items() if name not in ledger.added}
     added = {**ledger.added, **{name: new for name, (_, new) in changed.items() if name in ledger.added}}
@@ -355,7 +361,7 @@ def check_done(doing: Transaction) -> None:
 
 
 def release_set(wanted: str) -> None:
-    """What was held before stays so."""
+    """Release the set; a package that was held before stays held."""
     ledger = ledger_of(wanted)
     ours = [
         name for name in versions_asked(wanted) if name in packages() and name not in (ledger.held if ledger else ())

@@ -1,4 +1,4 @@
-"""How containers get the GPU: the Container Device Interface."""
+"""The Container Device Interface, by which containers get the GPU."""
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.resources.base import ResourceType, State, resource

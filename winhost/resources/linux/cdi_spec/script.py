@@ -45,7 +45,7 @@ def cdi_spec(key: Key | None) -> Found:
 
 
 def matches() -> bool:
-    """Whether the file is what nvidia-ctk would write now: a former driver store stays next to the one in use."""
+    """Compare the file with what nvidia-ctk would write now: a former driver store stays next to the one in use."""
     return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *generate()))
 
 

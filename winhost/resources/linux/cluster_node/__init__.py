@@ -1,4 +1,4 @@
-"""Whether a Linux is a node of its cluster that pods can be placed on."""
+"""A Linux as a node of its cluster on which pods can be scheduled."""
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.resources.base import ResourceType, State, resource
@@ -23,8 +23,8 @@ IS_READY = Value("true: a node is only waited for", lambda value: value is True)
     )
 )
 class ClusterNode(State):
-    """As the API server tells the kubelet of this machine. ready: pods can be placed on it. Setting it waits until it
-    is, and changes nothing.
+    """The node's state, as the API server tells the kubelet of this machine. ready: pods can be scheduled on it.
+    Setting it waits until it is, and changes nothing.
     """
 
     ready: bool

@@ -21,7 +21,7 @@ def cluster_nodes(key: Key | None) -> Found:
 
 
 def cluster_node(name: str) -> tuple[bool, str]:
-    """Whether it is ready, and why not."""
+    """Tell whether the node is ready, and why not."""
     if status(KUBELET) is None:
         return False, "the kubelet has not joined"
     done = kubectl_asked("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")

@@ -1,4 +1,4 @@
-"""What winhost put into the cluster of a Linux that is its server."""
+"""The objects that winhost put into the cluster of a Linux that is its server."""
 
 from collections.abc import Mapping
 

@@ -110,7 +110,7 @@ def identity_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def objects_found(path: str) -> list[dict[str, Any]]:
-    """Of the manifests in a file, those that are in the cluster."""
+    """The objects of a manifest file that exist in the cluster."""
     done = kubectl_asked("get", "--filename", path, "--ignore-not-found", "--output", "json")
     if done.code != 0 or not done.output.strip():
         return []
@@ -130,7 +130,9 @@ def is_available(deployment: dict[str, Any]) -> bool:
 
 
 def gateway_answers(found: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Whether it says that every model answered a completion, and what was said instead. True where there is none."""
+    """Ask the gateway whether every model answered a completion, and what was said instead. True where there is
+    none.
+    """
     services = [each for each in found if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"]
     for service in services:
         port = service["spec"]["ports"][0]
@@ -174,7 +176,7 @@ def apply_objects(path: str, text: str, before: list[dict[str, Any]]) -> None:
 
 
 def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
-    """What is no longer wanted, the last first."""
+    """Delete objects that are no longer desired, the last first."""
     wanted = {identity_of(each) for each in after}
     for each in reversed(before):
         kind, namespace, name = identity_of(each)

@@ -1,4 +1,4 @@
-"""What runs containers on a Linux."""
+"""The container engines of a Linux."""
 
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS

@@ -65,7 +65,7 @@ def engine_name(engine: str) -> str:
 
 
 def image_name(image: str) -> str:
-    """With its registry: without it each engine takes another."""
+    """Check the name of an image with its registry: without a registry each engine takes another."""
     pattern = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
     return matching(pattern + "@sha256:[0-9a-f]{64}", image, "an image with registry and digest (R/NAME@sha256:...)")
 
@@ -84,7 +84,7 @@ def image_file(engine: str, image: str) -> str:
 
 
 def image_record(engine: str, image: str) -> dict[str, Any]:
-    """What winhost was asked for, and whether it brought the image."""
+    """The image that was asked for, and whether winhost brought it."""
     nothing = {
         "engine": engine,
         "image": image,

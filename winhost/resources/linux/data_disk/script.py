@@ -63,7 +63,7 @@ def data_disk(device: State, alike: list[str]) -> State:
 
 
 def probed(name: str) -> dict[str, str]:
-    """What blkid reads from the disk itself, and not from what it was told before."""
+    """Read the disk itself with blkid, not what blkid was told before."""
     done = run("blkid", "--probe", "--output", "export", f"/dev/{name}")
     if done.code not in (0, NOTHING_FOUND):
         message = done.errors.strip() or f"blkid cannot tell what /dev/{name} holds."
@@ -72,7 +72,7 @@ def probed(name: str) -> dict[str, str]:
 
 
 def held_by_tree(device: State, alike: list[str]) -> Iterator[str]:
-    """As the kernel sees it, without reading from it."""
+    """Name what uses the device, as the kernel sees it, without reading from it."""
     for each in everything(device):
         if each is not device:
             yield f"{each['name']} ({each.get('type')})"
@@ -86,7 +86,7 @@ def held_by_tree(device: State, alike: list[str]) -> Iterator[str]:
 
 
 def held_by_bytes(name: str) -> Iterator[str]:
-    """As its bytes have it. Nobody else uses it meanwhile, or OSError is raised."""
+    """Name the signatures in its bytes. Raises OSError if somebody else uses it meanwhile."""
     with opened_device(name, alone=True) as disk:
         signatures = must("wipefs", "--no-act", "--noheadings", "--output", "TYPE,OFFSET", f"/dev/{name}", within=120)
         yield from (" at ".join(line.split()) for line in signatures.splitlines() if line.strip())
@@ -149,7 +149,7 @@ def make_file_system(name: str, kind: str, label: str, uuid: str | None, within:
 
 
 def refuse_another(disk: int, name: str) -> None:
-    """What is open is the disk that was looked at, and still empty."""
+    """Refuse unless the open disk is the one that was checked, and still empty."""
     number = os.fstat(disk).st_rdev
     there: Any = Path(f"/dev/{name}").stat()
     if not stat.S_ISBLK(there.st_mode) or there.st_rdev != number or list(held_by_bytes(name)):

@@ -113,7 +113,7 @@ def install_new(name: str, asked: list[str], brought: list[str], how: State) -> 
 
 
 def mark_for_it(name: str) -> None:
-    """What came for the sake of a package, where that was not done yet."""
+    """Mark packages that came as dependencies of a package, if that was not done yet."""
     if status(for_it_file(name)) is None:
         return
     for_it = [each for each in json.loads(content(for_it_file(name))) if each in packages()]
@@ -173,7 +173,7 @@ def purge(name: str, how: State) -> None:
 
 
 def sweep(brought: set[str], how: State) -> None:
-    """What came with it and is of no use to anything else now."""
+    """Purge packages that came with it and that nothing else needs now."""
     idle = set(listed("Remv|Purg", apt_get(how, "--simulate", "autoremove", "--purge"))) & brought
     if idle and set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", *sorted(idle)))) == idle:
         apt_get(how, "purge", *sorted(idle))

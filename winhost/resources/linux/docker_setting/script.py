@@ -123,7 +123,7 @@ def write_daemon_json(text: str | None) -> None:
 
 
 def check_daemon_json() -> None:
-    """By dockerd itself, from version 23 on; an older one says that it knows no --validate."""
+    """Validate the file with dockerd itself, from version 23 on; an older one answers that it knows no --validate."""
     if place_of("dockerd") is None or status(DAEMON_JSON) is None:
         return
     done = run("dockerd", "--validate", "--config-file=" + DAEMON_JSON)

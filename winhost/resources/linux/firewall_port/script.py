@@ -205,7 +205,7 @@ def nft_file_ports() -> Ports:
 
 
 def nft_live_ports() -> Ports:
-    """Of the table itself, as the kernel has it."""
+    """The open ports in the kernel's own table."""
     if place_of("nft") is None:
         return {}
     done = run("nft", "--json", "list", "table", "inet", "winhost")
@@ -226,7 +226,7 @@ def field_of(match: State) -> str | None:
 
 
 def networks_of(right: Any) -> Iterator[Any]:
-    """Of one address, a network, a range, or a set of them, as nft writes each."""
+    """The networks of one address, a network, a range, or a set of them, as nft writes each."""
     if isinstance(right, str):
         yield ipaddress.ip_network(right)
     elif "prefix" in right:

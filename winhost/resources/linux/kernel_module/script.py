@@ -57,7 +57,7 @@ def kernel_module(name: str) -> State:
 
 
 def own_lines(name: str) -> list[str]:
-    """Of the file that winhost wrote. What somebody made of it since is theirs."""
+    """The lines of the file that winhost wrote. Later changes by others are theirs."""
     if status(modprobe_file(name)) is None:
         return []
     text = content(modprobe_file(name)).decode("utf-8")
@@ -69,7 +69,7 @@ def own_lines(name: str) -> list[str]:
 
 
 def differs_live(name: str, option: str) -> bool:
-    """What the module does not show is not known to differ."""
+    """Tell whether the loaded module has another value. A parameter that it does not show is not known to differ."""
     parameter, _, wanted = option.partition("=")
     place = f"/sys/module/{name}/parameters/{parameter}"
     if status(place) is None:
@@ -110,7 +110,7 @@ def write_module_file(name: str, after: State) -> None:
 
 
 def make_initramfs(how: State) -> None:
-    """For all kernels: a module may be loaded there, long before the files of the root are seen."""
+    """Rebuild the initramfs of all kernels: a module may be loaded there, long before the root file system is seen."""
     within = seconds(how, 600)
     with waiting("making the initramfs again"):
         if place_of("update-initramfs"):

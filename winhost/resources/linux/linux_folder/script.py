@@ -88,7 +88,7 @@ def write_folder(path: str, texts: dict[str, str]) -> None:
 
 
 def remove_what_is_beside(path: str) -> None:
-    """What a change left, also one that was killed; and the folder around it, where nothing is left in that."""
+    """Remove what a change left, even a killed one; and the folder around it, if that is empty."""
     above, _, name = path.rpartition("/")
     if status(above) is None:
         return

@@ -1,4 +1,4 @@
-"""Which GPU driver a Linux has; in WSL, whether somebody gave it one of its own."""
+"""The GPU driver of a Linux; in WSL, whether somebody installed one of its own."""
 
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.shared import ACCESS

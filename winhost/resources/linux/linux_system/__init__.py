@@ -1,4 +1,4 @@
-"""What a Linux machine is."""
+"""A Linux machine."""
 
 from winhost.model.units import Bytes
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource

@@ -51,7 +51,7 @@ def virtualization() -> str:
 
 
 def pci_hyperv(release: str) -> bool | None:
-    """As a module, or built in."""
+    """Tell whether the kernel has pci-hyperv, as a module or built in."""
     if virtualization() != "microsoft":
         return None
     lists = [content(f"/usr/lib/modules/{release}/{name}") for name in ("modules.dep", "modules.builtin")]
@@ -59,7 +59,7 @@ def pci_hyperv(release: str) -> bool | None:
 
 
 def secure_boot() -> bool | None:
-    """Of the firmware's variable the fifth byte: the first four are its attributes."""
+    """Read the fifth byte of the firmware's variable: the first four are its attributes."""
     if not Path("/sys/firmware/efi").is_dir():
         return None
     return content(SECURE_BOOT)[4] == 1

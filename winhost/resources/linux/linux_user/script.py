@@ -158,7 +158,7 @@ def remove_user(name: str, before: State) -> None:
 
 
 def await_end(uid: int) -> None:
-    """Of what still runs as this user: a session that was closed takes some seconds."""
+    """Wait until no process of this user runs: a session that was closed takes some seconds."""
     over = time.monotonic() + LINGERS
     while processes_of(uid):
         if time.monotonic() > over:
@@ -168,7 +168,9 @@ def await_end(uid: int) -> None:
 
 
 def processes_of(uid: int) -> list[str]:
-    """With this machine's own root, as userdel looks: in a container the same number is somebody else."""
+    """List processes that see this machine's own root, as userdel does: in a container the same number is
+    another user.
+    """
     here, found = Path("/").stat(), []
     for process in Path("/proc").iterdir():
         with suppress(OSError):  # it has ended
@@ -179,7 +181,7 @@ def processes_of(uid: int) -> list[str]:
 
 
 def remove_home(home: str) -> None:
-    """Where there is nothing in it but what a new one has."""
+    """Remove the home folder if it has nothing but what a new one has."""
     here = sorted(Path(home).rglob("*"))
     if not all(is_of_skeleton(path, home) for path in here):
         warn(f"{home} has files that somebody put there; it stays.")

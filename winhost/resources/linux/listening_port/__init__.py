@@ -1,4 +1,4 @@
-"""Who listens on a Linux for connections."""
+"""The processes of a Linux that listen for connections."""
 
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS

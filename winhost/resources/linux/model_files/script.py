@@ -85,7 +85,7 @@ def model_state(folder: str) -> State:
 
 
 def model_record(folder: str) -> dict[str, Any]:
-    """What was asked for; marks: of each file as it was checked; ours: those that winhost wrote."""
+    """The request. marks: of each file as it was checked; ours: files that winhost wrote."""
     nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
     return {**nothing, **json.loads(content(record_of(folder)))} if status(record_of(folder)) else nothing
 
@@ -99,7 +99,7 @@ def keep_model(folder: str, record: dict[str, Any]) -> None:
 
 
 def mark(path: str) -> list[int] | None:
-    """By which a file is known again without reading hundreds of gigabytes."""
+    """A mark by which a file is recognized without reading hundreds of gigabytes."""
     found = status(path)
     return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 

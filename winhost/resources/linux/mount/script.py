@@ -60,13 +60,13 @@ def mounts(key: Key | None) -> Found:
 
 
 def mount_path(path: str) -> str:
-    """Where data may lie: nothing that the system needs is below."""
+    """Check that data may be mounted there: nothing that the system needs is below."""
     tops = "/(?:data|home|media|mnt|models|opt|srv|var/lib)"
     return matching(tops + r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path, "a folder for data, as /srv/models")
 
 
 def mount_unit(path: str) -> str:
-    """As systemd-escape has it."""
+    """The unit's name, escaped as by systemd-escape."""
     escaped = "".join(each if each.isalnum() or each in "_./" else f"\\x{ord(each):02x}" for each in path[1:])
     return escaped.replace("/", "-") + ".mount"
 
@@ -77,7 +77,7 @@ def path_of_unit(unit: Path) -> str | None:
 
 
 def unit_text(unit: str) -> str | None:
-    """Of one that winhost wrote."""
+    """The text of a unit that winhost wrote."""
     path = f"{MOUNT_UNITS}/{unit}"
     found = status(path)
     if found is None or not stat.S_ISREG(found.st_mode):

@@ -31,8 +31,9 @@ _WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
     )
 )
 class PythonVenv(State):
-    """In /opt/winhost/python-HASH. python: of the machine, which it uses; source: the server of the wheels, or a folder
-    of that Linux; wheels: `sha256:HASH SIZE PATH`, of which it was made without pip, and nothing else.
+    """A virtual environment in /opt/winhost/python-HASH. python: the machine's, which it uses; source: the server of
+    the wheels, or a folder of that Linux; wheels: `sha256:HASH SIZE PATH`, of which it was made without pip, and
+    nothing else.
 
     It is made beside its place and moved there whole; meanwhile, and where that broke off, it has no wheels.
     """

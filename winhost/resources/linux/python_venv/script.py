@@ -138,7 +138,9 @@ def make_venv(folder: str, wanted: State, wheels: list[VenvWheel], within: float
 
 
 def begin_venv(making: str, version: str) -> str:
-    """As `python3 -m venv` does, which some distributions have in a package of its own. Where its packages go."""
+    """Create an environment as `python3 -m venv` does, which some distributions package separately. Returns the folder
+    of its packages.
+    """
     shutil.rmtree(making, ignore_errors=True)
     site = f"{making}/lib/python{version}/site-packages"
     with folder_of(making, make=True):  # of those above it winhost remembers which it made

@@ -50,7 +50,7 @@ def release_file(path: str) -> State:
 
 
 def release_record(path: str) -> dict[str, Any]:
-    """What winhost brought."""
+    """The file that winhost brought."""
     at = release_record_of(path)
     return json.loads(content(at)) if status(at) else {"path": path, "source": None, "sha256": None}
 

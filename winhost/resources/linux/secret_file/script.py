@@ -35,7 +35,7 @@ def secret_file(path: str) -> str | None:
 
 
 def secret_mark(path: str) -> list[int] | None:
-    """By which a file is known again without reading it."""
+    """A mark by which a file is recognized without reading it."""
     found = status(path)
     return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode]
 

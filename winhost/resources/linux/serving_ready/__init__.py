@@ -1,4 +1,4 @@
-"""Whether the endpoint of a Linux serves: a real completion of each model, through the gateway."""
+"""The endpoint of a Linux, tested by a real completion of each model through the gateway."""
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.resources.base import ResourceType, State, resource

@@ -41,7 +41,7 @@ def serving_file() -> State:
 
 
 def endpoint_serves() -> tuple[bool, str]:
-    """Whether every model answered a completion, and what was said instead."""
+    """Tell whether every model answered a completion, and what was said instead."""
     told = serving_file()
     host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(told["host"]), str(told["host"]))  # noqa: S104 - compared, not bound
     return asked_ready(host, told["port"], told["tls"])

@@ -1,4 +1,4 @@
-"""How many GPUs the driver of a Linux shows, whether it runs, and what the kernel lacks places for."""
+"""The GPUs that the driver of a Linux shows, whether it runs, and the MMIO space that the kernel lacks."""
 
 from winhost.core.rules import Condition, UndoRule
 from winhost.model.units import Bytes

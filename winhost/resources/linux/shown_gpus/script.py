@@ -60,7 +60,7 @@ def needed(which: str) -> int | None:
 
 
 def most_needed(log: str, which: str) -> int | None:
-    """By one device."""
+    """The most that one device needs."""
     return max((int(size, 16) for size, kind in NEED.findall(log) if kind == which), default=None)
 
 
@@ -80,7 +80,7 @@ def await_gpus(key: Key, desired: State, how: State) -> None:
 
 
 def differing(desired: State) -> State:
-    """What is not as desired, as it is."""
+    """The present values of properties that differ from the desired ones."""
     now = {each: NOW[each]() for each in desired}
     return {each: found for each, found in now.items() if found != desired[each]}
 

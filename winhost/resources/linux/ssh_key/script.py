@@ -79,7 +79,7 @@ def key_lines(account: LocalUser) -> list[KeyLine]:
 
 
 def lines_in(text: str) -> list[str]:
-    """With their ends; only what sshd takes for one."""
+    """The lines with their ends; only what sshd takes for a line."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 

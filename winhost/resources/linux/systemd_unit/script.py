@@ -75,7 +75,7 @@ def change_systemd_unit(key: Key, desired: State, how: State) -> None:
 
 
 def enable(unit: str, desired: str, found: str) -> None:
-    """To `enabled`, `disabled` or `masked`; any other word is what a unit is by itself, once it is not masked."""
+    """Set to `enabled`, `disabled` or `masked`; any other word is a unit's own state, once it is not masked."""
     if desired == "masked":
         must("systemctl", "mask", "--", unit)
         return

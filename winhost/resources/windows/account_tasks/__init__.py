@@ -27,7 +27,7 @@ _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letter
 
 
 def mended_for_good(change: Change) -> str | None:
-    """Why tasks that could not work do not go back to that."""
+    """Say why tasks that could not work are not put back into that state."""
     why = [why for name, (broken, _, why) in _MENDED.items() if change.before.get(name) == broken]
     return ", and ".join(why) or None
 

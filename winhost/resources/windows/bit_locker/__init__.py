@@ -10,7 +10,7 @@ RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
 
 @dataclass(frozen=True)
 class KeyProtector:
-    """What opens a volume, by its id. What it holds never leaves the host."""
+    """A key protector of a volume, by its id. Its secret never leaves the host."""
 
     id: str
     kind: str

@@ -18,7 +18,7 @@ from winhost.resources.values import FLAG
     )
 )
 class EfiBackup(State):
-    """Of an EFI system partition, by the partition's GUID. kept: the host has a copy of its files.
+    """A copy of an EFI system partition's files, by the partition's GUID. kept: the host has a copy of its files.
 
     changed: what has another content by now; added: what came since, of that which an installer of Linux puts there.
     Once the copy is not wanted any more, the first is put back by its hash, and the second taken away, with the boot

@@ -1,4 +1,4 @@
-"""What the firmware boots: its variables, as they are and not as bcdedit tells of them."""
+"""The boot variables of the firmware as they are, not as bcdedit tells of them."""
 
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import UndoRule

@@ -1,4 +1,4 @@
-"""How the driver of an NVIDIA card presents it to Windows."""
+"""The driver model by which an NVIDIA GPU is presented to Windows."""
 
 from winhost.core.rules import Condition, ConsentRule
 from winhost.resources.base import ResourceType, State, resource

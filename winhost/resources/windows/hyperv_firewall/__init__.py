@@ -24,7 +24,7 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
     )
 )
 class HyperVFirewall(State):
-    """What may come into VMs of one maker (`WSL`), in mirrored mode.
+    """The inbound rules for VMs of one creator (`WSL`) in mirrored mode.
 
     ports: TCP, allowed by rules of winhost's; allowed: networks (CIDR) that may come to one of them, null: everybody.
     Windows 11 22H2 and later have it: elsewhere there is no instance. That `not-configured` means `block` for WSL is

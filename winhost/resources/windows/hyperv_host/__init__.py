@@ -5,7 +5,7 @@ from winhost.resources.base import ResourceType, State, resource
 
 @resource(ResourceType("HyperVHost", title="the settings of Hyper-V", order=100, requires="HyperVRole"))
 class HyperVHost(State):
-    """What the hypervisor reports of itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
+    """The hypervisor's report about itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
 
     iov_support: bool
     iov_reasons: tuple[str, ...]

@@ -22,7 +22,7 @@ NONE, DIRECTORY, ENTRA, TYPED = "none", "active-directory", "entra", "typed"
     )
 )
 class KeyEscrow(State):
-    """Of a volume with BitLocker, by its mount point.
+    """A proof that the recovery key of a volume with BitLocker is kept elsewhere, by the volume's mount point.
 
     proof: active-directory or entra, which took the key of `protector` once more and said so; or typed: somebody knew
     the last six digits of it, which were compared on the host and are stored nowhere. last_group: a secret reference to

@@ -1,4 +1,4 @@
-"""Which Windows this is. Builds do not decide it: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2 alike."""
+"""The edition of Windows. Builds do not decide it: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2 alike."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -12,7 +12,9 @@ WORKSTATION = 1
 
 
 class OsFamily(StrEnum):
-    """What the six values say together. ALTERED: a client whose product type was flipped to look like a server."""
+    """The family that the six values add up to. ALTERED: a client whose product type was flipped to look like a
+    server.
+    """
 
     SERVER = "server"
     CLIENT = "client"
@@ -59,7 +61,7 @@ class OperatingSystem(State):
 
     @property
     def named(self) -> str:
-        """For people: the caption with edition, SKU and build, `not known` for each that was not read."""
+        """The caption with edition, SKU and build, `not known` for each that was not read."""
         details = (
             _or_not_known(lambda: self.edition_id),
             _or_not_known(lambda: self.sku),

@@ -6,7 +6,7 @@ _PARAVIRTUAL = "GPUPARAV"  # the end of their paths; a developer of it in Easy-G
 
 
 def is_paravirtual(gpu: str) -> bool:
-    """By its interface path."""
+    """Tell by its interface path."""
     return gpu.upper().endswith(_PARAVIRTUAL)
 
 

@@ -1,10 +1,10 @@
-"""Whether a restart is pending."""
+"""A pending restart of Windows."""
 
 from winhost.resources.base import ResourceType, State, resource
 
 
 @resource(ResourceType("PendingReboot", title="whether a restart is pending", order=240))
 class PendingReboot(State):
-    """Why Windows waits for a restart; empty when it does not."""
+    """The reasons why Windows waits for a restart; empty when it does not."""
 
     reasons: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What the host has its power from."""
+"""The power source of the host."""
 
 from winhost.resources.base import ResourceType, State, resource
 

@@ -1,4 +1,4 @@
-"""Which of two systems runs on a machine, where a Linux takes turns with Windows."""
+"""The system that runs on a machine where a Linux takes turns with Windows."""
 
 from winhost.core.rules import UndoRule
 from winhost.resources.base import ResourceType, State, resource

@@ -1,4 +1,4 @@
-"""Who we are on the host, and in which PowerShell."""
+"""The account and the PowerShell of our session on the host."""
 
 from typing import Annotated
 

@@ -40,15 +40,15 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be ha
     )
 )
 class UbuntuInstaller(State):
-    """What lies on the installer's partition, and who the new system will be. Its name is ubuntu.
+    """The content of the installer's partition, and the identity of the new system. Its name is ubuntu.
 
-    partition: the GUID of that which winhost made for it; image: the staged file whose content is there; files:
-    what winhost puts beside and over it, JSON of texts by their paths. user, address, host_key: who may log on to
-    the new system, where (null for DHCP), and the SSH key by which it is known. ticket: the SHA-256 of
-    winhost/fetch.json on the partition, by which the installer gets its settings; the text of that comes as the
-    secret of a set, is good for one answer, and is never told. With it the partition becomes read-only by the
-    attribute of its table, and then all that lies on it must be what was put there. made: null where it was begun
-    and not finished, or the partition is gone.
+    partition: the GUID of that which winhost made for it; image: the staged file whose content is there; files: what
+    winhost puts beside and over it, JSON of texts by their paths. user, address, host_key: who may log on to the new
+    system, where (null for DHCP), and the SSH key by which it is known. ticket: the SHA-256 of winhost/fetch.json on
+    the partition, by which the installer gets its settings; the text of that comes as the secret of a set, is good for
+    one answer, and is never told. With it the partition becomes read-only by the attribute of its table, and then all
+    that lies on it must be what was put there. made: null where it was begun and not finished, or the partition is
+    gone.
     """
 
     made: bool | None

@@ -23,10 +23,10 @@ from winhost.resources.windows.vm_power import VM_OFF
     )
 )
 class VmActions(State):
-    """What happens to the VM when the host stops or starts.
+    """The actions on the VM when the host stops or starts.
 
-    stop: turn-off, save or shut-down; start: nothing, start-if-running or start. A VM with an assigned device cannot
-    be saved, so `stop` must not be `save`.
+    stop: turn-off, save or shut-down; start: nothing, start-if-running or start. A VM with an assigned device cannot be
+    saved, so `stop` must not be `save`.
     """
 
     stop: str

@@ -50,7 +50,8 @@ _SET = ("stage", "user", "address", "template", "host_keys")
     )
 )
 class VmSeed(State):
-    """What tells the Linux of a new VM on its first start who it is: a CD for cloud-init, made when it is put in.
+    """The CD for cloud-init that gives the Linux of a new VM its identity on the first start; it is made when it is put
+    in.
 
     stage: none, attached, or retired, when the CD is gone and what was told of it stays; null where that was begun and
     not finished. template: the CD as it is planned, without the id of the VM and without keys; the host fills them in.

@@ -30,7 +30,7 @@ def _port(value: Json) -> bool:
 
 
 def _address(value: Json) -> bool:
-    """In its one spelling: what is read back must be what was wanted."""
+    """Tell whether an address is in its one spelling: what is read back must equal what was desired."""
     if value is None or not isinstance(value, str):
         return value is None
     try:

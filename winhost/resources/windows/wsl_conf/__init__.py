@@ -31,12 +31,12 @@ _WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,
     )
 )
 class WslConf(State):
-    """What has to be in a distro before it can be reached at all; everything else comes over SSH.
+    """The files that a distro needs before it can be reached at all; everything else comes over SSH.
 
     conf: /etc/wsl.conf, without which systemd, and so sshd, does not run; network: the file of systemd-networkd with
     the address of a bridged distro without DHCP; resolver: /etc/resolv.conf. null: as the image and WSL have it, which
-    comes back when it is set to null. While the distro does not run, the state is what winhost last wrote.
-    A resource of its own, and no part of WslDistro: it can be changed, and its drift seen, without a new import.
+    comes back when it is set to null. While the distro does not run, the state is what winhost last wrote. A resource
+    of its own, and no part of WslDistro: it can be changed, and its drift seen, without a new import.
     """
 
     conf: str | None
