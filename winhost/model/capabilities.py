@@ -1,4 +1,4 @@
-"""What a workload may need of a target, by its names."""
+"""The capabilities that a workload may need of a target, by their names."""
 
 CAPABILITIES = (
     "gpu-compute",

@@ -48,9 +48,8 @@ def _is_kind(schema: str, kind: type[Any]) -> bool:
 
 
 def is_document(path: Path, kind: type[Any]) -> bool:
-    """Whether a file says that it is of this kind, in whatever version; one that cannot be read might be.
-
-    Whoever reads it then says why.
+    """Tell whether a file says that it is of this kind, in whatever version. An unreadable file might be: whoever reads
+    it then says why not.
     """
     try:
         found = load_json(path, dict[str, Any]).get("schema")

@@ -49,7 +49,7 @@ def parse_age(text: str) -> int:
 
 
 def render_age(seconds: float) -> str:
-    """In the unit that people would say: `3 days`, `5 hours`."""
+    """An age in the unit that people would use: `3 days`, `5 hours`."""
     for unit, size in (("day", DAY), ("hour", 3600), ("minute", 60)):
         if (count := int(seconds // size)) > 0:
             return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -69,7 +69,7 @@ def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
 
 
 class UsageError(WinhostError):
-    """What winhost was given cannot be used: an argument, a file, a secret. Nothing was done."""
+    """The input cannot be used: an argument, a file, a secret. Nothing was done."""
 
     exit_code = Exit.USAGE
 
@@ -147,7 +147,9 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 
 def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
-    """Of equally near ones the first: callers list what they prefer first, and difflib the last of the alphabet."""
+    """The nearest word; of equally near ones the first: callers list what they prefer first, and difflib the last of
+    the alphabet.
+    """
     from difflib import SequenceMatcher, get_close_matches
 
     near = sorted(get_close_matches(word, known, 5, cutoff), key=known.index)

@@ -30,7 +30,7 @@ class TooLarge(Exception):
 
 
 def read_within(path: Path, most: Bytes) -> bytes:
-    """What is in a file. Raises TooLarge, before memory is taken for the rest of it, and OSError."""
+    """Read a file. Raises TooLarge, before memory is taken for the rest of it, and OSError."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -141,7 +141,7 @@ def heed_writers(path: Path, data: object = None) -> None:
 
 
 def _runs_programs(data: object) -> bool:
-    """Whether a `cmd:` secret may be in it."""
+    """Tell whether the data may contain a `cmd:` secret."""
     left = [data]
     while left:
         each = left.pop()
@@ -168,7 +168,7 @@ def _mend(found: Writers) -> str:
 
 
 def writers_of(path: Path) -> Writers:
-    """Of the file, of the folders and links that lead to it, the one that most can write."""
+    """Find who can write the file, or one of the folders and links that lead to it: of these the most exposed one."""
     whole = path.absolute()
     if not path.exists() or any(whole.resolve().is_relative_to(each) for each in _SHIPPED):
         return Writers(Openness.OWN, whole, "")
@@ -228,7 +228,7 @@ _USER, _GROUP_OBJ, _GROUP, _MASK, _WRITE = 0x02, 0x04, 0x08, 0x10, 2
 
 
 def _group_or_list(place: Path, status: os.stat_result) -> str | None:
-    """Who beside the owner, but not everyone."""
+    """The users or groups that can write it beside the owner, but not everyone."""
     if not status.st_mode & stat.S_IWGRP:  # with an access list these bits are its mask
         return None
     entries = list(_access_list(place))

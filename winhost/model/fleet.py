@@ -13,9 +13,8 @@ from winhost.model.secrets import SecretRef
 
 
 class WireKind(StrEnum):
-    """What is spoken over WSMan: PowerShell remoting, or the older remote shell, where that is all that is open.
-
-    Nothing at all with the computer itself.
+    """The protocol over WSMan: PowerShell remoting, or the older remote shell, where only that is open. None at all
+    with the computer itself.
     """
 
     PSRP = "psrp"
@@ -27,7 +26,7 @@ OVER_NETWORKS = (WireKind.PSRP, WireKind.WINRS)
 
 
 class Auth(StrEnum):
-    """How we log on. Negotiate and NTLM encrypt the messages themselves, Basic does not."""
+    """The authentication method. Negotiate and NTLM encrypt the messages themselves, Basic does not."""
 
     NEGOTIATE = "negotiate"
     NTLM = "ntlm"
@@ -36,7 +35,7 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True)
 class Transport:
-    """How Windows is reached over WSMan. Timeouts in seconds."""
+    """The connection to a Windows over WSMan. Timeouts in seconds."""
 
     port: int
     kind: WireKind = WireKind.PSRP
@@ -57,7 +56,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Ssh:
-    """How the Linux in a host's WSL distro is reached, as far as the host does not tell it itself.
+    """The connection to the Linux in a host's WSL distro, as far as the host does not tell it itself.
 
     key: left out, the one that winhost makes; user, address, port: left out, as Windows says.
     """
@@ -73,11 +72,10 @@ class Ssh:
 
 @dataclass(frozen=True)
 class Login:
-    """How one sshd is entered: its place, the key that it must show, and what is shown to it. Timeouts in seconds.
+    """The logon to one sshd: its address, the key that it must show, and what is shown to it. Timeouts in seconds.
 
     host_key: a fingerprint (`SHA256:…`), or keys as in .pub files, one a line; without it `known_hosts` must know the
-    machine.
-    key, agent, password: what of these there is, in this order.
+    machine. key, agent, password: what of these there is, in this order.
     """
 
     address: str

@@ -58,7 +58,7 @@ _GROUP_NAME = r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?"
 
 
 def host_name(text: str) -> str:
-    """What a host may be called. Raises ValueError."""
+    """Check the name of a host. Raises ValueError."""
     if re.fullmatch(_HOST_NAME, text):
         return text
     raise ValueError("is not a host name: letters, digits, '.', '_' and '-', starting with a letter or digit")
@@ -82,7 +82,7 @@ _VerifyOfHost = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class TransportOptions(Written):
-    """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
+    """The connection to hosts. A key that is omitted here comes from the next layer: host, groups, defaults."""
 
     kind: Omittable[WireKind] = None
     """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
@@ -111,7 +111,7 @@ class TransportOptions(Written):
 
 @dataclass(frozen=True, kw_only=True)
 class HostTransportOptions(TransportOptions):
-    """How this host is reached."""
+    """The connection to this host."""
 
     verify: Omittable[_VerifyOfHost] = None
     """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
@@ -139,7 +139,7 @@ _HostKey = Annotated[Text, AfterValidator(_host_key)]
 
 @dataclass(frozen=True, kw_only=True)
 class LogonOptions(Written):
-    """How an sshd is entered, and by what it is known."""
+    """The logon to an sshd, and the keys by which it is known."""
 
     key: Omittable[_Key] = None
     """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default for the
@@ -171,8 +171,9 @@ class JumpOptions(LogonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions(LogonOptions):
-    """How a Linux is reached: the one in a host's WSL distro, of which Windows says where it listens and which key it
-    shows, or a host with kind: linux."""
+    """The connection to a Linux: the one in a host's WSL distro, of which Windows says where it listens and which key
+    it shows, or a host with kind: linux.
+    """
 
     jump: Omittable[JumpOptions] = None
     """The machine through which it is reached. For kind: linux."""
@@ -190,7 +191,7 @@ class SshOptions(LogonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HostSshOptions(SshOptions):
-    """How the Linux of this host is reached."""
+    """The connection to the Linux of this host."""
 
     address: Omittable[_Address] = None
     """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
@@ -202,7 +203,7 @@ class HostSshOptions(SshOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SftpOptions(LogonOptions):
-    """How the OpenSSH server of a Windows host is entered, through which large files may be sent."""
+    """The logon to the OpenSSH server of a Windows host, through which large files may be sent."""
 
     user: Omittable[Text] = None
     """Account in Windows. Default: transport.user."""
@@ -220,7 +221,7 @@ class SftpOptions(LogonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Written):
-    """What is said for several hosts."""
+    """The options of several hosts."""
 
     transport: Omittable[TransportOptions] = None
     """How these hosts are reached."""
@@ -303,7 +304,7 @@ def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
 
 
 def _sftp(loaded: Loaded[FleetFile], name: str, address: str, transport: Transport) -> Login:
-    """As the account of the transport, unless it says otherwise."""
+    """The SFTP logon: as the account of the transport, unless it says otherwise."""
     options = (loaded.value.hosts[name] or HostOptions()).sftp
     assert options is not None
     said = {key: value for key in _LOGON if (value := getattr(options, key)) is not None}
@@ -357,7 +358,7 @@ def _is_here(options: HostOptions, name: str, said: Mapping[str, Any]) -> bool:
 
 
 def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: str) -> Login:
-    """What it does not say of the logon is as on the host; a password is never shown to both."""
+    """The logon to a jump host. Omitted keys are as on the host; a password is never shown to both."""
     said = _said(options)
     own = {"key", "agent", "password"} & said.keys()
     inherited = () if own else ("key", "passphrase", "agent")
@@ -405,7 +406,7 @@ def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, Trans
 
 
 def _disagreements(file: FleetFile) -> Iterator[Finding]:
-    """What is wrong only when the parts are seen together."""
+    """Find faults that show only when parts of the file are seen together."""
     yield from _same_names(file)
     for name in file.hosts:
         options = file.hosts[name] or HostOptions()
@@ -468,20 +469,24 @@ def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Fin
 
 
 def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
-    """What layers say for hosts with kind: linux is not meant for this one."""
+    """Find a missing key of a host. What layers say for hosts with kind: linux does not count for this one."""
     given = _given(file, name, "ssh")
     if "key" not in given and "passphrase" in given:
         yield ("hosts", name, "ssh", "key"), "is missing: the passphrase is that of a key"
 
 
 def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
-    """What a distro of WSL does not need: Windows says where it is and what it shows, and winhost is root there."""
+    """Refuse options that a distro of WSL does not need: Windows says where it is and what it shows, and winhost is
+    root there.
+    """
     for key in sorted(_said(options.ssh).keys() - {*_OF_DISTROS}) if options.ssh else ():
         yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
 
 
 def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
-    """What it does not say is as for the transport, which may say nothing: this session is nobody's over SSH."""
+    """Check the SFTP logon. It inherits from the transport, which may say nothing: this session is nobody's
+    over SSH.
+    """
     if options.sftp is None:
         return
     said, transport = _said(options.sftp).keys(), _given(file, name)

@@ -1,4 +1,4 @@
-"""What is made only when somebody looks."""
+"""Values that are made only when somebody looks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property

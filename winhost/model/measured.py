@@ -1,4 +1,4 @@
-"""What `winhost probe` tried on a host's Linux, and what came of it: measured facts, beside those that were read."""
+"""The results of `winhost probe` on a host's Linux: measured facts, beside those that were read."""
 
 from typing import Literal
 
@@ -25,7 +25,9 @@ class FailedCall:
 
 @dataclass(frozen=True)
 class PartOutcome:
-    """How a part of the probe ended. failed: it was told no, or found something wrong; skipped: it was not tried."""
+    """The outcome of a part of the probe. failed: it was told no, or found something wrong; skipped: it was not
+    tried.
+    """
 
     part: str
     outcome: Ended
@@ -52,7 +54,7 @@ class MeasuredGpu:
 
 @dataclass(frozen=True)
 class CopyRates:
-    """Of copies of so many bytes between host and GPU, up to the GPU and down from it."""
+    """The rates of copies of so many bytes between host and GPU, up to the GPU and down from it."""
 
     gpu: int
     bytes: Bytes
@@ -64,7 +66,7 @@ class CopyRates:
 
 @dataclass(frozen=True)
 class PeerLink:
-    """From one GPU to another. access: the driver offers it; intact: what arrived is what was sent."""
+    """The link from one GPU to another. access: the driver offers it; intact: what arrived is what was sent."""
 
     source: int
     target: int
@@ -75,7 +77,7 @@ class PeerLink:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Of /dev/shm. usable: a MiB was mapped and written; memlock: the limit, None where there is none."""
+    """The state of /dev/shm. usable: a MiB was mapped and written; memlock: the limit, None where there is none."""
 
     total: Bytes
     free: Bytes
@@ -195,5 +197,5 @@ class Measurement:
     found: ProbeAnswer
 
     def __str__(self) -> str:
-        """As verdicts cite it."""
+        """The measurement in the form that verdicts cite."""
         return f"measured {self.at[:10]}, driver {self.found.driver or 'unknown'}, kernel {self.found.kernel}"

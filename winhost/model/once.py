@@ -1,4 +1,4 @@
-"""What is made once and then kept, whichever thread asks for it first."""
+"""Values that are made once and then kept, whichever thread asks first."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +13,7 @@ _NOT_MADE: Any = object()
 
 
 def once(make: Callable[P, T]) -> Callable[P, T]:
-    """As `functools.cache`, and no two threads are ever inside `make` or of anything else that is made once.
+    """Like `functools.cache`, and no two threads are ever inside `make` or of anything else that is made once.
 
     Hosts are worked on in threads. What they share is parsed by the first that needs it, and the parsers it goes
     through (`ast` in Python 3.11 for one, which ended a run) take two at a time badly.

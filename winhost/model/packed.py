@@ -1,4 +1,4 @@
-"""What a plan carries packed, as gzip in base64, and how it is shown: nobody reads the text itself."""
+"""The packed parts of a plan, gzip in base64, and how they are shown: nobody reads the text itself."""
 
 import re
 from base64 import b64decode
@@ -8,7 +8,7 @@ _PACKED = re.compile(r"H4sI(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9
 
 
 def packed_in_words(text: str) -> str | None:
-    """How much it is and of which SHA-256; None where it is not packed."""
+    """The size and SHA-256 of a packed text, in words; None where it is not packed."""
     if not _PACKED.fullmatch(text):
         return None
     data = b64decode(text)

@@ -42,7 +42,7 @@ def check_path(path: str | None) -> None:
 
 
 def is_meant(asked: str | None, variant: str) -> bool:
-    """Whether a request for a path, for one of its variants, or for any (None) includes this variant."""
+    """Tell whether a request for a path, for one of its variants, or for any (None) includes this variant."""
     return asked in (None, variant, path_of(variant))
 
 
@@ -58,7 +58,7 @@ def variant_name(variant: str) -> str | None:
 
 @dataclass(frozen=True)
 class AvailableMemory:
-    """What a path gives on this host, in bytes. None: not known.
+    """The memory that a path gives on this host, in bytes. None: not known.
 
     variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
     shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.

@@ -74,7 +74,7 @@ class OfflineImage:
 
 @dataclass(frozen=True)
 class Offline:
-    """What a Linux takes in place of the internet: paths on that Linux, as `winhost fetch` named them.
+    """The files that a Linux takes in place of the internet: paths on that Linux, as `winhost fetch` named them.
 
     images: by REGISTRY/NAME@DIGEST; models: folders, by ADDRESS@COMMIT; sources: of packages, by URI SUITE.
     """
@@ -86,13 +86,13 @@ class Offline:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What the user asked for: enough to plan again, on the same host, after a restart.
+    """The user's request: enough to plan again, on the same host, after a restart.
 
     vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
     bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
     one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
-    stage; offline: copies that were fetched for a host without a network; asks_with: the secret reference of an API
-    key with which the endpoint is asked in the end, where the plan makes one.
+    stage; offline: copies that were fetched for a host without a network; asks_with: the secret reference of an API key
+    with which the endpoint is asked in the end, where the plan makes one.
     """
 
     path: str
@@ -109,7 +109,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Plan:
-    """For one host, by its machine id. notes: what the verdict says that a reader should know before applying;
+    """A plan for one host, by its machine id. notes: what the verdict says that a reader should know before applying;
     linux_key: the host key of its Linux, by which that is known, where one let somebody in; variant: of the path, where
     it has some; made_at: ISO 8601, put in by whoever writes it down, because planning knows no clock; stated: facts
     that the plan was made with and nobody read, which apply reads itself.

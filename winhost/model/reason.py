@@ -1,4 +1,4 @@
-"""What is said of a host: reasons, the verdicts that follow from them, and what is known behind each."""
+"""Reasons, the verdicts that follow from them, and the evidence behind each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -18,8 +18,8 @@ PLAN = "plan"  # the subject of what a plan would be refused for in which nothin
 
 
 class Category(StrEnum):
-    """How a linter counts a finding. A defect keeps the thing from starting, makes it other than written, exposes or
-    destroys something. All else is advice.
+    """The category in which a linter counts a finding. A defect keeps the thing from starting, makes it other than
+    written, exposes or destroys something. All else is advice.
     """
 
     DEFECT = "defect"
@@ -27,9 +27,8 @@ class Category(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding weighs, lightest first, whatever found it. A note changes no verdict.
-
-    dangerous: it works, and opens, loses or destroys something.
+    """The weight of a finding, lightest first, whatever found it. A note changes no verdict. dangerous: it works, and
+    opens, loses or destroys something.
     """
 
     NOTE = "note"
@@ -45,7 +44,7 @@ class Severity(StrEnum):
 
     @property
     def category(self) -> Category:
-        """For linters."""
+        """The category that linters count it in."""
         return Category.ADVICE if self in (Severity.NOTE, Severity.UNVERIFIED) else Category.DEFECT
 
     @property
@@ -55,7 +54,7 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What follows for a path, best first. Never a bare boolean."""
+    """The verdict on a path, best first. Never a bare boolean."""
 
     SUPPORTED = "supported"
     DEGRADED = "degraded"
@@ -114,7 +113,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class SubjectVerdict:
-    """What is said of one card or VM. `key`: its location path or GUID; `name` is for people."""
+    """The verdict on one GPU or VM. `key`: its location path or GUID; `name` is for people."""
 
     kind: Literal["card", "vm"]
     key: str
@@ -125,7 +124,7 @@ class SubjectVerdict:
 
 @dataclass(frozen=True)
 class CapabilityVerdict:
-    """What is said of one capability of a target.
+    """The verdict on one capability of a target.
 
     because: the codes that the verdict rests on, none where it is supported; grounds: evidence ids of its working where
     no reason speaks against it; measure: how much of it there is, or which, for people; stated: what the verdict rests
@@ -143,12 +142,12 @@ class CapabilityVerdict:
 
 @dataclass(frozen=True)
 class PathVerdict:
-    """What is said of one path, or of one of its variants (`wsl2/bridged`).
+    """The verdict on one path, or on one of its variants (`wsl2/bridged`).
 
     reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
-    once, none where it is supported. Of the subjects only the best count, or all where they were selected.
-    grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts;
-    available_memory: what it provides, where that is known; stated: what the verdict rests on that nobody read.
+    once, none where it is supported. Of the subjects only the best count, or all where they were selected. grounds:
+    evidence ids of its working where no reason speaks against it; variants: the best of them counts; available_memory:
+    what it provides, where that is known; stated: what the verdict rests on that nobody read.
     """
 
     path: str
@@ -203,7 +202,7 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
+    """A remedy for a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
 
     effect: what it changes in facts, resource by resource; stated: the versions that are there after it, by name as in
     VERSIONS. Neither for a choice or an act that nothing shows.
@@ -218,7 +217,7 @@ class Remedy:
 
     @property
     def can_be_judged(self) -> bool:
-        """Whether it changes anything that verdicts rest on."""
+        """Tell whether it changes anything that verdicts depend on."""
         return bool(self.effect or self.stated)
 
 

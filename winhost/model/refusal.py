@@ -1,4 +1,4 @@
-"""What speaks against a request itself, apart from the rules: refusals, which rule a plan out, and cautions."""
+"""Refusals, which rule out a plan by the request itself, and cautions, which do not."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.reason import Severity

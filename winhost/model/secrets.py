@@ -53,7 +53,7 @@ class Secret:
 
 @dataclass(frozen=True, repr=False)
 class SecretRef:
-    """Where a secret is: an environment variable, a file of one's own, a program's first line, the keyring."""
+    """A reference to a secret: an environment variable, a file of one's own, a program's first line, the keyring."""
 
     scheme: str
     target: str
@@ -89,12 +89,12 @@ class SecretRef:
 
     @property
     def words(self) -> list[str]:
-        """Of `cmd:` the program and its arguments."""
+        """The program and arguments of `cmd:`."""
         return _words(self.target)
 
     @property
     def written(self) -> str:
-        """As it stands in a file, for another file of its owner; `str` is for people."""
+        """The form that it has in a file, for another file of its owner; `str` is for people."""
         return f"{self.scheme}:{self.target}"
 
     def unreadable(self, why: str, hint: str | None = None) -> UsageError:

@@ -1,4 +1,4 @@
-"""What a Linux says of what it serves: units, engines, gateway, GPUs, logs, and what came of a request."""
+"""A Linux's answers about what it serves: units, engines, gateway, GPUs, logs, and the outcome of a request."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
@@ -6,8 +6,8 @@ from winhost.model.units import Bytes
 
 @dataclass(frozen=True)
 class UnitState:
-    """As systemd has it. code: with which the last process ended; seconds: that it has been so, None where unknown;
-    invocation: of this start.
+    """A unit as systemd reports it. code: exit code of the last process; seconds: how long it has been so, None where
+    unknown; invocation: of this start.
     """
 
     unit: str
@@ -51,7 +51,7 @@ class EngineState:
     metrics: tuple[Sample, ...]
 
     def metric(self, name: str) -> float | None:
-        """Of all its models."""
+        """The sum of a metric over all its models."""
         found = [each.value for each in self.metrics if each.name == name]
         return sum(found) if found else None
 
@@ -125,9 +125,9 @@ class LogPage:
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """What came of a request. first: seconds until the first text of a stream; tokens: as the engine counts; whole: it
-    came to its end; text: how it begins; why: what went wrong with it; failed: starts of its engine that failed while
-    it waited, by invocation: it was given up then.
+    """The outcome of a request. first: seconds until the first text of a stream; tokens: as the engine counts; whole:
+    it came to its end; text: how it begins; why: what went wrong with it; failed: starts of its engine that failed
+    while it waited, by invocation: it was given up then.
     """
 
     status: int | None
@@ -156,7 +156,7 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class KeyUsed:
-    """What an API key used since counting began; refused: requests beyond its limits; last: None before the first."""
+    """The use of an API key since counting began; refused: requests beyond its limits; last: None before the first."""
 
     requests: int
     refused: int

@@ -1,4 +1,4 @@
-"""Who can write a file of Windows, by its security descriptor."""
+"""Judge who can write a file of Windows, by its security descriptor."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _ALL |= {"S-1-1-0": "everyone", "S-1-5-11": "every account", "S-1-5-32-545": "ev
 
 
 def judged_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, str]:
-    """By a security descriptor in SDDL. own: the SID of whoever runs winhost.
+    """Judge a security descriptor in SDDL. own: the SID of whoever runs winhost.
 
     Unverified: written from Microsoft's documentation of SDDL, and not tried on a Windows.
     """

@@ -32,7 +32,7 @@ _FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
 
 
 def is_folder(model: str) -> bool:
-    """Whether a model is written as a path (`./x`, `../x`, `/x`, `~/x`, `C:\\x`), not as the ORG/NAME of a hub."""
+    """Tell whether a model is written as a path (`./x`, `../x`, `/x`, `~/x`, `C:\\x`), not as the ORG/NAME of a hub."""
     return _FOLDER.match(model) is not None
 
 
@@ -49,7 +49,7 @@ class DType(StrEnum):
 
 
 class Quantization(StrEnum):
-    """How the weights of the linear layers are stored; embeddings stay as they were."""
+    """The storage of the linear layers' weights; embeddings stay as they were."""
 
     AWQ = "awq"
     GPTQ = "gptq"
@@ -88,7 +88,7 @@ class ModelState(StrEnum):
 
 
 class Exposure(StrEnum):
-    """Who reaches the endpoint."""
+    """The network from which the endpoint is reached."""
 
     LOOPBACK = "loopback"
     LAN = "lan"
@@ -96,14 +96,14 @@ class Exposure(StrEnum):
 
 
 class Deploy(StrEnum):
-    """What runs the engines: units of systemd on one Linux, or pods of a Kubernetes cluster."""
+    """The runtime of the engines: units of systemd on one Linux, or pods of a Kubernetes cluster."""
 
     UNITS = "units"
     KUBERNETES = "kubernetes"
 
 
 class Mirror(StrEnum):
-    """How the KV cache is written through to a place outside of the engine."""
+    """The means by which the KV cache is written through to a place outside of the engine."""
 
     TIERS = "tiers"
     LMCACHE = "lmcache"
@@ -314,7 +314,7 @@ class Lora(Written):
 
 @dataclass(frozen=True)
 class Body(Written):
-    """What requests to a model may contain, beyond the lists of the gateway: docs/gateway.md."""
+    """The content that requests to a model may have, beyond the lists of the gateway: docs/gateway.md."""
 
     fields: tuple[_Field, ...] = ()
     """Fields that are on no list, such as priority. Read first why. Default: none."""
@@ -385,7 +385,7 @@ class Model(Written):
 
     @property
     def level(self) -> int:
-        """How it sleeps: as decided, else as stated, else 1."""
+        """The level of its sleep: as decided, else as stated, else 1."""
         return (self.sleep_level or 1) if self.chosen_level is None else self.chosen_level
 
     @property
@@ -403,7 +403,7 @@ class Model(Written):
 
     @property
     def image(self) -> bool:
-        """Whether its process is written to disk, and starts from there."""
+        """Its process is written to disk, and starts from there."""
         return self.suspend == "disk"
 
     @property
@@ -497,7 +497,7 @@ class KvMirror(Written):
 
     @property
     def kept(self) -> Bytes:
-        """What the files of each engine may take of the disk."""
+        """The bytes that the files of each engine may take of the disk."""
         return self.keep or 100 * GiB
 
 
@@ -513,7 +513,7 @@ class Video(Written):
 
 @dataclass(frozen=True)
 class KeyLimit(Written):
-    """What one API key may use of the gateway."""
+    """The limits of one API key."""
 
     concurrent: Omittable[_Count] = None
     """Requests at a time. Default: no limit."""
@@ -525,7 +525,7 @@ class KeyLimit(Written):
 
 @dataclass(frozen=True)
 class PerKey(KeyLimit):
-    """What each API key may use of the gateway."""
+    """The limits of each API key."""
 
     keys: Mapping[_KeyName, KeyLimit] = field(default_factory=dict)
     """Keys by their names that may use something else; what is left out is as for every key."""
@@ -544,7 +544,7 @@ def _named(models: Mapping[str, Model]) -> tuple[Model, ...]:
 
 @dataclass(frozen=True)
 class Workload(Written):
-    """What somebody wants to serve."""
+    """The models that somebody wants to serve, and what they need."""
 
     models: Annotated[tuple[Model, ...], WrittenAs(dict[_ModelName, Model], _named)]
     """The models by the names under which they are served."""

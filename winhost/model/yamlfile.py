@@ -124,7 +124,7 @@ def refuse_findings(path: Path, findings: Iterable[Finding]) -> None:
 
 
 def _first(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
-    """As many as are listed, and how many more there are."""
+    """The findings that are listed, and how many more there are."""
     rest = iter(findings)
     return list(islice(rest, MOST_FAULTS)), sum(1 for _ in rest)
 
@@ -316,7 +316,7 @@ def _place(event: Any) -> Place:
 
 
 def _plain(text: str) -> bool | int | float | str | None:
-    """What an unquoted scalar means: JSON's types, else text."""
+    """The meaning of an unquoted scalar: JSON's types, else text."""
     if _NOTHING.fullmatch(text):
         return None
     if boolean := _BOOLEAN.fullmatch(text):
@@ -421,7 +421,7 @@ def _unknown_key(key: str, known: list[str]) -> str:
 
 
 def _rest(data: object, findings: Iterable[Finding], model: type[Model]) -> Model | None:
-    """What is left without the faulty entries, where that is a valid file."""
+    """The file without the faulty entries, if that is valid."""
     gone = {_entry(loc) for loc, _ in findings}
 
     def copy(value: object, here: Loc) -> object:

@@ -1,1 +1,1 @@
-"""How models are served once a path has brought them a Linux: profiles of vLLM, chosen and filled in."""
+"""Serve models once a path has brought them a Linux: profiles of vLLM, chosen and filled in."""

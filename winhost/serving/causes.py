@@ -1,4 +1,4 @@
-"""Why a model may not sleep: the causes of a profile without sleep that hold in a case."""
+"""The causes that forbid a model to sleep, for a profile without sleep."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from winhost.serving.when import Case, holds
 
 @dataclass(frozen=True)
 class Because:
-    """Why a profile was chosen. unverified: what is missing to be sure of it."""
+    """The reason why a profile was chosen. unverified: what is missing to be sure of it."""
 
     why: str
     when: str
@@ -19,7 +19,7 @@ class Because:
 
 
 def causes_of(case: Case, fallback: str) -> Iterator[Because]:
-    """Of the fallback's, those that hold or may."""
+    """The fallback's causes that hold or may hold."""
     for cause in profile(fallback).chosen:
         found = holds(cause.when, case)
         if found.holds is not False:

@@ -31,7 +31,7 @@ def _words(line: ProfileLine) -> str:
 
 
 def quoted(word: str) -> str:
-    """For bash. Characters that a terminal would interpret or hide are written as bytes."""
+    """Quote a word for bash. Characters that a terminal would interpret or hide are written as bytes."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = "".join(

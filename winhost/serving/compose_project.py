@@ -158,7 +158,7 @@ def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
 
 
 def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
-    """What keeps mirrors of KV caches within their size. As root, whose files they are."""
+    """The service that keeps mirrors of KV caches within their size. It runs as root, who owns their files."""
     folders = [kv_folder(model.name) for model in request.workload.models]
     return {
         **hardened(request.image, "unless-stopped"),

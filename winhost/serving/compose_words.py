@@ -1,4 +1,4 @@
-"""What compose reads: a service without rights, options of `docker run` in its words, and the text of a project."""
+"""Text for compose: a service without rights, options of `docker run` in its words, and a whole project."""
 
 from collections.abc import Iterable
 from typing import Any

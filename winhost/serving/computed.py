@@ -122,7 +122,9 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
 
 
 def _needed(case: Case, place: MemoryPlace) -> Bytes:
-    """What a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns there."""
+    """The memory that a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns
+    there.
+    """
     lines = [line for line in case.budget.lines if line.where == place.where]
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)
@@ -143,7 +145,7 @@ def _cards(case: Case) -> Computed:
 
 
 def _differ(case: Case, taken: int) -> bool:
-    """Whether it matters which of the GPUs a number means."""
+    """Tell whether it matters which of the GPUs a number means."""
     kinds = {card.gpu.key["device"] for card in case.target.gpus}
     return taken < len(case.target.gpus) and (len(kinds) > 1 or len(set(case.vram)) > 1)
 

@@ -56,7 +56,7 @@ class DeployedGateway:
 
 @dataclass(frozen=True)
 class Deployed:
-    """In the order in which engines start."""
+    """The deployment, in the order in which engines start."""
 
     engines: tuple[DeployedEngine, ...]
     gateway: DeployedGateway
@@ -69,7 +69,7 @@ class Deployed:
 
     @classmethod
     def parse(cls, text: str) -> "Deployed":
-        """What the file says. Raises NotDeployed."""
+        """Parse the file. Raises NotDeployed."""
         try:
             top = json.loads(text)
         except (ValueError, RecursionError):

@@ -49,8 +49,8 @@ _FILTERED = (
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """How one model is started. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a venv;
-    image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
+    """One model and what starts it. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a
+    venv; image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
     remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn;
     mirror: through what its KV cache is written; image_on_disk: its process is written to disk and starts from there.
     """
@@ -71,7 +71,7 @@ class ServedEngine:
 
     @property
     def user(self) -> str:
-        """Of an engine without a container; it exists only while that runs, but for one with an image on disk."""
+        """The user of an engine without a container; it exists only while that runs, except with an image on disk."""
         return f"winhost-{slug(self.served.model)[:23]}"  # useradd(8): 32 characters
 
     @property
@@ -81,7 +81,7 @@ class ServedEngine:
 
     @property
     def gpu_options(self) -> str:
-        """By which another container gets the same GPUs."""
+        """The options with which another container gets the same GPUs."""
         given = [line.text for line in self._lines("container") if line.name in ("--gpus", "--device")]
         return " ".join(map(_word, [*given, *(f"--env={name}={value}" for name, value in self._gpu_variables)]))
 
@@ -240,7 +240,7 @@ class ServedEngine:
         ]
 
     def _from_image(self, command: str) -> list[str]:
-        """As root, who alone reads and writes the image; the engine gets the user of the unit."""
+        """Start from the image as root, who alone reads and writes it; the engine gets the user of the unit."""
         folder = f"{IMAGES}/{slug(self.served.model)}"
         starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {model_folder(self.served.model)} {self.user}"
         return [
@@ -273,7 +273,7 @@ class ServedEngine:
 
     @property
     def service(self) -> dict[str, Any]:
-        """Of its compose project."""
+        """The service of its compose project."""
         return {
             "container_name": self._name,
             **hardened(str(self.image), "no"),

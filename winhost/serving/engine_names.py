@@ -1,4 +1,4 @@
-"""What an engine is called on the Linux that serves: its unit, its socket and its folders."""
+"""The names of an engine on the Linux that serves: its unit, its socket and its folders."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ def unit(name: str) -> str:
 
 
 def socket_folder(name: str) -> str:
-    """Where an engine listens: nobody but root and the gateway's group gets in."""
+    """The folder of an engine's socket: only root and the gateway's group get in."""
     return f"{SOCKETS}/{slug(name)}"
 
 
@@ -38,7 +38,7 @@ def socket(name: str) -> str:
 
 
 def kv_folder(name: str) -> str:
-    """Where a model's KV cache is written through to."""
+    """The folder that a model's KV cache is written through to."""
     return f"/var/lib/winhost-kv-{slug(name)}"
 
 
@@ -48,5 +48,5 @@ def lmcache(name: str) -> str:
 
 
 def model_folder(name: str) -> str:
-    """Where the files of a model are."""
+    """The folder of a model's files."""
     return f"{MODELS}/{slug(name)}"

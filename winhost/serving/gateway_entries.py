@@ -46,19 +46,19 @@ def metrics_key_line(name: str, reference: str) -> str:
 
 
 def yield_key_line(name: str, reference: str) -> str:
-    """Of a key that may ask for the GPUs and nothing else. Raises as `key_line` does."""
+    """The line of a key that may ask for the GPUs and nothing else. Raises as `key_line` does."""
     return key_line(name, reference, "yield")
 
 
 def published_model(model: Model, engine: Json) -> dict[str, Json]:
-    """In the gateway's settings. engine: where it listens."""
+    """A model in the gateway's settings. engine: where it listens."""
     said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
     body = {name: value for name, value in said.items() if value}
     return {"name": model.name, "engine": engine, **({"body": body} if body else {})}
 
 
 def by_workload(workload: Workload) -> dict[str, Json]:
-    """What the gateway's settings have of limits for keys, and of proxies by which it knows clients."""
+    """The gateway's settings of limits for keys, and of proxies by which it knows clients."""
     settings: dict[str, Json] = {}
     if workload.per_key is not None:
         limits = workload.per_key
@@ -74,7 +74,7 @@ def by_workload(workload: Workload) -> dict[str, Json]:
 
 
 def yields() -> dict[str, Json]:
-    """What the gateway's settings have where somebody may ask for the GPUs."""
+    """The gateway's settings where somebody may ask for the GPUs."""
     return {"mode": MODE_FILE}
 
 
@@ -121,7 +121,7 @@ def gateway_files(
 
 
 def check_key_names(settings: str, keys: str) -> None:
-    """Whether each key that has limits of its own is there. Raises ValueError."""
+    """Check that each key with limits of its own exists. Raises ValueError."""
     names = ApiKeys(keys).names
     if unknown := [name for name in parse_settings(settings).per_key.keys if name not in names]:
         raise ValueError(f"per_key.keys: {unknown[0]} has no API key here; there are {', '.join(names)}")

@@ -16,7 +16,7 @@ _EVERY = "10min"
 
 
 def transfer_config(model: str, mirror: KvMirror) -> str:
-    """For --kv-transfer-config. A block that is missing or cannot be read is computed again."""
+    """The value of --kv-transfer-config. A block that is missing or cannot be read is computed again."""
     if mirror.through is Mirror.TIERS:
         disk = {"type": "fs", "root_dir": kv_folder(model), "n_read_threads": 16, "n_write_threads": 16}
         extra = {

@@ -1,4 +1,4 @@
-"""How a model may rest between its turns: what each way keeps, and how long the way back was measured to take."""
+"""The states of a model between its turns: what each keeps, and how long the way back was measured to take."""
 
 from collections.abc import Iterable
 
@@ -99,7 +99,7 @@ class Rest:
 
 
 def format_rest(found: Rest) -> str:
-    """For people: which rung, how long a swap takes, and whether that is soon enough."""
+    """Say which rung, how long a swap takes, and whether that is soon enough."""
     if found.seconds is None:
         return f"{found.rung}; the size of its weights is not known, so neither is the time of a swap"
     soon = {None: "", True: ", soon enough for swap_within", False: ", later than swap_within allows"}[found.kept]

@@ -1,4 +1,4 @@
-"""On which rung of the ladder each model rests between its turns, where the workload leaves that open."""
+"""Choose the rung of the ladder for each model between its turns, where the workload leaves that open."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
@@ -78,14 +78,14 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
 
 
 def fit_together(workload: Workload, granted: AvailableMemory) -> bool:
-    """Whether several models take turns that could all stay awake."""
+    """Tell whether several models take turns that could all stay awake."""
     awake = tuple(replace(each, state=ModelState.RESIDENT) for each in workload.models)
     several = sum(each.sleeps for each in workload.models) > 1
     return several and budget(replace(workload, models=awake), granted).fits is True
 
 
 def _cached(taken: Budget, size: Bytes) -> bool:
-    """Whether memory has place for the files of its weights."""
+    """Tell whether the files of its weights fit into memory."""
     ram = taken.at(RAM)
     return bool(ram and ram.margin is not None and ram.margin >= size)
 

@@ -1,4 +1,4 @@
-"""What a model loses without sleep mode: it is stopped and started instead of put to sleep and woken."""
+"""The losses of a model without sleep mode: it is stopped and started instead of put to sleep and woken."""
 
 from dataclasses import replace
 

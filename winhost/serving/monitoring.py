@@ -1,4 +1,6 @@
-"""What Prometheus and Grafana need to watch gateways: a scrape configuration, rules with alerts, and a dashboard."""
+"""The files with which Prometheus and Grafana watch gateways: a scrape configuration, rules with alerts, and a
+dashboard.
+"""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ class MonitoringRequest:
 
 
 def monitoring_files(request: MonitoringRequest) -> dict[str, str]:
-    """By name, in one folder."""
+    """The files by name, in one folder."""
     head = f"# Written by winhost {__version__}."
     return {
         "prometheus.yml": f"{head}\n{yaml.safe_dump(_config(request), sort_keys=False)}",

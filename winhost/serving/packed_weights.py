@@ -38,7 +38,7 @@ class WeightsFile:
 
 
 def packed_files(folder: Path) -> Iterator[WeightsFile]:
-    """As their headers say. Raises WinhostError (NotPacked)."""
+    """The packed files by their headers. Raises WinhostError (NotPacked)."""
     try:
         for path in weights(folder):
             yield WeightsFile(path.name, read(path).original_size, path.stat().st_size)
@@ -53,7 +53,7 @@ def not_packed(text: str) -> WinhostError:
 
 
 def write_wheel(folder: Path) -> Path:
-    """What an engine's Python needs to load packed models, beside NVCOMP."""
+    """Write the wheel with which an engine's Python loads packed models, beside NVCOMP."""
     package = Path(winhost_weights.__file__).parent
     files = {f"winhost_weights/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
     files |= {f"{_INFO}/{name}": text.encode() for name, text in _TEXTS.items()}

@@ -59,7 +59,7 @@ _CRIU = ("--tcp-established", "--network-lock", "skip", "--ext-unix-sk", "--file
 
 
 class NoImage(Exception):
-    """Why there is no image to start from, or why none was written."""
+    """There is no image to start from, or none was written; the text says why."""
 
 
 class Images:
@@ -162,7 +162,7 @@ class Images:
         return {"bytes": size, "seconds": round(time.monotonic() - began, 2)}
 
     def circumstances(self) -> dict[str, Any]:
-        """What has to be the same for an image to be of use."""
+        """The circumstances that have to be the same for an image to be of use."""
         environment = {name: text for name, text in os.environ.items() if not _OF_THE_START.fullmatch(name)}
         return {
             "format": FORMAT,
@@ -221,7 +221,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """What an image has of it: memory that no file on a disk has."""
+    """The bytes of a process that an image contains: memory that no file on a disk has."""
     lines = dict(line.split(":", 1) for line in _text(f"/proc/{pid}/smaps_rollup").splitlines()[1:])
     return sum(int(lines.get(name, "0").split()[0]) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss")) << 10
 

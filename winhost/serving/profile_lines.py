@@ -34,7 +34,7 @@ class ProfileLine:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """On a command line: one word, but for an option that takes several."""
+        """The words on a command line: one, except for an option that takes several."""
         if self.value is None:
             return (self.name,)
         several = self.value.split() if self.name in _TAKE_SEVERAL else []
@@ -72,7 +72,7 @@ def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
 
 
 def _as_known(line: ProfileLine, case: Case) -> ProfileLine:
-    """With what vLLM's own parser of this version says of its name."""
+    """Add what vLLM's own parser of this version says of the line's name."""
     version = case.workload.versions.get("vllm")
     if version is None or not (line.kind == "engine" or (line.kind == "env" and line.name.startswith("VLLM_"))):
         return line

@@ -81,7 +81,7 @@ def _check(proxy: str, request: ProxyRequest) -> None:
 
 
 def _check_names(proxy: str, request: ProxyRequest) -> None:
-    """Of files and of the gateway."""
+    """Check the names of files and of the gateway."""
     if (request.gateway_ca is None) is not (request.gateway_name is None):
         raise ValueError("--gateway-ca and --gateway-name go together")
     if proxy == "haproxy" and request.key not in (None, f"{request.certificate}.key"):

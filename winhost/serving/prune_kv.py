@@ -14,7 +14,7 @@ YOUNG_S = 600  # it may still be written
 
 
 def files_of(folder: str) -> Iterator[tuple[float, int, str, str]]:
-    """Of blocks: last use, size, the place of its folder below `folder`, and name."""
+    """The files of blocks: last use, size, path of the folder below `folder`, and name."""
     for path, _, names, fd in os.fwalk(folder, follow_symlinks=False):
         for name in names:
             if name.endswith(".json"):
@@ -37,7 +37,7 @@ def least_used(files: list[tuple[float, int, str, str]], most: int, now: float) 
 
 
 def remove(folder: str, names: Iterable[tuple[str, str]]) -> int:
-    """By way of the open folders themselves: whoever puts a link in the place of one leads nowhere."""
+    """Remove files through the open folders themselves: a link that replaces a folder leads nowhere."""
     going, count = set(names), 0
     for path, _, here, fd in os.fwalk(folder, follow_symlinks=False):
         for name in here:

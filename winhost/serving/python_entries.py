@@ -22,7 +22,7 @@ class PythonWheels:
 
     @property
     def folder(self) -> str:
-        """Of the environment, named by what is in it."""
+        """The folder of the environment, named by its content."""
         return f"/opt/winhost/python-{self._digest}"
 
     @property

@@ -25,7 +25,7 @@ def answers(path: str) -> bool:
 
 
 def runs(process: str) -> bool:
-    """What has ended goes at once: systemd collects it."""
+    """Tell whether the process runs. Ended ones disappear at once: systemd collects them."""
     return not process or Path("/proc", process).exists()
 
 

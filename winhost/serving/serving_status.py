@@ -1,4 +1,4 @@
-"""What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
+"""The state of what is served on a Linux, by the file that declares it and by what the Linux answers."""
 
 from collections.abc import Collection
 from typing import Literal, TypeAlias

@@ -1,4 +1,4 @@
-"""Which models of a workload take turns on GPUs, and which are there beside them."""
+"""The models of a workload that take turns on GPUs, and those that are there beside them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
 
 
 def refuse_suspending(models: Sequence[Model], host: str) -> None:
-    """In containers. Raises RefusedError: NoSuspend."""
+    """Refuse suspending in containers. Raises RefusedError: NoSuspend."""
     for model in (model for model in models if model.suspend):
         raise RefusedError(
             "NoSuspend",

@@ -1,4 +1,4 @@
-"""What serves a workload on a Linux, as entries of a playbook: from images to the last check."""
+"""The stack that serves a workload on a Linux, as entries of a playbook: from images to the last check."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -42,7 +42,7 @@ class EngineImage:
 
 @dataclass(frozen=True)
 class StackRequest:
-    """What is to be served, and by what. path: what leads to that Linux, by default the one that the facts say.
+    """The workload and what serves it. path: the one that leads to that Linux, by default the one that the facts say.
 
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
@@ -125,8 +125,8 @@ def revision_of(model: Model) -> str:
 
 
 def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:
-    """In the order of the workload. Those that start with the machine do so one after the other, because two that
-    start at once count each other's memory; the gateway sees to it for those that take turns.
+    """The engines in the order of the workload. Those that start with the machine do so one after the other, because
+    two that start at once count each other's memory; the gateway sees to it for those that take turns.
     """
     before: tuple[str, ...] = ()
     image = request.image.pinned if request.image else None

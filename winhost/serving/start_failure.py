@@ -1,4 +1,4 @@
-"""Why a start failed: what is known of its log, by the table of symptoms, as an error with the remedy."""
+"""Explain why a start failed: the table of symptoms finds the cause in its log, as an error with the remedy."""
 
 import re
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def told_by(lines: Sequence[str]) -> FoundSymptom | None:
 
 
 def _first_error(lines: Sequence[str]) -> str | None:
-    """What went wrong first, where the rest only says that something did."""
+    """The first error, where the rest only says that something failed."""
     found = next((match for match in map(_ERROR.search, lines) if match), None)
     return visible(masked(found[1]))[:_LONGEST] if found else None
 

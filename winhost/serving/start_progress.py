@@ -1,4 +1,4 @@
-"""How far an engine's start is, by its own log: phases in their order, and percent of the whole as a guess."""
+"""Follow an engine's start by its own log: phases in their order, and percent of the whole as a guess."""
 
 import re
 from collections.abc import Iterable
@@ -75,7 +75,7 @@ class StartProgress:
     share: float = 0.0
 
     def read(self, lines: Iterable[str]) -> bool:
-        """Whether another phase has begun. One never goes back: several workers write at once."""
+        """Tell whether another phase has begun. A phase never goes back: several workers write at once."""
         before = self.place
         for line in lines:
             found = next((place for place in _BACKWARDS if PHASES[place].begins.search(line)), None)

@@ -1,4 +1,4 @@
-"""Which models take turns on which GPUs, as settings of the gateway, and how each rests between its turns."""
+"""The gateway's settings for models that take turns on GPUs, and the state of each between its turns."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Which options and variables each version of vLLM knows, and where their defaults changed: data of 15 versions."""
+"""The options and variables of each version of vLLM, and changes of their defaults: data of 15 versions."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def seen_versions() -> tuple[Version, ...]:
 
 
 def knows(kind: Kind, name: str, version: Version) -> bool | None:
-    """Whether a version has an option or variable. Between two versions that differ, and before the first: None; a
+    """Tell whether a version has an option or variable. Between two versions that differ, and before the first: None; a
     version after the last is taken to be like that.
     """
     table = _table()
@@ -81,6 +81,6 @@ def names(kind: Kind) -> Mapping[str, frozenset[int]]:
 
 
 def versions_with(kind: Kind, name: str) -> tuple[Version, ...]:
-    """Of the versions that were asked, those that have it, in order."""
+    """The versions, of those that were asked, that have it, in order."""
     table = _table()
     return tuple(table.versions[at] for at in sorted(table.known[kind].get(name, ())))

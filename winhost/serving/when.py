@@ -1,4 +1,4 @@
-"""What rows and causes ask: versions, the model, the cards. What nobody tells is unknown, and never guessed."""
+"""The conditions of rows and causes: versions, the model, the GPUs. Unstated values stay unknown."""
 
 from collections.abc import Callable, Mapping
 
@@ -44,7 +44,7 @@ def _blackwell(case: Case) -> bool:
 
 
 def _peers(case: Case) -> bool:
-    """Whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
+    """Tell whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
     if case.target.path in ("dda", "linux") and in_a_guest(case.target):
         return shown_transport(case.target) == PEERS
     found = transport(case.target)
@@ -62,7 +62,7 @@ def _ram(case: Case) -> int:
 
 
 def _backups_fit(case: Case) -> bool:
-    """Of all models that sleep, beside what else is in memory."""
+    """Tell whether the backups of all models that sleep fit, beside what else is in memory."""
     ram = case.budget.at(RAM)
     assert ram is not None
     if ram.fits is None:
@@ -71,7 +71,9 @@ def _backups_fit(case: Case) -> bool:
 
 
 def _residues_fit(case: Case) -> bool:
-    """On the model's cards, beside whose turn it is. Where sizes lack nothing is known against it."""
+    """Tell whether the residues on the model's GPUs fit beside the model whose turn it is. Missing sizes count as
+    fitting.
+    """
     cards = case.budget.placement.cards.get(case.model.name, ())
     return all(place.fits is not False for place in case.budget.places if place.card in cards)
 
@@ -110,5 +112,5 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 
 
 def holds(when: When, case: Case) -> ConditionResult:
-    """Whether a condition of a profile holds for a model on a target."""
+    """Evaluate a condition of a profile for a model on a target."""
     return evaluate(when, lambda asked: (ASKED[asked](case),))

@@ -99,7 +99,7 @@ def opened(
 
 
 def parsed(data: bytes) -> Any:
-    """Of JSON. Raises ValueError, also where it is nested too deep, or has numbers that are too long."""
+    """Parse JSON. Raises ValueError, also where it is nested too deep, or has numbers that are too long."""
     try:
         return json.loads(data)
     except RecursionError:

@@ -45,7 +45,7 @@ def bring(file: IO[bytes], base: Bytes, have: Bytes, size: Bytes, open_at: Open,
 
 @dataclass
 class _There:
-    """What has come, whatever became of the attempt."""
+    """The bytes that have come, whatever became of the attempt."""
 
     bytes: Bytes
 
@@ -72,7 +72,7 @@ def _write(file: IO[bytes], base: Bytes, there: _There, size: Bytes, answer: Ope
 
 
 def _begin(answer: OpenAnswer, begin: Bytes) -> Bytes:
-    """Where what comes begins. A server that hears no ranges sends all of it again."""
+    """The offset at which the answer begins. A server that ignores ranges sends all of it again."""
     if answer.status == 200:
         return 0
     if answer.status == 206 and answer.headers.get("content-range", "").startswith(f"bytes {begin}-"):
