@@ -59,7 +59,7 @@ class Answers:
 def connection(clients: Clients, answers: Answers | None = None) -> tuple[ClientConnection, Transport]:
     transport = Transport()
     made = ClientConnection(answers or Answers(), Framing(1_000_000), clients)
-    made.accepted(transport)
+    made.accepted(transport, -1, "")
     return made, transport
 
 

@@ -11,9 +11,10 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
 _LONGEST = 1 << 50
 _END = b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-# Sizes of chunks, by their lines, which an engine writes again and again. Each was read strictly once.
-_SIZES: dict[bytes, int] = {}
-_MOST_SIZES = 4_096
+# How a chunk begins that is so long with its line and its end: as nearly all chunks of streams are, which come one at a
+# time. Each was read strictly once.
+CHUNKS: dict[int, bytes] = {}
+_LONGEST_CHUNK = 4_096
 
 
 def in_chunk(part: bytes) -> bytes:
@@ -23,7 +24,8 @@ def in_chunk(part: bytes) -> bytes:
 
 class AnswerFraming:
     """Of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the body, where
-    the head says it; ended: the body has come whole; kept: another answer may follow on this connection.
+    the head says it; ended: the body has come whole; kept: another answer may follow on this connection; between:
+    nothing has come of the next chunk.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,7 @@ class AnswerFraming:
         self._rest = b""  # of a head, or of a line between chunks, that has not come whole
         self._left = 0  # bytes of the body, or of this chunk
         self._after_chunk = False  # the end of its line is still to come
-        self._between = False  # nothing has come of the next chunk
+        self.between = False
 
     def feed(self, data: bytes) -> bytes:
         """What is in it of the body. Raises EngineFault."""
@@ -60,23 +62,20 @@ class AnswerFraming:
         """Bytes of the body in what comes next, where it consists of whole chunks and can be passed on as it is. 0: it
         does not, and is to be fed.
         """
-        if not self._between:
+        if not self.between:
             return 0
-        line, _, rest = data.partition(_END)
-        if (size := _SIZES.get(line)) and len(rest) == size + 2 and rest.endswith(_END):
-            return size  # nearly all of them
         at = size = 0
         while at < len(data):
             end = data.find(_END, at, at + CHUNK_LINE_BYTES)
             if end < 0 or not CHUNK.fullmatch(data, at, end):
                 return 0
             length = int(data[at:end], 16)
-            if length and len(_SIZES) < _MOST_SIZES:
-                _SIZES[data[at:end]] = length
             at = end + length + 4
             if not length or data[at - 2 : at] != _END:
                 return 0
             size += length
+        if len(data) == end + size + 4 <= _LONGEST_CHUNK:
+            CHUNKS[len(data)] = data[: end + 2]
         return size
 
     def closed(self) -> None:
@@ -127,7 +126,7 @@ class AnswerFraming:
                 break
             at += line
         self._rest = data[at:]
-        self._between = not (self._left or self._rest or self._after_chunk or self.ended)
+        self.between = not (self._left or self._rest or self._after_chunk or self.ended)
         if self.ended:
             self.kept = self.kept and not self._rest
         return b"".join(parts)

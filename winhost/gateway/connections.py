@@ -5,6 +5,7 @@ whoever sends no key takes no place from those who do.
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from asyncio import sslproto
 from collections import Counter, deque
@@ -12,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .fair_selector import WITH_KEY, WITHOUT_KEY
+from .fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
+from .plain_transport import READ_BYTES, PlainTransport
 from .strict_http import Framing, Head, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -24,8 +26,6 @@ _LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its 
 _KNOWN = 4_096  # addresses that are remembered for a valid key
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
-# Of one read: asyncio's own 256 KiB would come from the kernel and go back to it each time.
-READ_BYTES = 65_536
 # Less than what pauses reading: asyncio has not begun it yet, and Python 3.10 would begin all the same.
 _FIRST_BYTES = 16_384
 
@@ -105,6 +105,27 @@ class Clients:
             connection.close()
 
 
+def accept_plain(
+    accepted: socket.socket,
+    peer: object,
+    client: "Callable[[], ClientConnection]",
+    clients: Clients,
+    proxies: TrustedProxies,
+    selector: FairSelector,
+) -> None:
+    """A connection without TLS and the PROXY protocol. Its request is read, and begins, in this turn of the loop."""
+    found = client()
+    transport = PlainTransport(accepted, found, selector)
+    found.accepted(transport, accepted.fileno(), peer)
+    trusted = proxies.has(found.address)
+    if not clients.enter(found, "" if trusted else found.address):
+        transport.abort()
+        return
+    if trusted:
+        found.trust(proxies)
+    found.connection_made(transport)
+
+
 class Accepted(asyncio.BufferedProtocol):
     """A connection that was accepted, until its client is let in: after the header of the PROXY protocol and the
     handshake of TLS, where they are to come. Its own buffer takes the header alone: what follows is for TLS to read.
@@ -127,13 +148,11 @@ class Accepted(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         client = self._client = self._make()
-        client.number = transport.get_extra_info("socket").fileno()
+        number = transport.get_extra_info("socket").fileno()
+        client.accepted(transport, number, transport.get_extra_info("peername"))
         self._clients.limit(client.number, WITHOUT_KEY)
         self._transport = transport
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
-        client.accepted(transport)
-        peer = transport.get_extra_info("peername")
-        client.address = peer[0] if isinstance(peer, tuple) else ""
         trusted = self._proxies.has(client.address)
         if not self._clients.enter(client, "" if trusted else client.address):
             transport.abort()
@@ -291,9 +310,10 @@ class ClientConnection(asyncio.Protocol):
         self.address = ""
         self.number = -1
 
-    def accepted(self, transport: asyncio.Transport) -> None:
-        """Before anything is known of its client: what `abort` ends."""
-        self._transport = transport
+    def accepted(self, transport: asyncio.Transport, number: int, peer: object) -> None:
+        """Before anything but its address is known of its client. transport: what `abort` ends; peer: of its socket."""
+        self._transport, self.number = transport, number
+        self.address = peer[0] if isinstance(peer, tuple) else ""
 
     def trust(self, proxies: TrustedProxies) -> None:
         """It is a proxy's, which says in each head for whom it asks."""
@@ -317,9 +337,12 @@ class ClientConnection(asyncio.Protocol):
             return  # it is lost already
         early, self._early = self._early, None
         self._transport = transport
-        self._arm("head", self._clients.first)
         if early:
             self._read(bytes(early))
+        elif isinstance(transport, PlainTransport):
+            transport.begin()
+        if not (self._requests or self._framing.in_head or self._closed_to_more):
+            self._arm("head", self._clients.first)
 
     # ---- what comes in
 
@@ -429,8 +452,9 @@ class ClientConnection(asyncio.Protocol):
         self._clients.has_key(self, more=request.kept or not request.whole)
 
     @property
-    def write(self) -> Callable[[bytes], None]:
-        return self._transport.write
+    def write(self) -> Callable[[bytes], object]:
+        """It returns True where the kernel has all of it, and nothing else happened."""
+        return self._transport.send if isinstance(self._transport, PlainTransport) else self._transport.write
 
     def close(self) -> None:
         """After what was written."""

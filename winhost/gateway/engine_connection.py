@@ -10,14 +10,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
-from .connections import READ_BYTES, ClientConnection
+from .answer_framing import CHUNKS, LAST_CHUNK, AnswerFraming, in_chunk
+from .connections import ClientConnection
 from .engine_control import EngineFault
-from .key_limits import TokenCount
+from .fair_selector import DONE, NOTHING, QUIET
+from .key_limits import END_OF_EVENT, USAGE, TokenCount
+from .plain_transport import READ_BYTES
 
 _HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
 KEPT_S = 4  # without a request: uvicorn, and so vLLM, closes a connection after 5 seconds
-ReadBy = Callable[[int, "Callable[[], bool] | None"], None]
+ReadBy = Callable[[int, "Callable[[], int]"], None]
 _WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
 
 
@@ -55,10 +57,10 @@ class EngineConnection(asyncio.Protocol):
         self._asked = False
         self._unsent: deque[bytes | memoryview] = deque()
         self._held: list[bytes] = []
-        self._write: Callable[[bytes], None] | None = None  # of the client, once all goes there
+        self._write: Callable[[bytes], object] | None = None  # of the client, once all goes there
         self._head = b""
-        self._framed = self._as_it_is = False
-        self._count: TokenCount | None = None
+        self._framed = self._straight = False
+        self._count = TokenCount()
 
     # ---- between requests
 
@@ -93,6 +95,7 @@ class EngineConnection(asyncio.Protocol):
         """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
         self._heard = time.monotonic()
         if self._timer is None:
+            self._read_by(self._number, self._take_event)
             self._watch()
         small = whole_if_small(head, body)
         parts = [small] if small else [head, *body]
@@ -123,43 +126,40 @@ class EngineConnection(asyncio.Protocol):
         """The answer, after this head, as it comes. framed: in chunks; count: counts its tokens. Returns when it has
         ended. Raises EngineFault.
         """
-        self._write, self._head, self._framed, self._count = client.write, head, framed, count
-        self._as_it_is = framed
+        self._write, self._head, self._framed = client.write, head, framed
+        self._count = count or self._count
         try:
             self._pass_held()
             client.reads_from(self)
-            self._take_events()
             while not self.answer.ended:
                 await self._changed()
         finally:
             client.reads_from(None)
-            self._write = None
-            self._read_by(self._number, None)
+            self._write, self._straight = None, False
 
-    def _take_events(self) -> None:
-        if self._as_it_is and self._write and self._transport.is_reading():
-            self._read_by(self._number, self._take_event)
-
-    def _take_event(self) -> bool:
+    def _take_event(self) -> int:
         try:
             data = os.read(self._number, READ_BYTES)
         except OSError:
-            return False
+            return NOTHING
         if not data:
-            return False
+            return NOTHING
         try:
-            count = self._count
-            if self._write and (not count or count.may_pass(data)) and (size := self.answer.whole_chunks(data)):
-                if count:
-                    count.passed(data)
-                self._heard = time.monotonic()
-                self.passed += size
-                self._write(data)
-            else:
-                self.data_received(data)
+            if self._straight and data.endswith(END_OF_EVENT) and USAGE not in data and self._write:
+                begins = CHUNKS.get(len(data))
+                if begins and data.startswith(begins):
+                    size = len(data) - len(begins) - 2
+                else:
+                    size = self.answer.whole_chunks(data)
+                if size:
+                    self._count.events += data.count(b"\n\n")
+                    self._heard = time.monotonic()
+                    self.passed += size
+                    return QUIET if self._write(data) else DONE
+            self.data_received(data)
         except Exception as error:  # noqa: BLE001 - in the selector it would end the event loop
             self._fail(EngineFault(type(error).__name__))
-        return True
+        return DONE
 
     async def _changed(self) -> None:
         if self._lost:
@@ -184,8 +184,8 @@ class EngineConnection(asyncio.Protocol):
         self._held.clear()
         self.passed += len(part)
         ended = self.answer.ended
-        if self._count:
-            part = self._count.feed(part) + (self._count.end() if ended else b"")
+        part = self._count.feed(part) + (self._count.end() if ended else b"")
+        self._straight = self._framed and self.answer.between and self._count.between
         if self._framed:
             part = (in_chunk(part) if part else b"") + (LAST_CHUNK if ended else b"")
         if self._head or part:
@@ -246,7 +246,7 @@ class EngineConnection(asyncio.Protocol):
         if not self._transport.is_closing() and not self._transport.is_reading():
             self._heard = time.monotonic()
             self._transport.resume_reading()
-            self._take_events()
+            self._read_by(self._number, self._take_event)
 
     # ---- its end
 

@@ -7,12 +7,15 @@ import math
 import os
 import select
 import selectors
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 # Clients in one turn: with a valid key, and without one, whose handshake of TLS takes longest.
 WITH_KEY, WITHOUT_KEY = 16, 4
+# What was done with what came: asyncio has to look; something is left for a turn of the event loop; nothing is.
+NOTHING, DONE, QUIET = range(3)
 _MASKS = {
     each: (each & selectors.EVENT_READ and select.EPOLLIN) | (each & selectors.EVENT_WRITE and select.EPOLLOUT)
     for each in range(1, 4)
@@ -20,11 +23,22 @@ _MASKS = {
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
+class _Watched:
+    """A socket that asyncio knows nothing of. events: 0: nobody waits for any."""
+
+    __slots__ = ("epoll", "events", "ready")
+
+    def __init__(self, ready: Callable[[int], object], epoll: select.epoll) -> None:
+        self.ready, self.epoll, self.events = ready, epoll, 0
+
+
 class FairSelector(selectors.BaseSelector):
     """As asyncio's own, with an epoll more for each limit. The kernel lets the sockets in it take turns."""
 
     def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
+        self._watched: dict[int, _Watched] = {}
+        self._most = 1
         self._all = select.epoll()
         self._few = {most: select.epoll() for most in (WITH_KEY, WITHOUT_KEY)}
         self._mosts = {each.fileno(): most for most, each in self._few.items()}
@@ -32,19 +46,45 @@ class FairSelector(selectors.BaseSelector):
             self._all.register(fd, _IN)
         self._limits: dict[int, tuple[int, int]] = {}
         self._in: dict[int, select.epoll] = {}
-        self._readers: dict[int, Callable[[], bool]] = {}
+        self._readers: dict[int, Callable[[], int]] = {}
 
-    def read_by(self, fd: int, read: "Callable[[], bool] | None") -> None:
+    def read_by(self, fd: int, read: "Callable[[], int]") -> None:
         """read: takes what comes on this socket, as long as it stays registered, at half the price of asyncio's way to
-        its protocol; false where asyncio is to find out. None: no longer.
+        its protocol, and returns NOTHING, DONE or QUIET.
         """
-        if read and fd in self._keys:
+        if fd in self._keys:
             self._readers[fd] = read
+
+    def watch(self, fd: int, ready: "Callable[[int], object]", most: int = 0) -> None:
+        """Without asyncio. ready: is called with the mask of epoll; most: as of `limit`."""
+        self._watched[fd] = _Watched(ready, self._few[most] if most else self._all)
+        self._most = max(self._most, len(self._keys) + len(self._watched) + len(self._few))
+
+    def look_for(self, fd: int, events: int) -> None:
+        """On a socket that is watched. events: of epoll."""
+        found = self._watched[fd]
+        if not events:
+            found.epoll.unregister(fd)
+        elif found.events:
+            found.epoll.modify(fd, events)
         else:
-            self._readers.pop(fd, None)
+            found.epoll.register(fd, events)
+        found.events = events
+
+    def forget(self, fd: int) -> None:
+        """It is about to be closed."""
+        self._watched.pop(fd, None)
 
     def limit(self, fd: int, most: int) -> None:
         """In each turn so many of these are looked at. Holds for this socket, registered or not."""
+        if watched := self._watched.get(fd):
+            events = watched.events
+            if events:
+                self.look_for(fd, 0)
+            watched.epoll = self._few[most]
+            if events:
+                self.look_for(fd, events)
+            return
         with suppress(OSError):  # its client has just gone
             self._limits[fd] = most, os.fstat(fd).st_ino
             if key := self._keys.get(fd):
@@ -66,6 +106,7 @@ class FairSelector(selectors.BaseSelector):
             raise KeyError(f"{fd} is registered already")
         self._enter(fd, events)
         key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
+        self._most = max(self._most, len(self._keys) + len(self._watched) + len(self._few))
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
@@ -86,18 +127,33 @@ class FairSelector(selectors.BaseSelector):
 
     def select(self, timeout: "float | None" = None) -> "list[tuple[selectors.SelectorKey, int]]":
         wait = -1 if timeout is None else 0 if timeout <= 0 else math.ceil(timeout * 1000) / 1000
-        keys, readers, found = self._keys, self._readers, []
-        came = self._all.poll(wait, len(keys) + len(self._few))
+        until = time.monotonic() + wait if wait > 0 else 0.0
+        # Events of streams that went on leave asyncio nothing to do: its turn would cost more than they did.
+        while (found := self._look(wait)) is None and wait:
+            if wait > 0 and (wait := until - time.monotonic()) <= 0:
+                break
+        return found or []
+
+    def _look(self, wait: float) -> "list[tuple[selectors.SelectorKey, int]] | None":
+        """What is for asyncio; None where something came, and nothing is left to do."""
+        readers, found = self._readers, []
+        came = self._all.poll(wait, self._most)
+        quiet = bool(came)
         for fd, mask in came:
-            if mask == _IN and (read := readers.get(fd)) and read():
+            if mask == _IN and (read := readers.get(fd)) and (done := read()):
+                if done != QUIET:
+                    quiet = False
                 continue
-            if key := keys.get(fd):
+            quiet = False
+            if key := self._keys.get(fd):
                 # An error counts as both, as for asyncio's own.
                 events = (mask & ~_IN and selectors.EVENT_WRITE) | (mask & ~_OUT and selectors.EVENT_READ)
                 found.append((key, events & key.events))
+            elif ready := self._watched.get(fd):
+                ready.ready(mask)
             elif most := self._mosts.get(fd):
                 came += self._few[most].poll(0, most)  # looked at after those that came before
-        return found
+        return None if quiet else found
 
     def close(self) -> None:
         for each in (*self._few.values(), self._all):

@@ -86,6 +86,7 @@ class _Allowance:
 _REPORTED = re.compile(rb'"(prompt|input|completion|output|total)_tokens":\s*(\d{1,12})')
 _LONGEST = 48  # bytes of such a match
 _NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
+USAGE, END_OF_EVENT = b'"usage"', b"\n\n\r\n"  # of the last event in a chunk
 _AFTER_AN_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
 _LARGEST_EVENT = 1_048_576
 
@@ -93,13 +94,16 @@ _LARGEST_EVENT = 1_048_576
 class TokenCount:
     """Of one answer: by the usage that its engine reports; an event of a stream is a token where it reports none.
 
-    hides_usage: a stream has an event with it for which its client did not ask; answered: its engine has begun to.
+    hides_usage: a stream has an event with it for which its client did not ask; answered: its engine has begun to;
+    events: so many have ended; between: nothing has come of the next one. Then chunks that end with END_OF_EVENT and
+    have no USAGE may go to the client as they came, once their events are counted.
     """
 
     def __init__(self) -> None:
         self.hides_usage = self.answered = False
+        self.between = True
+        self.events = 0
         self._reported: dict[bytes, int] = {}
-        self._events = 0
         self._rest = b""
 
     @property
@@ -122,33 +126,23 @@ class TokenCount:
         known = found.get(b"completion", found.get(b"output"))
         if known is None:
             known = max(0, found.get(b"total", 0) - self.taken_in)
-        return max(known, 0 if found else self._events)
-
-    def may_pass(self, chunks: bytes) -> bool:
-        """Whether these chunks, as they came from an engine, can go to the client as they are: they begin and end with
-        an event, and report nothing.
-        """
-        if b'"usage"' in chunks or not chunks.endswith(b"\n\n\r\n"):
-            return False
-        return not self._rest or self._rest.endswith(b"\n\n")
-
-    def passed(self, chunks: bytes) -> None:
-        """They went as they are."""
-        self._events += chunks.count(b"\n\n")
+        return max(known, 0 if found else self.events)
 
     def feed(self, part: bytes) -> bytes:
         """What is for its client of this part of the answer, and of what came before."""
         whole = self._rest + part
-        self._events += part.count(b"\n\n") + part.count(b"\n\r\n")
+        self.events += part.count(b"\n\n") + part.count(b"\n\r\n")
         if b'_tokens"' in whole:
             for found in _REPORTED.finditer(whole):
                 self._reported[found[1]] = int(found[2])
         if not self.hides_usage:
             self._rest = whole[-_LONGEST:]
+            self.between = not whole or whole.endswith(b"\n\n")
             return part
         end = max(whole.rfind(b"\n\n") + 2, whole.rfind(b"\n\r\n") + 3)
         end = end if end > 2 else 0 if len(whole) < _LARGEST_EVENT else len(whole)
         self._rest = whole[end:]
+        self.between = not self._rest
         return _without_usage(whole[:end])
 
     def end(self) -> bytes:

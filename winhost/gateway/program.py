@@ -5,16 +5,19 @@ import gc
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import ssl
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .api_keys import ApiKeys, KeyFiles, new_key
-from .connections import Accepted, ClientConnection, Clients
+from .connections import Accepted, ClientConnection, Clients, accept_plain
 from .engine_side import Engines
 from .fair_selector import FairSelector
 from .front_door import FrontDoor
@@ -168,7 +171,14 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
         return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
-    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies))
+    taken: _Taken | None = None
+    if context is None and not proxies.protocol:
+
+        def take(accepted: socket.socket, peer: object) -> None:
+            accept_plain(accepted, peer, client, clients, proxies, selector)
+
+        taken = _Taken(selector, take)
+    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies), taken)
     turns.start()
     prepared.use.write(prepared.files)  # who looks after it is told what it has read, and since when it counts
     keeping = loop.create_task(_keep_keys(prepared, door))
@@ -206,7 +216,15 @@ async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
         prepared.use.write(prepared.files)
 
 
-async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening":
+@dataclass(frozen=True)
+class _Taken:
+    """Connections that asyncio does not need to know of."""
+
+    selector: FairSelector
+    take: Callable[[socket.socket, object], None]
+
+
+async def _listening(settings: GatewaySettings, factory: Factory, taken: "_Taken | None" = None) -> "_Listening":
     listen = settings.listen
     loop = asyncio.get_running_loop()
     try:
@@ -215,7 +233,7 @@ async def _listening(settings: GatewaySettings, factory: Factory) -> "_Listening
         else:
             server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
             Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
-        return _Listening(server, factory)
+        return _Listening(server, factory, taken)
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
 
@@ -225,48 +243,56 @@ class _Listening:
     hundreds in a turn, and has a task for each.
     """
 
-    def __init__(self, server: asyncio.Server, factory: Factory) -> None:
-        self._server, self._factory = server, factory
+    def __init__(self, server: asyncio.Server, factory: Factory, taken: _Taken | None) -> None:
+        """taken: takes them instead of factory."""
+        self._server, self._factory, self._taken = server, factory, taken
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
-        self._comes: dict[socket.socket, asyncio.Future[None]] = {}
+        self._begins: set[asyncio.Task[Any]] = set()
+        self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in self._sockets:
             each.setblocking(False)
             each.listen(_BACKLOG)
-        self._work = [self._loop.create_task(self._accept_all(each)) for each in self._sockets]
+            self._accept_from(each)
 
-    def _wake(self, listening: socket.socket) -> None:
-        if not self._comes[listening].done():
-            self._comes[listening].set_result(None)
+    def _accept_from(self, listening: socket.socket) -> None:
+        if not self._taken:
+            self._loop.add_reader(listening, self._accept, listening)
+            return
 
-    async def _accept_all(self, listening: socket.socket) -> None:
-        while True:
-            self._comes[listening] = self._loop.create_future()
-            # It stays from one connection to the next: to put it there costs as much as to accept one.
-            self._loop.add_reader(listening, self._wake, listening)
-            try:
-                while True:
-                    await self._comes[listening]
-                    await self._accept(listening)
-                    self._comes[listening] = self._loop.create_future()
-            except (OSError, MemoryError) as error:  # no more files, or no memory
-                why = error.strerror if isinstance(error, OSError) else "out of memory"
-                _LOG.error("cannot accept connections for a second: %s", why)
-            self._loop.remove_reader(listening)
-            await asyncio.sleep(1)
+        self._taken.selector.watch(listening.fileno(), lambda _: self._accept(listening))
+        self._taken.selector.look_for(listening.fileno(), select.EPOLLIN)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        """Returns when its protocol has it. Raises OSError, MemoryError."""
+    def _accept(self, listening: socket.socket) -> None:
         try:
-            accepted, _ = listening.accept()
+            accepted, peer = listening.accept()
+            if self._taken:
+                self._taken.take(accepted, peer)
+            else:
+                begins = self._loop.create_task(self._loop.connect_accepted_socket(self._factory, accepted))
+                self._begins.add(begins)
+                begins.add_done_callback(self._begins.discard)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        await self._loop.connect_accepted_socket(self._factory, accepted)
+        except (OSError, MemoryError) as error:  # no more files, or no memory
+            why = error.strerror if isinstance(error, OSError) else "out of memory"
+            _LOG.error("cannot accept connections for a second: %s", why)
+            self._ignore(listening)
+            self._timers[listening] = self._loop.call_later(1, self._accept_from, listening)
+
+    def _ignore(self, listening: socket.socket) -> None:
+        if self._taken:
+            with suppress(KeyError):  # it is ignored already
+                self._taken.selector.look_for(listening.fileno(), 0)
+            self._taken.selector.forget(listening.fileno())
+        else:
+            self._loop.remove_reader(listening)
 
     def close(self) -> None:
-        for work, each in zip(self._work, self._sockets, strict=True):
-            work.cancel()
-            self._loop.remove_reader(each)
+        for timer in self._timers.values():
+            timer.cancel()
+        for each in self._sockets:
+            self._ignore(each)
             each.close()
         self._server.close()
 

@@ -1,0 +1,157 @@
+"""A client's connection without TLS, as asyncio's transport and at a third of its price: what comes is read where the
+event loop waits for it, and a connection costs no turn of its own to begin.
+"""
+
+import asyncio
+import select
+import socket
+from typing import Any
+
+from .fair_selector import WITHOUT_KEY, FairSelector
+
+READ_BYTES = 65_536  # at a time: asyncio's own 256 KiB would come from the kernel and go back to it each time
+_FIRST_BYTES = 16_384
+_HIGH, _LOW = 65_536, 16_384  # bytes that the client has not taken: its protocol is paused, and goes on; as asyncio's
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+
+class PlainTransport(asyncio.Transport):
+    """Its protocol is told as by asyncio, and never from within a call of its own but `send` and `write`."""
+
+    def __init__(self, client: socket.socket, protocol: asyncio.Protocol, selector: FairSelector) -> None:
+        super().__init__({"socket": client})
+        client.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._socket, self._protocol, self._selector = client, protocol, selector
+        self._send = client.send
+        self._number = client.fileno()
+        self._buffer = bytearray()
+        self._reads, self._events = True, 0
+        self._full = self._closing = self._ended = False
+        selector.watch(self._number, self._ready, WITHOUT_KEY)
+
+    def begin(self) -> None:
+        """Reads what is there, as most requests are, and waits for more."""
+        try:
+            self._read(_FIRST_BYTES)
+            self._look()
+        except Exception as error:  # noqa: BLE001 - who accepts connections goes on
+            self._end(error)
+
+    # ---- what comes
+
+    def _ready(self, mask: int) -> None:
+        try:
+            if mask & ~_OUT and self._reads:
+                self._read(READ_BYTES)
+            if mask & ~_IN and self._buffer:
+                self._flush()
+        except Exception as error:  # noqa: BLE001 - in the selector it would end the event loop
+            self._end(error)
+
+    def _read(self, most: int) -> None:
+        try:
+            data = self._socket.recv(most)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(error)
+            return
+        if data:
+            self._protocol.data_received(data)
+        else:
+            self.close()
+
+    def _look(self) -> None:
+        """For what matters now."""
+        if self._ended:
+            return
+        events = (_IN if self._reads and not self._closing else 0) | (_OUT if self._buffer else 0)
+        if events != self._events:
+            self._events = events
+            self._selector.look_for(self._number, events)
+
+    def is_reading(self) -> bool:
+        return self._reads and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reads = False
+        self._look()
+
+    def resume_reading(self) -> None:
+        self._reads = True
+        self._look()
+
+    # ---- what goes
+
+    def write(self, data: Any) -> None:
+        self.send(data)
+
+    def send(self, data: "bytes | bytearray | memoryview") -> bool:
+        """Whether the kernel has all of it, and so nothing else happened."""
+        if self._ended:
+            return False
+        sent = 0
+        if not self._buffer:
+            try:
+                sent = self._send(data)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                self._end(error)
+                return False
+            if sent == len(data):
+                return True
+        self._buffer += memoryview(data)[sent:]
+        self._look()
+        if len(self._buffer) > _HIGH and not self._full:
+            self._full = True
+            self._protocol.pause_writing()
+        return False
+
+    def _flush(self) -> None:
+        try:
+            sent = self._send(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(error)
+            return
+        del self._buffer[:sent]
+        if self._full and len(self._buffer) <= _LOW:
+            self._full = False
+            self._protocol.resume_writing()
+        if self._closing and not self._buffer:
+            self._end(None)
+        self._look()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    # ---- its end
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """After what was written."""
+        self._closing = True
+        if self._buffer:
+            self._look()
+        else:
+            self._end(None)
+
+    def abort(self) -> None:
+        self._end(None)
+
+    def _end(self, error: "Exception | None") -> None:
+        if self._ended:
+            return
+        self._closing = self._ended = True
+        self._buffer.clear()
+        self._selector.forget(self._number)
+        self._loop.call_soon(self._lost, error)
+
+    def _lost(self, error: "Exception | None") -> None:
+        self._protocol.connection_lost(error)
+        self._socket.close()
