@@ -132,10 +132,12 @@ class Software(Part):
         """Where a file with this SHA-256 and name is kept."""
         return f"{_FILES}\\{found}-{name}"
 
-    def staged_path(self, desired: str) -> str | None:
-        """Where a file that winhost brought lies, by its hash."""
+    def staged_path(self, desired: Json) -> str:
+        """Where a file that winhost brought lies, by its hash. Raises CmdletError."""
         keys = [record.key for record in self._staged() if record.key["sha256"] == desired]
-        return min((self.path_of(key["sha256"], key["name"]) for key in keys), default=None)
+        if not keys:
+            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {desired} was brought to this host.")
+        return min(self.path_of(key["sha256"], key["name"]) for key in keys)
 
     def read_hash(self, path: str) -> str:
         """SHA-256 of a file, empty where there is none."""
@@ -337,8 +339,7 @@ class Software(Part):
         if self.wsl is not None and _numbers(self.wsl) > _numbers(version):
             message = f"WSL {self.wsl} is installed; winhost never goes back to {version}."
             raise own_error("Downgrade", "InvalidOperation", message)
-        if (path := self.staged_path(package)) is None:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {package} was brought to this host.")
+        path = self.staged_path(package)
         self._check_signature(path)
         restart = self._msiexec("/i", path)
         self.write_registry("wsl version", self.wsl or "")

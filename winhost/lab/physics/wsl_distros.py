@@ -291,8 +291,6 @@ class Distros(WslExe):
             self._check_image(key, made, image)
             return
         staged, folder = self.host.software.staged_path(image), folder_of(account, name)
-        if staged is None:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
         ours = begun and not begun["complete"] and (distro is None or files.read(f"{folder}\\ext4.vhdx") is not None)
         if (distro is not None or files.is_full(folder)) and not ours:
             said = f"There is a distro {name} of {account} that winhost did not make, or something in {folder}."
