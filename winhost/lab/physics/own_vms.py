@@ -67,8 +67,7 @@ class OwnVms(Part):
             yield Record(state, {"name": name})
 
     def _size(self, path: str) -> Json:
-        size: int = self.host.virtual_disk(path, "Get-VHD").size
-        return size
+        return int(self.host.virtual_disk(path, "Get-VHD").size)
 
     def _change_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         if record is None or not record["complete"] or "image" in desired:
@@ -100,7 +99,8 @@ class OwnVms(Part):
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
 
     def _length(self, path: str) -> int:
-        return _IMAGE + sum(vm.holds() for vm in self.host.vms.values() if path in vm.disks)
+        inside: int = sum(vm.holds() for vm in self.host.vms.values() if path in vm.disks)
+        return _IMAGE + inside
 
     def _resize(self, path: str, size: int) -> None:
         if (now := self.host.virtual_disk(path, "Get-VHD").size) > size:
